@@ -25,8 +25,8 @@ type sharedClaim struct {
 
 // sharedClaims are the claims in use or decided.
 //
-// A claim is in byName as long as a pod on its way uses it, or its allocation was decided and no
-// watch has shown it. Nothing else may take its devices until then.
+// A claim is in byName as long as a pod on its way to a node uses it, or its allocation was decided
+// and no watch has shown it. Nothing else may take its devices until then.
 type sharedClaims struct {
 	*common
 	byName map[cluster.Name]*sharedClaim

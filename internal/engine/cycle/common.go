@@ -107,8 +107,8 @@ func (s *common) timing(b *placement, plugin string, point plugins.Point) func(o
 func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.Of(item.Pod.UID) }
 
 // readiness tells when the core may decide: every kind that it follows has been listed, and this
-// scheduler leads. What is true stays true, except that new kinds may be added, which then have to
-// be listed first.
+// scheduler leads. Both stay true once they are, except that new kinds may be added, which then
+// have to be listed first.
 type readiness struct {
 	unlisted map[Kind]bool // kinds not listed yet
 	follows  bool          // Follows was received

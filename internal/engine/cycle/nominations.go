@@ -101,7 +101,7 @@ func (ns *nominations) moveOn(p *cluster.Pod) {
 
 // contender is a waiting pod as it competes with others for room: with the priority of its
 // PodGroup, where groups have one of their own. The same holds for its nomination, or two groups
-// could take the room from each other for ever.
+// could take the room from each other forever.
 func (ns *nominations) contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	if !ns.ofGroups {
 		return p

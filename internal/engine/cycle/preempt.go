@@ -33,7 +33,7 @@ type preemptions struct {
 	// in here is not tried again.
 	rounds map[types.UID]*round
 	// leaving: victims that count as terminating although no watch has shown a deletion timestamp
-	// yet. They are not chosen again, and nobody waits for them twice.
+	// yet. They are not chosen again.
 	leaving map[types.UID]bool
 	// binding: victims whose binding was under way when they were chosen. A pod that is bound all
 	// the same is removed then.

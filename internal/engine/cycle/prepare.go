@@ -127,7 +127,7 @@ func (ps *placements) group(b *placement, outside []PreBindWork) {
 	}
 }
 
-// nominate stands for the write of the nomination in preparation.running.
+// nominate is the write of the nomination in preparation.running, in place of a plugin's name.
 const nominate = "-"
 
 // nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Resumed gives a new core that has been shown the objects what its predecessor knew beside them:
+// Resumed gives a new core that has been shown the objects what its predecessor knew besides them:
 // how pods wait, for which of them room is kept, since when groups wait, and which victims no
 // budget counts yet. It comes before the first Tick.
 type Resumed struct {
@@ -48,7 +48,7 @@ func (c *Core) Calm() bool {
 	return true
 }
 
-// Save returns what this core, which must be calm, knows beside the objects. The core must not be
+// Save returns what this core, which must be calm, knows besides the objects. The core must not be
 // stepped afterwards.
 func (c *Core) Save() Resumed {
 	c.nominations.lapse()

@@ -55,7 +55,8 @@ type attempt struct {
 	devices   int64                // about how many of those a node can reach
 	undo      []func()             // forgets what was found out since then
 	failures  map[site]*gift       // of nodes for which there is an error
-	// unavailable tells, by index, of which allocated claims some node cannot reach the devices.
+	// unavailable tells, by index in claims, whether some node cannot reach the devices of an
+	// allocated claim.
 	unavailable []atomic.Bool
 }
 

@@ -162,8 +162,8 @@ func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 }
 
 // ClaimsWithout returns how upstream's resource claim controller changes claims once a pod is gone,
-// and the claims that it deletes: a claim that is reserved for no pod any more is deallocated, and
-// one that was made for the pod is deleted.
+// and the claims that it deletes: a claim that is no longer reserved for any pod is deallocated,
+// and one that was made for the pod is deleted.
 func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourcev1.ResourceClaim) {
 	if c.ResourceClaims.Len() == 0 {
 		return nil, nil

@@ -130,8 +130,8 @@ func (w *wanted) changes() (topics []queue.Topic) {
 	return topics
 }
 
-// has returns topics of which every node that meets the requirement has one; ok is false if there
-// may be none.
+// has returns topics such that every node that meets the requirement has one of them; ok is false
+// if there may be no such topics.
 func (w *wanted) has() (topics []queue.Topic, ok bool) {
 	switch {
 	case w.absent:
@@ -164,8 +164,8 @@ func (w *wanted) few() int {
 	return 3
 }
 
-// wantedLabels are topics of which every node that the spec selects has one. ok is false if there
-// are none.
+// wantedLabels returns topics such that every node that the spec selects has one of them. ok is
+// false if there are none.
 func wantedLabels(spec *v1.PodSpec) (topics []queue.Topic, ok bool) {
 	var own []wanted
 	for key, value := range spec.NodeSelector {
@@ -268,7 +268,7 @@ func keepingOff(n *cluster.Node) (list []v1.Taint) {
 	return list
 }
 
-// cordons is the taint that stands for a cordon.
+// cordons returns the taint of a node's cordon, if it is cordoned.
 func cordons(n *cluster.Node) []v1.Taint {
 	if n.Taints.Unschedulable {
 		return []v1.Taint{cordon}

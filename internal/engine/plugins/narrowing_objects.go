@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// unless selects every class, except on events that can help no pod, according to nobody.
+// unless selects every class, except on events for which nobody returns true: they can help no pod.
 func unless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.Everybody}}
 	return &queue.Narrowing{

@@ -17,7 +17,7 @@ import (
 
 // NodeVolumeLimits rejects nodes whose CSI drivers can attach no more volumes, according to the
 // CSINode. Volumes count if pods on the node use them, and if they are attached although no pod
-// uses them any more.
+// uses them now.
 type NodeVolumeLimits struct{ uses volumeUses }
 
 // newNodeVolumeLimits makes the plugin, which has no arguments.

@@ -27,9 +27,9 @@ func (f preFilterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // filterOnly is a filter that a profile enables at Filter and not at PreFilter. Its judge is
-// prepared all the same, so everything except for the narrowing holds. Upstream fails every pod
-// then, for lack of the state that PreFilter leaves, except with NodeAffinity, which works without
-// it, and without narrowing.
+// prepared nevertheless, so that everything except for the narrowing (Judge.Only) holds. Upstream
+// fails every pod then, for lack of the state that PreFilter leaves. The exception is NodeAffinity,
+// which works without that state, and does not narrow then.
 type filterOnly struct{ whole Filter }
 
 func (f filterOnly) Name() string { return f.whole.Name() }

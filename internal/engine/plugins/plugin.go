@@ -161,8 +161,8 @@ type ReadsPerPod interface {
 	ReadsFor(p *cluster.Pod) Part
 }
 
-// Worthy is implemented by fixed scorers whose scores depend on something beside pod and node, too.
-// Two answers that are the same give the same scores.
+// Worthy is implemented by fixed scorers whose scores also depend on something besides pod and
+// node. Two answers that are the same give the same scores.
 type Worthy interface {
 	Worth(c *cluster.Cluster, p *cluster.Pod) string
 }

@@ -24,8 +24,8 @@ type searchLimit struct {
 // searchCost is about how long a part of a search takes on one core of a machine of 2020.
 const searchCost = time.Microsecond
 
-// longestSearch bounds the limit itself, whatever is configured: the goroutine that searches
-// decides for everyone. What was found on a node is kept, so the pod's next attempt goes on from
+// longestSearch bounds the limit itself, whatever is configured: while a goroutine searches, no
+// other pod is decided. What was found on a node is kept, so the pod's next attempt goes on from
 // there. An attempt may search twice, see attempt.again.
 const longestSearch = 50 * time.Millisecond
 

@@ -27,7 +27,7 @@ type SpreadConstraint struct {
 }
 
 // readSpread reads those of a list of constraints that have the given action. selectors are those
-// of the list, as far as they are known.
+// of the list, where they are known.
 func readSpread(list []v1.TopologySpreadConstraint, selectors []labels.Selector, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {

@@ -70,7 +70,7 @@ func indexTerms(terms nodeTerms) *termIndex {
 		}
 	}
 	for _, at := range order {
-		const perTerm = 16 // a look at a requirement takes as long as one at so many words
+		const perTerm = 16 // matching one requirement takes as long as going through this many words
 		if list := members[at]; perTerm*len(list) < x.words {
 			for _, m := range list {
 				x.loose[m.term] = append(x.loose[m.term], m.requirement)
@@ -111,7 +111,7 @@ func (k *indexedKey) add(term int, r *labelRequirement) {
 	r.each(func(value string) { k.listed[value] = append(k.listed[value], int32(term)) })
 }
 
-// narrow leaves those of the terms that match a node as far as the key goes.
+// narrow removes the terms from left that this key excludes for the node.
 func (k *indexedKey) narrow(left, scratch []uint64, n *cluster.Node) {
 	value, has := n.Lookup(k.key)
 	these := k.absent

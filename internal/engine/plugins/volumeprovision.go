@@ -14,7 +14,7 @@ import (
 // provision is where a volume can be made for a claim.
 type provision struct {
 	possible bool // by the class at all
-	// topologies are what the class allows, of which one must match; nil: everything.
+	// topologies are what the class allows: one of them must match. nil: everything is allowed.
 	topologies []labels.Selector
 	// The driver tells how much room there is, by topology: one segment with enough must match.
 	tracked  bool
