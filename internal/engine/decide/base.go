@@ -8,27 +8,27 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// base is the nodes as they stand for all classes that ask the same of single nodes, whatever room
-// they want and whomever they mean by their selectors. The workloads of a cluster differ in these,
-// and often in nothing else. So a class that was never seen before needs no look at every node: see
-// survey.
+// base is the nodes as seen by all classes with the same requirements of single nodes, whatever
+// room they request and whichever pods they select. The workloads of a cluster differ in these, and
+// often in nothing else. So a class that was never seen before is decided without a look at every
+// node; see survey.
 //
-// Nodes stand in groups. Those of a group agree in what classes ask of single nodes, and in their
-// domains of the topologies with few domains; a tree holds them by room.
+// Nodes are divided into groups. The nodes of a group agree in what the classes require of single
+// nodes, and in their domains of the topologies with few domains; a tree holds them by room.
 type base struct {
 	d       *Decider
-	name    string
-	plan    *plan // of one of the classes: what it says of single nodes holds for all
+	name    string // its key in Decider.bases
+	plan    *plan  // of one of the classes; its answers about single nodes hold for all
 	axes    []topologyAxis
 	seen    int    // of the log
 	used    uint64 // when, by the decider's clock
-	dropped bool   // it is no longer known
+	dropped bool   // it is no longer one of Decider.bases
 
 	groups    []*baseGroup
 	byKey     map[string]int32
-	at        []int32 // by node: its group; none: it takes no pod of these classes, or does not exist
-	spots     []spot
-	odd       []int32 // nodes with a group that are in no tree, since bounds do not hold for them; by index
+	at        []int32 // by node: its group; none: it can take no pod of these classes, or does not exist
+	spots     []spot  // by node: where it is in the tree of its group
+	odd       []int32 // nodes with a group that are in no tree, since they are not orderly; sorted
 	sets      []*inclusionSet
 	inclusion *plugins.SpreadInclusion
 
@@ -36,13 +36,13 @@ type base struct {
 	byStatic map[baseStatic]int32
 	byParts  map[parts]int32
 
-	// What the terms of strangers say to all the classes; nil: nothing, or it is not summed. Nodes
-	// that one of them repels the classes from are in groups of their own.
+	// What the terms of strangers say of all the classes; nil: nothing, or it is not summed. Nodes
+	// from which one of these terms repels the classes have groups of their own.
 	votes, repelling *sums
-	perVote          float64 // by how much a vote makes a cell of a tree wide
+	perVote          float64 // the width of one vote in a cell of a tree
 	// moved counts the nodes that sums have moved, and served the decisions that were made.
 	moved, served int
-	said          *saidEffort // where strangers' terms are summed
+	said          *saidEffort // for the strangers' terms that are summed; nil: none are
 
 	looked  int     // counts what was looked at in trees
 	changed []int32 // scratch space
@@ -52,7 +52,7 @@ type base struct {
 // baseGroup is the nodes of a base that agree in their key.
 type baseGroup struct {
 	static   int32
-	values   []int32 // by axis, as tally.value where nothing counts
+	values   []int32 // by axis; see valueOf
 	repelled bool
 	tree     *tree
 }
@@ -60,17 +60,17 @@ type baseGroup struct {
 // topologyAxis is a topology by which a base groups its nodes.
 type topologyAxis struct {
 	*topology
-	byCount bool // its domains are many: nodes are told apart by whether they have one
-	told    bool // a soft constraint wants the domains told apart, unless they are its nodes
+	byCount bool // nodes are divided only by whether they have a domain, since there are many domains
+	told    bool // a soft constraint counts by it, so limitAxes must not set byCount
 }
 
-// baseStatic tells statics apart where no pod is rejected.
+// baseStatic identifies a static of nodes that are not rejected.
 type baseStatic struct {
 	taint, affinity, image int64
 	scored, hostname       bool
 }
 
-// rejected stands for the static of nodes that take no pod of the classes.
+// rejected stands for the static of nodes that can take no pod of the classes.
 const rejected = none
 
 func newBase(d *Decider, pl *plan, axes []topologyAxis) *base {
@@ -82,7 +82,7 @@ func newBase(d *Decider, pl *plan, axes []topologyAxis) *base {
 	return b
 }
 
-// bytes is about what the base takes.
+// bytes is about how much memory the base takes.
 func (b *base) bytes() int {
 	const perNode, perCell = 16, 300
 	n := perNode*len(b.at) + 4*len(b.at)*len(b.sets)
@@ -113,10 +113,10 @@ func (b *base) votesOf(node int32) int64 {
 	return b.votes.of[node]
 }
 
-// isRepelled tells whether strangers keep the classes from a node, where the base sums that.
+// isRepelled reports whether strangers repel the classes from a node, where the base sums that.
 func (b *base) isRepelled(node int32) bool { return b.repelling != nil && b.repelling.of[node] > 0 }
 
-// score is that of a node for room, noRoom if it has not enough.
+// score returns a node's score for room, or noRoom if it does not have enough.
 func (b *base) score(node int32, q *room) int16 { return q.score(b.room(node), b.balance(node)) }
 
 // rebuild reads the whole cluster anew.
@@ -168,7 +168,7 @@ func (b *base) catchUp() {
 		slices.Sort(b.changed)
 		b.changed = slices.Compact(b.changed)
 	}
-	// Nobody is put into a tree before all have left theirs: a tree looks at the room that its
+	// No node is put into a tree before all have left theirs, since a tree reads the room that its
 	// nodes have now.
 	for _, node := range b.changed {
 		b.take(node)
@@ -188,7 +188,7 @@ func (b *base) catchUp() {
 	}
 }
 
-// countSums reads anew what the terms of strangers say.
+// countSums sums anew what the terms of strangers say.
 func (b *base) countSums() {
 	if b.repelling != nil {
 		b.repelling.count()
@@ -205,7 +205,8 @@ func (b *base) countSums() {
 	}
 }
 
-// followSums does so for what changed, and takes the nodes that it moves for changed.
+// followSums makes the sums follow the changes, and adds the nodes whose sums may have changed to
+// b.changed.
 func (b *base) followSums(changes []cluster.Change) {
 	before := len(b.changed)
 	for _, s := range [...]*sums{b.votes, b.repelling} {
@@ -217,7 +218,7 @@ func (b *base) followSums(changes []cluster.Change) {
 	b.looked += len(b.changed) - before
 }
 
-// take takes a node from its tree. Its group stays known.
+// take removes a node from its tree. Its group stays known.
 func (b *base) take(node int32) {
 	if int(node) >= len(b.at) || b.at[node] == none {
 		return
@@ -229,7 +230,7 @@ func (b *base) take(node int32) {
 	}
 }
 
-// put is for a node that was taken, or is new.
+// put puts a node that was taken, or is new, into the tree of its group.
 func (b *base) put(node int32) {
 	if b.at[node] == none {
 		return
@@ -242,7 +243,7 @@ func (b *base) put(node int32) {
 	}
 }
 
-// regroup finds the group of a node that is another one now.
+// regroup finds the group of a node that has changed.
 func (b *base) regroup(node int32) {
 	for int(node) >= len(b.at) {
 		b.at, b.spots = append(b.at, none), append(b.spots, spot{})
@@ -282,7 +283,7 @@ func (b *base) groupOf(node int32) int32 {
 	return index
 }
 
-// valueOf is what a tally by the topology has for the node where nothing counts.
+// valueOf returns the value of a node in a tally by this topology that has counted nothing.
 func (a *topologyAxis) valueOf(node int32) int32 {
 	domain := a.domain[node]
 	if a.byCount && domain != none {
@@ -321,8 +322,8 @@ func (b *base) judge(n *cluster.Node) int32 {
 	return index
 }
 
-// inclusionSet is the nodes that a hard spread constraint counts, by domain: it measures every
-// domain that has one.
+// inclusionSet is the nodes whose pods a hard spread constraint counts, by domain. The constraint
+// considers the domains that have such a node.
 type inclusionSet struct {
 	keys       []*topology // of all hard constraints of the pod: nodes must have them
 	constraint plugins.SpreadConstraint

@@ -9,40 +9,41 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log and,
-// like it, has one owner.
+// Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log. Like
+// the cluster, it is owned by one goroutine.
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
 	rng     *rand.Rand
 
-	// What is known of the cluster beside the cluster itself, up to date with the log at position
-	// synced.
+	// Derived from the cluster, and up to date with its log at position synced.
 	synced       int
-	nodesVersion uint64 // grows when a node comes, goes, or is another one
+	nodesVersion uint64 // grows when a node comes, goes or changes
 	topologies   map[topologyKey]*topology
 	nextTopology int32
 	keys         labelKeys
 	terms        terms
 	placed       placed
-	guests       map[int32][]*cluster.PodClass // of the pods nominated to each node, as terms counts them
-	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is
-	// measured against it. It is below zero where pods are nominated to the node.
+	guests       map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
+	// balance is, by node, the score for how evenly its CPU and memory are requested: the score
+	// with a pod added is compared with it. Where pods are nominated to the node, hasGuests is set,
+	// which makes it negative.
 	balance []int8
 
-	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, worthSumming, leafSize, mostEffort int // see the constants
+	// The constants of these names; worthSumming is worthRanking. Tests change them.
+	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, worthSumming, leafSize, mostEffort int
 
-	// Pods of classes that differ in nothing that matters share a ranking: members of a
-	// StatefulSet, pods with volumes of their own.
+	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
+	// pods with volumes of their own.
 	rankings     map[rankingKey]*ranking
-	byClass      map[int32]member
-	skeletons    map[string]*skeleton // by what skeletonFor writes down
+	byClass      map[int32]member     // the ranking of each class
+	skeletons    map[string]*skeleton // by the key that skeletonFor makes
 	nextSkeleton uint32
-	worth        func(*cluster.Pod) string // of a pod's images; nil: they do not count
+	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
 	plans        [recent]recentPlan        // by class, modulo their number
-	bases        map[string]*base          // by what baseFor writes down
-	effort       map[int32]int             // by class: what surveys have cost
-	saidEffort   map[string]*saidEffort    // by what strangers' terms say
+	bases        map[string]*base          // by the key that findBase makes
+	effort       map[int32]int             // by class: the work of its surveys
+	saidEffort   map[string]*saidEffort    // by what strangers' terms say; see said.describe
 	clock        uint64                    // counts decisions, to tell which rankings were used last
 	looked       int                       // counts nodes, groups and cells that were looked at
 
@@ -50,7 +51,7 @@ type Decider struct {
 	best     []*group
 	seen     []bool
 	asked    []int32
-	again    []func() bool // of the questions that were asked last; see plugins.Judge
+	again    []func() bool // of the latest questions; see plugins.Judge
 	copy     *cluster.Node
 	standing standing // its shifts are always zero
 	survey   survey
@@ -63,15 +64,15 @@ type topologyKey struct {
 	perNode bool
 }
 
-// Decision is a node for a pod, or that there is none.
+// Decision is the node for a pod, if there is one.
 type Decision struct {
 	// Node is nil if no node can take the pod; Diagnose says why.
 	Node *cluster.Node
-	// Total is the node's score; 0 where it was the only one, or was nominated.
+	// Total is the node's score; 0 if it was the only feasible node or the nominated one.
 	Total int64
-	// Feasible counts the nodes that can take the pod, as far as they were looked at.
+	// Feasible counts the nodes that can take the pod, among those that were looked at.
 	Feasible int
-	// Err: the pod cannot be judged.
+	// Err is why the pod could not be judged.
 	Err error
 }
 
@@ -98,7 +99,7 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	return d
 }
 
-// Decide finds the best node for a pod that waits. It does not place it.
+// Decide finds the best node for a pending pod. It does not place the pod.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
 	d.sync() // what a ranking is made from must be as new as the ranking
 	if d.clock++; d.clock%often == 0 {
@@ -132,7 +133,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 		}
 	}()
 	if failed {
-		return d.scan(p) // which says whose error comes first
+		return d.scan(p) // which finds the error to report: the first
 	}
 	if len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.chooseAmong(r, p, pl, questions)
@@ -147,8 +148,8 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 // Evaluate is the plain way to the same answer.
 func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation { return Evaluate(d.c, d.profile, p) }
 
-// nominated returns the node that the pod was nominated to if it can take the pod now: it is taken
-// without a look at others. As upstream, nodes that plugins at PreFilter name do not count here.
+// nominated returns the node that the pod was nominated to if it can take the pod now; no other
+// node is looked at then. As upstream, the nodes that PreFilter plugins name are ignored here.
 func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
 	n := d.c.Node(p.Nominated)
 	if n == nil {
@@ -182,7 +183,7 @@ func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node
 	return n, nil
 }
 
-// judge decides a pod that is rejected as a whole, or whose nodes are named.
+// judge decides a pod that is rejected as a whole, or that plugins narrow to nodes by name.
 func (d *Decider) judge(p *cluster.Pod) Decision {
 	j := prepare(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
@@ -243,21 +244,21 @@ func (d *Decider) topology(label string, perNode bool) *topology {
 	return t
 }
 
-// rankingKey is what classes of pods share that are decided alike.
+// rankingKey is what classes have in common that are ranked alike.
 type rankingKey struct {
 	needs     [2]uint64
 	signature string
 }
 
-// member is what a class was last found to be ranked by.
+// member is the ranking that was last found for a class.
 type member struct {
 	*ranking
-	versions versions // what that was found from
+	versions versions // what it was found from
 	terms    int      // version of all terms up to which versions.terms is known to hold
 }
 
-// seesFor tells whether what comes to the cluster now is counted as it is to be for the class: the
-// plan is its own, or no term has come since another class of the ranking made its plan.
+// seesFor reports whether the ranking counts new pods the way the class needs: its plan was made
+// for this class, or for another one since the last change of the terms.
 func (m *member) seesFor(class *cluster.PodClass) bool {
 	return m.plan.example.Class == class || m.ranking.terms == m.d.terms.version
 }
@@ -265,8 +266,8 @@ func (m *member) seesFor(class *cluster.PodClass) bool {
 // maxMembers bounds how many classes are remembered; many have one pod and never come back.
 const maxMembers = 1 << 14
 
-// rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to
-// date.
+// rankingFor returns the plan for the pod's class and, if the class is decided from a ranking, that
+// ranking, brought up to date; otherwise nil.
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	d.sync()
 	now, m := d.versions(), d.byClass[p.Class.ID]
@@ -292,13 +293,13 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	key := rankingKey{p.Class.Needs, d.signature(pl)}
 	r, known := d.rankings[key]
 	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
-		d.drop(r) // other pods may be meant by the same words
+		d.drop(r) // the same selectors may match other pods now
 		known = false
 	}
 	if known {
-		// The class that the ranking was made for may have left it: a term that came later may mean
-		// that one and not this one. What is counted from now on is counted for a class that has
-		// its place here.
+		// The class that the ranking was made for may belong to another one by now: a newer term
+		// may match that class and not this one. From now on the counts follow a class that belongs
+		// here.
 		r.plan = pl
 		r.terms = d.terms.version
 		r.catchUp()
@@ -321,12 +322,12 @@ func (d *Decider) drop(r *ranking) {
 	delete(d.rankings, r.key)
 }
 
-// versions are of everything beside nodes and pods that a plan is made from.
+// versions are those of everything that a plan is made from, except for nodes and pods.
 type versions struct {
 	namespaces, services, controllers, devices uint64
 	images                                     uint64
 	keys                                       int
-	terms                                      int // that may mean the pod
+	terms                                      int // of the terms that may match the pod
 }
 
 func (d *Decider) versions() versions {

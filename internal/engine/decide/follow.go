@@ -18,7 +18,7 @@ func (r *ranking) catchUp() {
 	}
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && len(r.tallies) > 0 {
-			r.rebuild() // domains may be others now
+			r.rebuild() // nodes may be in other domains now
 			return
 		}
 	}
@@ -80,9 +80,9 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 // ahead is for how many changes the buckets are read in advance.
 const ahead = 64
 
-// touch reads the buckets of changed nodes at once. Since other rankings were updated in between,
-// they are in no near cache, and waiting for memory once for each would take longer than everything
-// else.
+// touch reads the buckets of changed nodes at once. Other rankings were updated in between, so the
+// buckets are in no near cache, and waiting for memory once for each would take longer than
+// everything else.
 func (r *ranking) touch(changes []cluster.Change) {
 	all := int16(0)
 	for i := range changes {

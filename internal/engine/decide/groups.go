@@ -49,7 +49,7 @@ func longKey(static int32, values []int64) string {
 	return string(key)
 }
 
-// release frees a group that has lost its last node.
+// release frees a group if it has lost its last node.
 func (r *ranking) release(index int32) {
 	g := r.groups[index]
 	if g.ok > 0 {
@@ -107,7 +107,7 @@ func (r *ranking) put(node, index int32, bucket int16) {
 	g.inUse[bucket>>6] |= 1 << (bucket & 63)
 }
 
-// take removes a node from its place.
+// take removes a node from its group.
 func (r *ranking) take(node int32) {
 	bucket := r.bucket[node]
 	g := r.groups[r.groupAt(node)]
@@ -129,10 +129,10 @@ func (r *ranking) take(node int32) {
 	}
 }
 
-// reasonIn returns the reason that a bucket below zero stands for.
+// reasonIn returns the reason in a negative bucket.
 func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
 
-// highest returns the highest bucket in use.
+// highest returns the highest bucket in use, or -1.
 func (g *group) highest() int {
 	for w := len(g.inUse) - 1; w >= 0; w-- {
 		if g.inUse[w] != 0 {

@@ -9,25 +9,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// plan is how the pods of one class are decided: what of each plugin's word depends on what. It
-// holds until API objects that it was made from change.
+// plan says how the pods of one class are decided: the answers of all plugins, sorted by what they
+// depend on. It holds until API objects that it was made from change.
 type plan struct {
-	example  *cluster.Pod
+	example  *cluster.Pod // of the class
 	way      way
-	skeleton uint32 // that it was made from; 0: none
+	skeleton uint32 // the number of the one that it was made from; 0: none
 
-	// Judges of what nodes share or keep, split by their place before or behind those that look at
-	// pods.
+	// Judges of what placements do not change, divided by whether they come before or after the
+	// filters that look at pods.
 	early, late []namedJudge
-	// perNode: one of them, or of the raw scores, looks at the name of a node, so nodes that are
-	// alike must all be asked.
+	// perNode: one of these judges or of the raw scores depends on the name of the node, so each
+	// node is judged, even if it has the same parts as another.
 	perNode         bool
 	taint, affinity rawScore
 	image           rawScore
-	worth           string // what these were made from, beside pod and node
+	worth           string // what these depend on besides pod and node; see plugins.Worthy
 
-	// What is judged and scored by the pods on the node and the room they leave; room says the
-	// same, faster, if it is set.
+	// The judges and scores of the pods on a node and the room that they leave. room, if it is set,
+	// gives the answers of NodeResourcesFit and of all these scores, faster.
 	contents      []namedJudge
 	contentScores []rawScore
 	room          *room
@@ -44,35 +44,36 @@ type plan struct {
 	attractsItself bool
 	filtersPods    bool // it is a filter of the profile
 	scoresPods     bool // it is a scorer
-	onlyOwnVotes   bool // and has no word on pods without preferences
+	onlyOwnVotes   bool // and scores only pods with preferences of their own
 	hardWeight     int32
 	voteWeight     int64
 
-	others said // by the terms of other pods
+	others said // what the terms of other pods say of the class
 
 	tallies []tallyPlan
-	// strangersApart: what the terms of strangers say is in tallies of its own, since these are by
-	// very many keys; strangersSummed: it is in none, since a base sums it. Strangers are pods
-	// with other affinity than the waiting one; pods of one workload have the same.
+	// Strangers are pods with another affinity than the pending pod; pods of one workload have the
+	// same. strangersApart: what their terms say has tallies of its own, since it makes too many
+	// combinations of domains. strangersSummed: it has none, since a base sums it.
 	strangersApart, strangersSummed bool
 	combinations                    int // about how many groups of nodes the tallies make
 
-	// What is asked anew for every pod, about the nodes that all else lets pass.
+	// What is asked again for every pod, about the nodes that pass all else.
 	asked       []askedFilter
 	askedScores []plugins.Weighted
 
-	// steps are all filters in the order of the profile. spreadStep and affinityStep are the places
-	// of those that count pods by domain. usualOrder: what depends on the pods on a node alone
-	// stands before these, the former before the latter, and no other filter between them, as by
-	// default.
+	// steps are all filters in the order of the profile; spreadStep and affinityStep are the
+	// indices of those that count pods by domain. usualOrder: as by default, the filters that
+	// depend only on the pods on a node come before these two, spread comes before affinity, and no
+	// other filter comes between them.
 	steps                        []step
 	spreadStep, affinityStep     int
 	spreadPlugin, affinityPlugin string // their names; empty where there are none
 	usualOrder                   bool
-	asksEarly                    bool // one of the asked stands before a filter of contents
+	asksEarly                    bool // one of asked comes before a filter of contents
 }
 
-// step is a filter: one of the asked, or a judge; neither: one that counts pods by domain.
+// step is a filter: one of plan.asked, by its index, or a judge. A filter that counts pods by
+// domain has neither.
 type step struct {
 	name  string
 	asked int32
@@ -107,7 +108,7 @@ func (pl *plan) planOrder() {
 	pl.spreadStep, pl.affinityStep = pl.stepOf(pl.spreadPlugin), pl.stepOf(pl.affinityPlugin)
 }
 
-// way is how a decision is come to.
+// way is how the pods of a class are decided.
 type way uint8
 
 const (
@@ -135,19 +136,19 @@ func (s *rawScore) of(n *cluster.Node) int64 {
 	return score
 }
 
-// tallyPlan says what to count for a purpose and by which label.
+// tallyPlan says for which purpose to count pods, and by which label.
 type tallyPlan struct {
 	purpose    purpose
 	key        string
 	constraint *plugins.SpreadConstraint
-	self       int64
-	// strangers: only what the terms of strangers say is counted, otherwise all else.
+	self       int64 // see SpreadConstraint.Self
+	// strangers: it counts what the terms of strangers say, and nothing else.
 	strangers bool
 	// lackingCount: nodes without the label count with those where it is empty.
 	lackingCount bool
 }
 
-// newPlan asks every plugin of the profile what it has to say of the pod's class.
+// newPlan makes the plan for the pod's class from the answers of all plugins of the profile.
 func (d *Decider) newPlan(p *cluster.Pod) *plan {
 	pl := &plan{example: p}
 	if interested(d.profile, p) {
@@ -166,7 +167,8 @@ func (d *Decider) newPlan(p *cluster.Pod) *plan {
 	return pl
 }
 
-// planPlugins asks the plugins; false where nothing more needs to be known.
+// planPlugins collects the answers of the plugins. It returns false if one of them settles how the
+// pod is decided.
 func (d *Decider) planPlugins(pl *plan) bool {
 	for _, f := range d.profile.Filters {
 		if !d.planFilter(pl, f) {
@@ -182,14 +184,14 @@ func (d *Decider) planPlugins(pl *plan) bool {
 	return true
 }
 
-// unsuited finds the odd case that groups do not express: devices that stand for extended
-// resources.
+// unsuited reports the one case that groups cannot express: an extended resource that a DeviceClass
+// may provide.
 func (d *Decider) unsuited(pl *plan) bool {
 	return pl.room == nil && plugins.WantsDevices(d.c, pl.example)
 }
 
-// signature tells apart the plans of classes with the same needs: by what API objects, and the
-// pods' own labels, put into them.
+// signature distinguishes the plans of classes with the same needs, by what comes from API objects
+// and from the pods' own labels.
 func (d *Decider) signature(pl *plan) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
@@ -214,10 +216,11 @@ func (d *Decider) signature(pl *plan) string {
 	return b.String()
 }
 
-// maxBuckets bounds the scores for room; weights beyond it are decided the plain way.
+// maxBuckets bounds the sum of the scores for room. With weights that exceed it, pods are decided
+// the plain way.
 const maxBuckets = 1 << 14
 
-// planFilter returns false when nothing more needs to be known.
+// planFilter adds a filter to the plan. It returns false if that settles how the pod is decided.
 func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	switch f := f.(type) {
 	case plugins.Spreader:
@@ -282,7 +285,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	return true
 }
 
-// readsOf asks a filter what it reads for this pod, where it can tell more than for all.
+// readsOf returns what a filter reads for this pod, or for any pod if the filter cannot tell.
 func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
 	if specific, ok := f.(plugins.ReadsPerPod); ok {
 		return specific.ReadsFor(p)
@@ -290,7 +293,7 @@ func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
 	return f.Reads()
 }
 
-// planScorer returns false when the scorer does not fit into groups.
+// planScorer adds a scorer to the plan. It returns false if the scorer fails.
 func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 	switch f := s.Scorer.(type) {
 	case plugins.Spreader:
@@ -337,7 +340,7 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 	return true
 }
 
-// fixed is where the raw scores of that scale are.
+// fixed returns the raw score of the plan that has the scale.
 func (pl *plan) fixed(scale plugins.Scale) *rawScore {
 	switch scale {
 	case plugins.FewestBest:

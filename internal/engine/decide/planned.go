@@ -20,7 +20,7 @@ type recentPlan struct {
 	nodes    uint64      // version of the nodes when the base was found
 	base     *base       // nil: there is none
 	axisOf   []int       // by tally
-	said     *saidEffort // of what strangers' terms say, where it would be worth summing; or nil
+	said     *saidEffort // for what strangers' terms say; nil: it is little, or a base sums it
 	used     uint64      // when, by the decider's clock
 }
 
@@ -108,14 +108,14 @@ func (d *Decider) findBase(known *recentPlan) {
 	}
 }
 
-// saidEffort is what it has cost to decide pods to whom the terms of strangers say the same by
+// saidEffort is what it has cost to decide pods of which the terms of strangers say the same, by
 // many keys.
 type saidEffort struct {
 	work int
 	used uint64 // when, by the decider's clock
 }
 
-// effortOf returns what is known of it.
+// effortOf returns the effort for what strangers' terms say, as said.describe writes it.
 func (d *Decider) effortOf(said string) *saidEffort {
 	known := d.saidEffort[said]
 	if known == nil {
@@ -126,15 +126,15 @@ func (d *Decider) effortOf(said string) *saidEffort {
 	return known
 }
 
-// worthSums tells whether it has cost as much as it costs to sum what they say.
+// worthSums reports whether it has cost as much as summing what the terms say.
 func (d *Decider) worthSums(said *saidEffort) bool { return said.work > d.worthSumming*len(d.c.Nodes) }
 
-// costsMore tells whether the sums of a base have cost more than they saved, since pods with such
-// terms come and go all the time: each moves every node of its domains.
+// costsMore reports whether the sums of a base have cost more than they saved: each pod with such
+// terms that comes or goes moves all nodes of its domains.
 func (b *base) costsMore() bool { return b.said != nil && b.moved > 8*len(b.at)+b.served*b.d.fewGroups }
 
-// axesOf lists the topologies that matter to a plan, with a key for all that classes of a base
-// share; ok is false where no base serves.
+// axesOf lists the topologies that matter to a plan, with a key for what else the classes of one
+// base share; ok is false if no base can serve the plan.
 func (d *Decider) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok bool) {
 	pl := known.plan
 	known.axisOf = known.axisOf[:0]
@@ -167,8 +167,8 @@ func (d *Decider) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok
 	return key, list, true
 }
 
-// limitAxes makes nodes be grouped by count instead of by domain along some axes, where there would
-// be a group for each of too many combinations of domains. It tells whether that helps.
+// limitAxes makes some axes group nodes by count instead of by domain, if there would otherwise be
+// too many combinations of domains. It reports whether that suffices.
 func (d *Decider) limitAxes(list []topologyAxis) bool {
 	for {
 		groups, most := 1, (*topologyAxis)(nil)

@@ -11,7 +11,7 @@ import (
 func (d *Decider) planTallies(pl *plan) {
 	own := pl.example.Class
 	if i, lacking := d.lacking(pl.hard); lacking {
-		pl.hard = pl.hard[i : i+1] // it rejects all nodes, and no other counts any pod
+		pl.hard = pl.hard[i : i+1] // it rejects all nodes, and no other constraint counts any pod
 	}
 	for i := range pl.hard {
 		c := &pl.hard[i]
@@ -41,13 +41,13 @@ func (d *Decider) planTallies(pl *plan) {
 	}
 }
 
-// lacking finds a constraint by a key that no node has.
+// lacking finds a constraint whose topology key no node has.
 func (d *Decider) lacking(constraints []plugins.SpreadConstraint) (i int, lacking bool) {
 	i = slices.IndexFunc(constraints, func(c plugins.SpreadConstraint) bool { return !d.keys.has(c.TopologyKey) })
 	return i, i >= 0
 }
 
-// groupsFor is about how many groups of nodes the tallies of a plan make.
+// groupsFor estimates how many groups of nodes the tallies of a plan make.
 func (d *Decider) groupsFor(pl *plan) int {
 	groups := 1
 	for i := range pl.tallies {
@@ -56,7 +56,7 @@ func (d *Decider) groupsFor(pl *plan) int {
 			continue
 		}
 		if n := d.topology(t.key, false).domains(); n > d.fewDomains {
-			const counts = 4 // how many numbers usually occur, by which nodes are grouped then
+			const counts = 4 // nodes are grouped by count then; so few counts usually occur
 			groups *= counts
 		} else {
 			groups *= max(1, n)
@@ -103,7 +103,7 @@ func (d *Decider) planTerms(pl *plan) {
 	}
 }
 
-// apart tells whether pods with these affinities are strangers and have tallies of their own.
+// apart reports whether pods with these affinities are strangers that have tallies of their own.
 func (pl *plan) apart(affinities [2]uint64) bool {
 	return pl.strangersApart && affinities != pl.example.Class.Affinities
 }
@@ -127,7 +127,7 @@ func (t *tallyPlan) same(o tallyPlan) bool {
 	return t.purpose == o.purpose && t.key == o.key && t.strangers == o.strangers
 }
 
-// start makes an empty tally over the nodes that there are now.
+// start makes an empty tally for the nodes of the cluster.
 func (t *tallyPlan) start(d *Decider) *tally {
 	perNode := t.purpose == spreadSoft && t.constraint.PerNode()
 	topology := d.topology(t.key, perNode)
@@ -153,8 +153,8 @@ func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
 	return none
 }
 
-// limitGroups makes nodes be grouped by count instead of by domain in some tallies, where there
-// would be a group for each of too many combinations of domains.
+// limitGroups makes some tallies group nodes by count instead of by domain, if there would
+// otherwise be too many combinations of domains.
 func limitGroups(tallies []*tally, manyGroups int) {
 	for {
 		groups, most := 1, (*tally)(nil)
@@ -174,10 +174,10 @@ func limitGroups(tallies []*tally, manyGroups int) {
 	}
 }
 
-// spreads is how many tallies are of spread constraints; they are the first.
+// spreads is the number of tallies for spread constraints, which come first.
 func (pl *plan) spreads() int { return len(pl.hard) + len(pl.soft) }
 
-// countsPodsOf finds the spread tallies that count the pods of a node.
+// countsPodsOf sets counts to the spread tallies that count the pods of a node.
 func (pl *plan) countsPodsOf(n *cluster.Node, counts tallySet) {
 	clear(counts)
 	hard, soft := hasKeys(n, pl.hard), !pl.everyKey || hasKeys(n, pl.soft)

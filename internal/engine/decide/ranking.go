@@ -9,15 +9,15 @@ import (
 
 // ranking is all nodes in the order in which they suit the pods of one class.
 //
-// Nodes stand in groups. Those of a group agree in everything that a verdict or a score depends on
-// but the pods on the node itself; there they are in buckets by the scores for room. So the best
-// node of a group is any in its highest bucket, and what must be compared to find the best of all
-// is groups, of which there are few.
+// Nodes are divided into groups. The nodes of a group agree in everything that a verdict or a score
+// depends on, except for the pods on the node itself; within the group they are in buckets by the
+// scores for room. So the best node of a group is any in its highest bucket, and to find the best
+// of all, only groups are compared, of which there are few.
 //
 // A ranking follows the cluster's log from the position seen on.
 type ranking struct {
-	sheet // the plan is of the class that the ranking was made for
-	seen  int
+	sheet     // the plan is of the class that the ranking was made for
+	seen  int // position in the log
 
 	key        rankingKey
 	namespaces uint64 // version
@@ -25,15 +25,15 @@ type ranking struct {
 	used       uint64 // when, by the decider's clock
 	dropped    bool   // it is no longer kept up to date
 
-	// Where each node stands, by index. The buckets are apart because they are all that is looked
-	// at when a node's pods change and it stays where it is, as it mostly does.
+	// Where each node is, by index. The buckets are apart from the rest because they are all that
+	// is read when the pods of a node change and it stays in its bucket, as in most cases.
 	bucket []int16
 	at     []position
 	counts marks // of each node, the spread tallies that count its pods
 
-	// flat stands in for the buckets while no more than one group has nodes that are not settled;
-	// nil otherwise. That group is live (none: there is none yet), those of settled nodes are by
-	// their reason, and at is not kept.
+	// flat replaces the buckets of groups while at most one group has nodes that are not settled;
+	// otherwise it is nil. live is that group, or none; settledOnes are the groups of settled nodes
+	// by reason; at is not kept.
 	flat        *summit
 	live        int32
 	settledOnes map[int]int32
@@ -42,23 +42,23 @@ type ranking struct {
 	byStatic map[staticKey]int32
 
 	effects map[int32][]effect // by class of placed pods
-	places  []effect           // by tally of the plan: where it is counted
+	places  []effect           // by tally of the plan: its tally here, and its part of that
 
 	byKey   map[groupKey]int32
-	byLong  map[string]int32 // instead of byKey, where there are more tallies than a groupKey holds
+	byLong  map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
 	values  []int64          // scratch space
-	vacant  []int32          // indices in groups that are free
+	vacant  []int32          // free indices in groups
 	reasons []reason
-	byText  map[string]int16
+	byText  map[string]int16 // indices in reasons
 
 	candidates *candidates // nil until a pod of the class preempts
 	shifted    int         // counts changes of the tallies that filter
-	touched    int16       // keeps touch from being left out
+	touched    int16       // keeps the compiler from dropping touch
 }
 
-// A bucket is the sum of a node's scores for room. Values below zero are ^reason for which the node
-// itself cannot take the pod; those below settled are of nodes that no change of their pods can
-// move: ^(reason+settled), or absent.
+// A bucket is the sum of a node's scores for room. If the node itself cannot take the pod, it is
+// ^reason, which is negative; ^(reason|settled) if no change of its pods can alter that; absent if
+// the node is in no group.
 const (
 	settled = 1 << 14
 	absent  = -1 << 15
@@ -70,7 +70,7 @@ type position struct {
 	place int32
 }
 
-// inKey is how many tallies a groupKey holds. More make a key of another kind, which costs more to
+// inKey is how many tallies a groupKey holds. With more, the key is a string, which costs more to
 // look up.
 const inKey = 8
 
@@ -82,14 +82,14 @@ type groupKey struct {
 // group is the nodes that agree in their key.
 type group struct {
 	key      groupKey
-	long     string    // the key where it is too long for a groupKey, which then has the static alone
+	long     string    // the whole key if it is too long for a groupKey, which then has the static alone; else ""
 	values   []int64   // by tally
 	ok       int32     // nodes in buckets
 	rejected []int32   // nodes by reason
 	buckets  [][]int32 // by score
 	inUse    []uint64  // a bit for each bucket that is not empty
 
-	// Of the decision under way.
+	// Of the current decision.
 	feasible bool
 	spread   int64
 	votes    int64
@@ -107,9 +107,9 @@ func newRanking(d *Decider, p *plan) *ranking {
 	return r
 }
 
-// bytes is about what the ranking takes.
+// bytes is about how much memory the ranking takes.
 func (r *ranking) bytes() int {
-	const alone = 8 << 10 // whatever the size of the cluster
+	const alone = 8 << 10 // for a cluster of any size
 	n := alone + 2*len(r.bucket) + 8*len(r.at) + len(r.counts.bits)
 	if r.flat == nil {
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups) // the buckets, half as large again as what is in them
@@ -124,7 +124,7 @@ func (r *ranking) bytes() int {
 	return n
 }
 
-// effectBytes is about what is kept of a class in ranking.effects.
+// effectBytes is about how much memory a class takes in ranking.effects.
 const effectBytes = 64
 
 // rebuild reads the whole cluster anew.
@@ -152,7 +152,7 @@ func (r *ranking) rebuild() {
 	}
 }
 
-// unflatten goes over to buckets, since a second live group has come up.
+// unflatten switches to buckets, since there is a second live group.
 func (r *ranking) unflatten() {
 	at := make([]position, len(r.bucket))
 	for i, bucket := range r.bucket {
@@ -169,7 +169,7 @@ func (r *ranking) unflatten() {
 	}
 }
 
-// grow makes place for new nodes.
+// grow makes space for new nodes.
 func (r *ranking) grow(nodes int) {
 	if len(r.bucket) >= nodes {
 		return
@@ -185,7 +185,7 @@ func (r *ranking) grow(nodes int) {
 	}
 }
 
-// groupAt returns the group of a node that stands somewhere.
+// groupAt returns the group of a node that is not absent.
 func (r *ranking) groupAt(node int32) int32 {
 	switch {
 	case r.flat == nil:
@@ -207,8 +207,8 @@ func (r *ranking) follow(change *cluster.Change, sign int64) {
 	r.rerank(change.Node)
 }
 
-// rerank looks at a node whose pods changed. In most cases it stays in its bucket; else it goes to
-// another one of its group.
+// rerank looks at a node whose pods changed. In most cases it stays in its bucket; otherwise it
+// moves to another bucket of its group.
 func (r *ranking) rerank(node int32) {
 	before := r.bucket[node]
 	if before <= ^settled {
@@ -244,7 +244,7 @@ func (r *ranking) reassess(node int32) {
 	}
 }
 
-// assess finds the group and the bucket of a node that stands nowhere.
+// assess puts an absent node into its group and bucket.
 func (r *ranking) assess(n *cluster.Node) {
 	static := r.staticOf(n)
 	r.d.looked += 1 + len(r.tallies)
@@ -278,7 +278,7 @@ func (r *ranking) assess(n *cluster.Node) {
 // roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
 func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
 
-// roomBut does so with one of the pods nominated to the node thought away.
+// roomBut does so without one of the pods nominated to the node.
 func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	n, balance := r.d.c.Nodes[node], r.d.balance[node]
 	if balance < 0 && n != nil && r.plan.guestsInRoom() {
@@ -327,7 +327,7 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	return id
 }
 
-// move puts a node to another bucket of its group.
+// move moves a node to another bucket of its group.
 func (r *ranking) move(node int32, bucket int16) {
 	group := r.groupAt(node)
 	r.take(node)

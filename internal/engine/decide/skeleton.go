@@ -7,15 +7,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// skeleton is what the plans of simple classes have in common that need the same from single nodes:
-// everything except for room and what depends on the classes' selectors. It is made for the first
-// such class.
+// skeleton is what the plans of simple classes with the same requirements of single nodes have in
+// common: everything except for room and what depends on the classes' selectors. It is made for the
+// first such class.
 type skeleton struct {
 	plan
-	suits   bool             // for bases: nothing is asked beside room, the static parts of nodes, and other pods
+	suits   bool             // a base can serve: only room, static parts and other pods matter
 	selects bool             // a filter of the profile is a plugins.Targeter
 	used    uint64           // when, by the decider's clock
-	ask     []any            // plugins that may have something to say of some class
+	ask     []any            // plugins that have an effect on some of the classes; see applies
 	hard    plugins.Spreader // nil: none
 	soft    plugins.Spreader
 	weight  int64 // of soft
@@ -36,7 +36,8 @@ func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 	}
 	d.key = key
 	sk := d.skeletons[string(key)]
-	if sk == nil && class.Requests.MilliCPU+class.Requests.Memory > 0 { // else scorers may have nothing to say of this one
+	// A class that requests nothing is no example for the others: scorers may skip it.
+	if sk == nil && class.Requests.MilliCPU+class.Requests.Memory > 0 {
 		if len(d.skeletons) >= maxSkeletons {
 			clear(d.skeletons)
 		}
@@ -87,8 +88,8 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 	return sk
 }
 
-// planFrom makes the plan of a class from its skeleton. ok is false if all plugins have to be asked
-// instead.
+// planFrom makes the plan of a class from its skeleton. ok is false if the class needs a plan from
+// all plugins instead.
 func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	class := p.Class
 	if class.TermError != nil {

@@ -7,10 +7,10 @@ import (
 // static is the part of a verdict and score that placements do not change. For one class, nodes
 // with the same static differ only in their domains and in the pods on them.
 type static struct {
-	early     *reason // rejected before the pods on the node are looked at; nil: not
+	early     *reason // why it is rejected before the pods on it are looked at; nil: it is not
 	bucket    int16   // of the nodes, where early is set
-	late      *reason // rejected, if by nothing else
-	lateIndex int16
+	late      *reason // why it is rejected if nothing else rejects it; nil: it is not
+	lateIndex int16   // of late in the reasons of the ranking
 
 	taint, affinity int64 // raw scores, to be normalised
 	image           int64 // needs no normalising
@@ -40,7 +40,7 @@ func (r *ranking) staticOf(n *cluster.Node) int32 {
 		return index
 	}
 	index := r.internStatic(n)
-	if len(r.byParts) > 2*len(r.d.c.Nodes)+1024 { // of parts that no node has any more, most of them
+	if len(r.byParts) > 2*len(r.d.c.Nodes)+1024 { // most are of parts that no node has now
 		clear(r.byParts)
 	}
 	r.byParts[key] = index
@@ -51,7 +51,7 @@ func (r *ranking) internStatic(n *cluster.Node) int32 {
 	s := r.judgeStatic(n)
 	key := staticKey{early: -1, late: -1, taint: s.taint, affinity: s.affinity, image: s.image, scored: s.scored, hostname: s.hostname}
 	if s.early != nil {
-		key = staticKey{early: ^s.bucket, late: -1} // nothing else of the node will be looked at
+		key = staticKey{early: ^s.bucket, late: -1} // nothing else about the node matters
 	} else if s.late != nil {
 		key.late = s.lateIndex
 	}

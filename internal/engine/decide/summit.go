@@ -35,7 +35,7 @@ func newSummit(numbers []int16) *summit {
 	return s
 }
 
-// grow starts over with more or other numbers.
+// grow starts over with other numbers, of which there may be more.
 func (s *summit) grow(numbers []int16) {
 	s.numbers = numbers
 	n := (len(numbers) + 63) / 64
@@ -47,7 +47,7 @@ func (s *summit) grow(numbers []int16) {
 	}
 }
 
-// changed records that a number has changed from before.
+// changed records that a number is no longer what it was before.
 func (s *summit) changed(i int32, before int16) {
 	b, now := i>>6, s.numbers[i]
 	p := &s.blocks[b]

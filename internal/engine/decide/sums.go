@@ -6,9 +6,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// sums adds up for every node what the terms of placed pods say by the node's domains, whatever the
-// number of topology keys. All classes to whom the same terms say the same share it, and are
-// decided without a look at each combination of domains.
+// sums adds up, for every node, what the terms of placed pods say of its domains, over any number
+// of topology keys. Classes of which these terms say the same share the sums, and are decided
+// without a look at every combination of domains.
 type sums struct {
 	d    *Decider
 	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
@@ -23,7 +23,7 @@ type sumsPart struct {
 	read []int32 // by node: its domain
 }
 
-// add makes pods with the affinities count that much in their domain of a key. The sums may be nil.
+// add makes pods with the affinities count by weight in their domain of the key. s may be nil.
 func (s *sums) add(d *Decider, affinities [2]uint64, key string, weight int64) *sums {
 	if s == nil {
 		s = &sums{d: d, says: map[[2]uint64][]effect{}}
@@ -37,7 +37,7 @@ func (s *sums) add(d *Decider, affinities [2]uint64, key string, weight int64) *
 	return s
 }
 
-// bytes is about what the sums take.
+// bytes is about how much memory the sums take.
 func (s *sums) bytes() int { return (8 + 4*len(s.parts)) * len(s.of) }
 
 // topologies are those that it sums over.
@@ -78,8 +78,8 @@ func (s *sums) count() {
 	}
 }
 
-// follow takes in changes up to the end of the log and appends the nodes whose sums may be others
-// now; a node may be named more than once.
+// follow applies changes, which are up to the end of the log, and appends to moved the nodes whose
+// sums may have changed, some perhaps more than once.
 func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && s.isAnother(changes[i].Node) {
@@ -116,7 +116,7 @@ func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
 	return moved
 }
 
-// isAnother tells whether a node has come, or is in other domains than before.
+// isAnother reports whether a node is new, or is in other domains than before.
 func (s *sums) isAnother(node int32) bool {
 	return int(node) >= len(s.of) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
 }

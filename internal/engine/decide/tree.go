@@ -7,9 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// tree holds nodes by the room that they have: a k-d tree whose cells know how many nodes are below
-// them and bounds of their room. It serves requests of any size, so that one never seen before
-// needs no look at every node.
+// tree holds nodes by the room that they have: a k-d tree whose cells know the number of nodes
+// below them, and bounds of their room. It serves requests of any size, so a size that was never
+// seen before does not take a look at every node.
 type tree struct {
 	root   int32
 	cells  []cell
@@ -22,7 +22,7 @@ type cell struct {
 	box                 box
 	count               int32
 	parent, left, right int32
-	axis                int8 // nodes below split are on the left
+	axis                int8 // split divides along it: nodes below split are on the left
 	alike               bool // a leaf whose nodes are alike
 	split               float64
 	nodes               []int32
@@ -101,7 +101,7 @@ func (t *tree) insert(b *base, node int32) {
 	}
 }
 
-// rebuild makes the tree even again, since nodes drift to where it was not split.
+// rebuild balances the tree, since nodes drift to where it was not divided.
 func (t *tree) rebuild(b *base) {
 	all := t.all(t.root, nil)
 	t.cells, t.vacant = t.cells[:0], nil
@@ -116,8 +116,8 @@ func (t *tree) all(i int32, nodes []int32) []int32 {
 	return append(nodes, t.cells[i].nodes...)
 }
 
-// splitOff gives the last node of a leaf a leaf of its own, since the others are alike, and may be
-// very many.
+// splitOff moves the last node of a leaf to a leaf of its own, since the others are alike, and may
+// be very many.
 func (t *tree) splitOff(b *base, i int32) {
 	c := &t.cells[i]
 	last := len(c.nodes) - 1
@@ -156,8 +156,7 @@ func (t *tree) replace(above, old, by int32) {
 	}
 }
 
-// divide splits a leaf where it is widest; not if its nodes are alike but for what cannot be told
-// apart.
+// divide splits a leaf along the axis where it is widest, unless it has no width on any axis.
 func (t *tree) divide(b *base, i int32) {
 	c := &t.cells[i]
 	widest, width := 0, 0.0
@@ -170,7 +169,7 @@ func (t *tree) divide(b *base, i int32) {
 		return
 	}
 	split := middle(b, c.nodes, widest)
-	if split <= c.box.low[widest] { // so many are there that the left would be empty
+	if split <= c.box.low[widest] { // the median is the lowest, and nothing is below it
 		split = above(b, c.nodes, widest, c.box.low[widest])
 	}
 	nodes, at := c.nodes, 0
@@ -245,7 +244,7 @@ func (t *tree) remove(b *base, node int32) {
 		t.collapse(at.cell)
 		return
 	}
-	if last <= b.d.leafSize { // of more, the box may be too wide in the number of pods
+	if last <= b.d.leafSize { // the box of a larger leaf may become too wide in the number of pods
 		c.box, c.alike = emptyBox, true
 		for k, node := range c.nodes {
 			p := b.point(node)
