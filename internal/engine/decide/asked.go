@@ -17,7 +17,7 @@ import (
 // all other filters.
 type askedFilter struct {
 	filter plugins.Filter
-	step   int // in the plan
+	step   int // its index in the steps of the plan
 }
 
 // applies reports whether a filter or scorer can have any effect on pods of the class.
@@ -67,7 +67,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	r.feasible()
 	left, failed := r.left(q)
 	if failed {
-		return d.scan(p) // which says whose error comes first
+		return d.scan(p) // which finds the error to report: the first
 	}
 	if len(left) == 0 {
 		return Decision{}
@@ -95,9 +95,9 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	return Decision{Node: d.c.Nodes[best], Total: total, Feasible: len(left)}
 }
 
-// left asks about the nodes with room, in parallel, and returns those that remain feasible. Nodes
-// that are infeasible anyway are asked about, too, as far as a question precedes the filter that
-// rejects them: it may fail, and then the attempt fails.
+// left asks about the nodes with room, in parallel, and returns those that remain feasible.
+// Infeasible nodes are asked about, too, if a question precedes the filter that rejects them: it
+// may fail, and then the attempt fails.
 func (r *ranking) left(q questions) (left []int32, failed bool) {
 	nodes := r.d.asked[:0]
 	for i, bucket := range r.bucket {
@@ -198,7 +198,7 @@ func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []
 func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) ([]int64, error) {
 	scoring := s.Score(c, p, feasible)
 	switch {
-	case scoring.Err != nil && s.Name() == plugins.PreScorers: // it has named the plugin
+	case scoring.Err != nil && s.Name() == plugins.PreScorers: // its error names the plugin
 		return nil, scoring.Err
 	case scoring.Err != nil:
 		return nil, fmt.Errorf("running PreScore plugin %q: %w", s.Name(), scoring.Err)
@@ -222,8 +222,8 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 	return scores, nil
 }
 
-// askAll calls f, which asks filters about a node, for 0..n-1: on all cores, and again in their
-// order if one of the filters wants that.
+// askAll calls f, which asks filters about a node, for 0..n-1: on all cores, and then again in
+// order if one of the filters wants that; see plugins.Judge.
 func askAll(n int, again []func() bool, f func(i int)) {
 	parallel(n, f)
 	inOrder := false
@@ -235,10 +235,10 @@ func askAll(n int, again []func() bool, f func(i int)) {
 	}
 }
 
-// worthwhile is the number of nodes from which asking on all cores pays.
+// worthwhile is the number of nodes from which using all cores pays off.
 var worthwhile = 256
 
-// parallel calls f for 0..n-1, on all cores if that pays.
+// parallel calls f for 0..n-1, on all cores if that pays off.
 func parallel(n int, f func(i int)) {
 	workers := runtime.GOMAXPROCS(0)
 	if n < worthwhile || workers == 1 {

@@ -26,7 +26,7 @@ type base struct {
 
 	groups    []*baseGroup
 	byKey     map[string]int32
-	at        []int32 // by node: its group; none: it can take no pod of these classes, or does not exist
+	at        []int32 // by node: its group; none: it takes no pod of the classes, or does not exist
 	spots     []spot  // by node: where it is in the tree of its group
 	odd       []int32 // nodes with a group that are in no tree, since they are not orderly; sorted
 	sets      []*inclusionSet
@@ -36,8 +36,8 @@ type base struct {
 	byStatic map[baseStatic]int32
 	byParts  map[parts]int32
 
-	// What the terms of strangers say of all the classes; nil: nothing, or it is not summed. Nodes
-	// from which one of these terms repels the classes have groups of their own.
+	// What the terms of strangers say about all the classes; nil: nothing, or it is not summed.
+	// Nodes from which one of these terms repels the classes have groups of their own.
 	votes, repelling *sums
 	perVote          float64 // the width of one vote in a cell of a tree
 	// moved counts the nodes that sums have moved, and served the decisions that were made.
@@ -60,7 +60,7 @@ type baseGroup struct {
 // topologyAxis is a topology by which a base groups its nodes.
 type topologyAxis struct {
 	*topology
-	byCount bool // nodes are divided only by whether they have a domain, since there are many domains
+	byCount bool // there are many: nodes are divided only by whether they have a domain
 	told    bool // a soft constraint counts by it, so limitAxes must not set byCount
 }
 

@@ -7,16 +7,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// point is where a node stands in a tree: what its room is to scores and filters, whatever is
-// requested.
+// point is the position of a node in a tree: its room as scores and filters see it, for a pod of
+// any size.
 type point struct {
 	at                            [axes]float64
 	freeCPU, freeMemory, freePods int64
 	balance                       int8
 }
 
-// The axes of a tree. What is left, by what LeastAllocatedScore counts, and what is requested are
-// in per cent of the node; one unit of CPU and of memory is what it is of the node, in per cent.
+// The axes of a tree, all but the last in per cent of the node: what is left, as
+// LeastAllocatedScore counts it; what is requested; and one unit of CPU and of memory.
 const (
 	leftCPU = iota
 	leftMemory
@@ -24,11 +24,11 @@ const (
 	usedMemory
 	perCPU
 	perMemory
-	votes // of other pods, where a base sums them
+	votes // of strangers, where a base sums them
 	axes
 )
 
-// orderly tells whether bounds hold for a node: it has some of both resources.
+// orderly reports whether the bounds of a box hold for a node: it has both resources.
 func orderly(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
 
 func pointOf(room *cluster.Room, balance int8, voted int64) point {
@@ -43,12 +43,13 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	}
 }
 
-// box bounds the points of a cell. It holds all of them, and may be larger, which costs time only.
+// box bounds the points of a cell. It contains all of them, and may be larger than necessary, which
+// only costs time.
 type box struct {
 	low, high                     [axes]float64
-	left                          float64 // the most of both kinds that is left, added up
-	lean                          [2]float64
-	freeCPU, freeMemory, freePods [2]int64 // least and most
+	left                          float64    // the highest leftCPU+leftMemory
+	lean                          [2]float64 // lowest and highest usedCPU-usedMemory
+	freeCPU, freeMemory, freePods [2]int64   // lowest and highest
 	balance                       [2]int8
 }
 
@@ -88,34 +89,34 @@ func (b *box) join(o *box) {
 	b.balance[0], b.balance[1] = min(b.balance[0], o.balance[0]), max(b.balance[1], o.balance[1])
 }
 
-// width is how wide the box is along an axis, in per cent of a node, or of what votes there are.
-// Sizes of nodes differ by their ratio; a pod takes some per cent of one.
+// width returns the width of the box along an axis, in per cent of a node or of the range of votes.
+// For sizes of nodes, it is how much more a pod takes of the smallest node than of the largest.
 func (b *box) width(axis int, perVote float64) float64 {
 	switch axis {
 	case votes:
 		return (b.high[axis] - b.low[axis]) * perVote
 	case perCPU, perMemory:
-		const pod = 8
+		const pod = 8 // per cent of the largest node
 		return pod * (b.high[axis]/b.low[axis] - 1)
 	}
 	return b.high[axis] - b.low[axis]
 }
 
-// fits tells whether all nodes of the box have room for a pod, and whether any may.
+// fits reports whether all nodes of the box have room for a pod, and whether any may have.
 func (b *box) fits(q *room) (all, any bool) {
 	any = b.freePods[1] > 0 && (q.cpu <= 0 || q.cpu <= b.freeCPU[1]) && (q.memory <= 0 || q.memory <= b.freeMemory[1])
 	all = b.freePods[0] > 0 && (q.cpu <= 0 || q.cpu <= b.freeCPU[0]) && (q.memory <= 0 || q.memory <= b.freeMemory[0])
 	return all, any
 }
 
-// slack is how far the numbers of a box may be off, times some: Room.PerCPU has 24 bits.
+// slack is several times the error of the numbers of a box: Room.PerCPU has a precision of 24 bits.
 const slack = 1e-4
 
 // noRoom is the score of a node without room.
 const noRoom = -1
 
-// bounds returns between what the scores of the nodes in the box lie; low is noRoom where a node
-// may have no room, high where none has.
+// bounds returns a lower and an upper bound of the scores of the nodes in the box. low is noRoom if
+// a node may have no room, and so is high if none has.
 func (b *box) bounds(q *room) (low, high int64) {
 	all, any := b.fits(q)
 	if !any {
@@ -143,7 +144,7 @@ func (b *box) leastAllocated(q *room) (low, high int64) {
 	cpu, memory := least(leftCPU, perCPU, q.fitted.cpu), least(leftMemory, perMemory, q.fitted.memory)
 	low = score(cpu-slack) + score(memory-slack)
 	high = score(most(leftCPU, perCPU, q.fitted.cpu)+slack) + score(most(leftMemory, perMemory, q.fitted.memory)+slack)
-	if cpu >= 0 && memory >= 0 { // nowhere is a score cut off
+	if cpu >= 0 && memory >= 0 { // no score is cut off at 0
 		high = min(high, floor(b.left-q.fitted.cpu*b.low[perCPU]-q.fitted.memory*b.low[perMemory]+2*slack))
 	}
 	return low / 2, high / 2
@@ -153,12 +154,13 @@ func (b *box) leastAllocated(q *room) (low, high int64) {
 func (b *box) evenness(q *room) (low, high int64) {
 	const most = plugins.MaxScore
 	moreCPU, moreMemory := [2]float64{q.balanced.cpu * b.low[perCPU], q.balanced.cpu * b.high[perCPU]}, [2]float64{q.balanced.memory * b.low[perMemory], q.balanced.memory * b.high[perMemory]}
-	if b.high[usedCPU]+moreCPU[1] > most-slack || b.high[usedMemory]+moreMemory[1] > most-slack { // shares may be cut off
+	// Shares may be cut off at 1.
+	if b.high[usedCPU]+moreCPU[1] > most-slack || b.high[usedMemory]+moreMemory[1] > most-slack {
 		return plugins.Evenness(most/2, most), plugins.Evenness(most, most/2)
 	}
 	shift := [2]float64{moreCPU[0] - moreMemory[1], moreCPU[1] - moreMemory[0]}
 	withLow, withHigh := balanceBetween(b.lean[0]+shift[0], b.lean[1]+shift[1])
-	// How much farther from even the pod makes it.
+	// How much less even the pod makes a node.
 	worse := [2]float64{-max(math.Abs(shift[0]), math.Abs(shift[1])), max(math.Abs(shift[0]), math.Abs(shift[1]))}
 	if shift[0] == shift[1] { // nodes of one size: it grows with the lean if the shift is above zero, and falls otherwise
 		worse = [2]float64{math.Abs(b.lean[0]+shift[0]) - math.Abs(b.lean[0]), math.Abs(b.lean[1]+shift[0]) - math.Abs(b.lean[1])}
@@ -171,7 +173,7 @@ func (b *box) evenness(q *room) (low, high int64) {
 	return plugins.Evenness(changeLow, 0), plugins.Evenness(changeHigh, 0)
 }
 
-// balanceBetween bounds BalanceScore where the shares differ by something between.
+// balanceBetween bounds BalanceScore where the difference of the shares is between two numbers.
 func balanceBetween(leanLow, leanHigh float64) (low, high int64) {
 	most, least := max(math.Abs(leanLow), math.Abs(leanHigh)), 0.0
 	if leanLow > 0 || leanHigh < 0 {

@@ -9,19 +9,19 @@ import (
 )
 
 // candidates remembers what making room on each node would cost for the pods of one class. From one
-// preemption to the next most nodes stay as they are, and only those that changed are recomputed.
+// preemption to the next, most nodes stay as they are, and only those that changed are recomputed.
 // The cheapest of every block of 64 nodes is kept, so that finding the cheapest of all compares
 // blocks.
 //
 // It is valid for one version of the disruption budgets and of the tallies, and up to a position of
-// the log; when a version changes it starts over.
+// the log. When one of these versions changes, it starts over.
 type candidates struct {
-	seen    int    // of the log
+	seen    int    // position in the log
 	budgets uint64 // version of the disruption budgets
 	shifted int    // how often the tallies that filter changed
 
 	byNode   []cost
-	unknown  []int32 // nodes to be worked out; may name one twice
+	unknown  []int32 // nodes to be computed; one may be listed twice
 	cheapest []int32 // by block; none: it has no candidate
 }
 
@@ -68,7 +68,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 			return preempt(d.c, d.profile, p, evaluate(d.c, d.profile, p), left)
 		}
 		t.plain = prepare(d.c, d.profile, p)
-		r.candidates = nil // what was found out for other pods need not hold for this one
+		r.candidates = nil // what holds for other pods need not hold for this one
 		defer func() { r.candidates = nil }()
 	}
 	var nominated *plugins.Rejection
@@ -79,7 +79,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 		return Preemption{Message: message, Ineligible: true}
 	}
 	if own := d.c.Nominated(p.UID); own != nil {
-		// To others of the class the pod itself is a guest there, to itself it is not.
+		// The pod is a guest there to other pods of the class, but not to itself.
 		if n := d.c.Node(own.Nominated); n != nil {
 			r.candidates.forget(n)
 			defer func() { r.candidates.forget(n) }()
@@ -121,7 +121,7 @@ func (c *candidates) best(rng *rand.Rand) int32 {
 	return best
 }
 
-// compareBlock finds the cheapest node of the block that a node is in.
+// compareBlock finds the cheapest node of a block.
 func (c *candidates) compareBlock(block int) {
 	best := none
 	for i := block << 6; i < min(block<<6+64, len(c.byNode)); i++ {
@@ -152,8 +152,8 @@ func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 	return reasons, names
 }
 
-// refreshCandidates recomputes the nodes that changed since the last time, for as long as the
-// effort lasts. The others stay unknown, and are no candidates until then.
+// refreshCandidates recomputes the nodes that changed since the last time, until the effort is used
+// up. The others stay unknown, and are no candidates until they are computed.
 func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	c, log := r.d.c, &r.d.c.Log
 	known := r.candidates
@@ -201,6 +201,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 // costOfNode is the effort of looking at a node before any pod is removed, in judgements.
 const costOfNode = 10
 
+// forget has a node recomputed. c may be nil.
 func (c *candidates) forget(n *cluster.Node) {
 	if c != nil && int(n.Index) < len(c.byNode) {
 		c.unknown = append(c.unknown, n.Index)

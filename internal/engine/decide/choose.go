@@ -6,26 +6,26 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sheet is what there is to compare for a class: nodes in groups that differ in nothing but room.
+// sheet is what a decision for a class compares: nodes in groups that differ only in room.
 type sheet struct {
 	d       *Decider
 	plan    *plan
 	statics []*static
 	tallies []*tally
 	groups  []*group
-	// votesApart: a group's votes are not all that there are for its nodes, and are not in its
+	// votesApart: a group's votes are only some of those for its nodes, so they are not in its
 	// fixed score.
 	votesApart bool
 }
 
-// choice is what the groups of a ranking say about a pod.
+// choice is the node that a ranking chooses for a pod.
 type choice struct {
-	node     int32 // none: nothing is feasible
+	node     int32 // none: no node is feasible
 	total    int64
 	feasible int
 }
 
-// choose finds the best of the nodes.
+// choose finds the best node.
 func (r *ranking) choose() choice {
 	feasible := r.feasible()
 	if feasible == 0 {
@@ -54,7 +54,7 @@ func (r *ranking) choose() choice {
 	return r.chosen(pick(best, r.d.rng), total, feasible)
 }
 
-// chosen ends a choice. Where there is but one feasible node nothing is scored, as upstream.
+// chosen returns a choice. As upstream, nothing is scored if only one node is feasible.
 func (r *ranking) chosen(node int32, total int64, feasible int) choice {
 	if feasible == 1 {
 		total = 0
@@ -78,8 +78,8 @@ func (r *sheet) feasible() (nodes int) {
 	return nodes
 }
 
-// judgeGroup judges what nodes of a group have in common beside their room: the first plugin that
-// rejects them, in the order of the profile.
+// judgeGroup judges what the nodes of a group have in common besides their room. It returns the
+// first plugin that rejects them, in the order of the profile.
 func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
 	s := r.statics[g.key.static]
 	if s.early != nil {
@@ -94,11 +94,11 @@ func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejectio
 	return plugin, rejection
 }
 
-// standing is what the tallies count where a node is.
+// standing is the counts of the tallies for the domains of one node, by tally.
 type standing struct {
 	count []int64 // in the node's domain
 	none  []bool  // it is in no domain
-	shift []int64 // by how much count is taken as other than it is
+	shift []int64 // by how much count differs from the tally, for pods assumed to come or go
 }
 
 // fit makes room for that many tallies.
@@ -118,7 +118,7 @@ func (r *sheet) standingOf(g *group) *standing {
 	return s
 }
 
-// judgeTallies judges what the pods in a node's domains have to say.
+// judgeTallies judges a node by the pods in its domains.
 func (r *sheet) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
 	spread := r.judgeSpread(s)
 	if spread != nil && (r.plan.usualOrder || r.plan.spreadStep < r.plan.affinityStep) {
@@ -174,7 +174,7 @@ func (r *sheet) judgeAffinity(s *standing) *plugins.Rejection {
 	return nil
 }
 
-// bounds are what scores are normalised by: over all feasible nodes.
+// bounds are the extremes of the raw scores of all feasible nodes, by which scores are normalised.
 type bounds struct {
 	taint, affinity       int64 // highest
 	spreadLow, spreadHigh int64
@@ -203,7 +203,7 @@ func (r *sheet) bounds() bounds {
 	return b
 }
 
-// fixedScore is a group's score without that for room.
+// fixedScore returns a group's score without that for room.
 func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
 	s, pl := r.statics[g.key.static], r.plan
 	if pl.taint.node != nil {
@@ -222,8 +222,8 @@ func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
 	return sum
 }
 
-// weighSpread works out the raw spread scores of the feasible groups, by what the constraints
-// weigh.
+// weighSpread computes the raw spread scores of the feasible groups from the weights of the
+// constraints.
 func (r *sheet) weighSpread(weights []float64) {
 	if len(r.plan.soft) == 0 {
 		return
@@ -261,8 +261,8 @@ func (r *ranking) weights(among []int32) []float64 {
 	return weights
 }
 
-// domainsScored counts the domains of the feasible nodes that are scored, where groups tell them
-// apart. Those without the label are one domain together.
+// domainsScored counts the domains of the feasible nodes that are scored, where groups tell the
+// domains apart. The nodes without the label are one domain.
 func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	clear(r.d.seen)
 	for _, g := range r.groups {
@@ -277,7 +277,7 @@ func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	return n
 }
 
-// scores tells whether nodes of the group are scored for how pods are spread.
+// scores reports whether nodes of the group are scored for how pods are spread.
 func (r *sheet) scores(g *group) bool {
 	return g.ok > 0 && g.feasible && r.statics[g.key.static].scored
 }
@@ -301,7 +301,7 @@ func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 	return n
 }
 
-// sees marks a domain, which may be none, and tells whether it was not marked yet.
+// sees marks a domain, which may be none, and reports whether it was not marked yet.
 func (d *Decider) sees(domain int32) bool {
 	at := int(domain) + 1
 	for at >= len(d.seen) {

@@ -4,7 +4,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// count makes the tallies and counts the pods that are there.
+// count makes the tallies and counts the placed pods.
 func (r *ranking) count() {
 	r.tallies, r.places, r.effects, r.counts = nil, nil, nil, marks{}
 	if len(r.plan.tallies) == 0 {
@@ -34,7 +34,7 @@ func (r *ranking) count() {
 	r.spreadCounts()
 }
 
-// sumUp makes one tally of those of what strangers say for a purpose.
+// sumUp merges the tallies of what strangers say into one for each purpose.
 func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {
@@ -58,7 +58,7 @@ func (r *ranking) sumUp() {
 	r.tallies = kept
 }
 
-// spreadCounts adds up by node what was counted by domain.
+// spreadCounts adds up by node what the parts of merged tallies have counted by domain.
 func (r *ranking) spreadCounts() {
 	for _, t := range r.tallies {
 		for i := range t.parts {
@@ -73,7 +73,7 @@ func (r *ranking) spreadCounts() {
 	}
 }
 
-// countPods counts the pods that have their place.
+// countPods counts the placed pods.
 func (r *ranking) countPods() {
 	if classes, all := r.d.counted(r.plan); !all {
 		for pods := range classes {
@@ -115,8 +115,8 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	return effects
 }
 
-// tally counts a pod that came to a node or left it, and tells whether the nodes of its domain have
-// to be grouped anew.
+// tally counts a pod that came to a node or left it. It returns the domain in which the pod counts,
+// or none, and whether the nodes there have to be regrouped.
 func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
 	if t.purpose <= spreadSoft && (terminating || !r.counts.of(node).has(e.tally)) {
@@ -136,7 +136,7 @@ func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (dom
 	return domain, t.add(domain, sign*e.weight)
 }
 
-// addUp does so in a tally that sums, where the nodes of the domain are grouped anew at once.
+// addUp does so in a merged tally, and regroups the nodes of the domain itself.
 func (r *ranking) addUp(t *tally, node int32, e effect, sign int64) {
 	part := &t.parts[e.part]
 	domain := part.domain[node]

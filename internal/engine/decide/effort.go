@@ -27,7 +27,7 @@ var errGuestsTooLong error = &errTooLong{"judging nodes that other pods are nomi
 // effort is what is left of an attempt's effort; nil is unbounded.
 type effort struct{ left int }
 
-// spend subtracts from what is left, and returns false if nothing is.
+// spend subtracts from what is left, and returns false if nothing is left.
 func (e *effort) spend(judgements int) bool {
 	if e == nil {
 		return true

@@ -34,8 +34,8 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 	return 0
 }
 
-// holdBack takes those nodes out of the ranking, and returns them, that cannot take the pod
-// together with the pods nominated to them. With all, it does the same to nodes that cannot take
+// holdBack takes the nodes out of the ranking that cannot take the pod together with the pods
+// nominated to them, and returns these nodes. With all, it does the same to nodes that cannot take
 // the pod anyway: they may have further reasons then. Where the buckets account for nominated pods,
 // only the node that the pod itself is nominated to can change, since the pod is no guest to
 // itself. failed reports that a plugin failed.

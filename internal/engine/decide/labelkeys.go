@@ -6,11 +6,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// labelKeys counts the nodes by label key. A term with a key that no node has can have no effect,
-// whatever pods it selects, and is not counted.
+// labelKeys counts the nodes by label key. A term with a key that no node has can have no effect
+// and is not counted.
 type labelKeys struct {
 	nodes   map[string]int // how many nodes have the key
-	read    []nodeKeys     // by node, as they are counted
+	read    []nodeKeys     // by node: what is counted of it
 	version int            // grows when a key comes that no node had, or the last node with one goes
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// placed knows on which nodes the pods of each class are. A class is found by its labels, so that
-// whoever counts the pods that a selector means looks at these and not at all that there are; and
-// by its terms, for those who are meant by them.
+// placed records on which nodes the pods of each class are. Classes are indexed by their labels, so
+// that only those are looked at that a selector may match, and by their terms, to count what these
+// say about a pending pod.
 type placed struct {
 	classes map[int32]*classPods // by ID
 	byLabel map[label]classSet
@@ -43,11 +43,11 @@ type classPods struct {
 	nodes nodeCounts
 }
 
-// nodeCounts are the pods of a class by node: a list by node while these are few, since most
-// classes have few pods, and a map takes twice the memory.
+// nodeCounts are the pods of a class by node: a sorted list while the nodes are few, as for most
+// classes, since a map takes twice the memory.
 type nodeCounts struct {
 	few  []nodeCount
-	many map[int32]podCount // instead, once there were more than fewNodes
+	many map[int32]podCount // instead of few, once there were more than fewNodes
 }
 
 type nodeCount struct {
@@ -73,7 +73,7 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 
 func (c *nodeCounts) len() int { return len(c.few) + len(c.many) }
 
-// add counts on a node and forgets it where nothing is left.
+// add changes the count of a node, and drops the node when nothing is left.
 func (c *nodeCounts) add(node int32, by podCount) {
 	if c.many != nil {
 		n := c.many[node]
@@ -101,7 +101,7 @@ func (c *nodeCounts) add(node int32, by podCount) {
 	}
 }
 
-// podCount counts pods on a node, those that are leaving apart.
+// podCount counts pods on a node: those that are terminating, and the others.
 type podCount struct{ staying, leaving int32 }
 
 func (n *podCount) add(by podCount) {
@@ -167,7 +167,7 @@ func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
 	}
 }
 
-// counted lists the classes whose pods may count in the tallies of a plan. all: they may be any.
+// counted lists the classes whose pods may count in the tallies of a plan. all: any class may.
 func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
 	classes = map[*classPods]bool{}
 	for _, selector := range pl.selectors() {
@@ -194,7 +194,7 @@ func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
 	return classes, false
 }
 
-// selectors lists what the pods of the class themselves mean others by.
+// selectors lists the selectors with which the class itself refers to other pods.
 func (pl *plan) selectors() (list []labels.Selector) {
 	for i := range pl.hard {
 		list = append(list, pl.hard[i].Selector)

@@ -14,7 +14,7 @@ type Evaluation struct {
 	// Err is why the pod could not be judged. If it is set, nothing else is.
 	Err error
 	// Rejector is the plugin that rejected the pod before any node was looked at, with its
-	// Rejection, which all of Nodes then have, too.
+	// Rejection, which every one of Nodes then has, too.
 	Rejector  string
 	Rejection *plugins.Rejection
 	// Nodes has the verdict on every node, by the node's index in the cluster.
@@ -126,7 +126,7 @@ func (e *Evaluation) Best() []*NodeVerdict {
 	return best
 }
 
-// Verdict returns what is said of one node, or nil.
+// Verdict returns the verdict on one node, or nil.
 func (e *Evaluation) Verdict(node *cluster.Node) *NodeVerdict {
 	for i := range e.Nodes {
 		if e.Nodes[i].Node == node {
@@ -172,14 +172,14 @@ type judges struct {
 
 	err      error
 	all      *plugins.Rejection // rejects every node
-	rejector string             // who says so
+	rejector string             // the plugin that does
 
-	left *effort // for nodes that pods are nominated to
+	left *effort // for judging nodes that pods are nominated to
 
-	only map[string]bool // nodes that come into question; nil: all
-	// anywhere: the others come into question, too.
+	only map[string]bool // the nodes that are considered; nil: all
+	// anywhere: all nodes are considered, not just those in only.
 	anywhere bool
-	outside  *plugins.Rejection // of the others
+	outside  *plugins.Rejection // the rejection of nodes that are not in only
 	names    []string
 	judges   []func(n *cluster.Node) *plugins.Rejection
 	again    []func() bool // see plugins.Judge

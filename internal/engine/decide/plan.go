@@ -48,12 +48,12 @@ type plan struct {
 	hardWeight     int32
 	voteWeight     int64
 
-	others said // what the terms of other pods say of the class
+	others said // what the terms of other pods say about the class
 
 	tallies []tallyPlan
-	// Strangers are pods with another affinity than the pending pod; pods of one workload have the
-	// same. strangersApart: what their terms say has tallies of its own, since it makes too many
-	// combinations of domains. strangersSummed: it has none, since a base sums it.
+	// Strangers are pods whose affinity differs from the pending pod's; pods of one workload have
+	// the same. strangersApart: what their terms say has tallies of its own, since it makes too
+	// many combinations of domains. strangersSummed: it has none, since a base sums it.
 	strangersApart, strangersSummed bool
 	combinations                    int // about how many groups of nodes the tallies make
 

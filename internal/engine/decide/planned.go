@@ -108,7 +108,7 @@ func (d *Decider) findBase(known *recentPlan) {
 	}
 }
 
-// saidEffort is what it has cost to decide pods of which the terms of strangers say the same, by
+// saidEffort is what it has cost to decide pods about which the terms of strangers say the same, by
 // many keys.
 type saidEffort struct {
 	work int
@@ -126,7 +126,7 @@ func (d *Decider) effortOf(said string) *saidEffort {
 	return known
 }
 
-// worthSums reports whether it has cost as much as summing what the terms say.
+// worthSums reports whether these decisions have cost as much as summing what the terms say would.
 func (d *Decider) worthSums(said *saidEffort) bool { return said.work > d.worthSumming*len(d.c.Nodes) }
 
 // costsMore reports whether the sums of a base have cost more than they saved: each pod with such

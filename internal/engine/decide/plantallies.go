@@ -56,7 +56,7 @@ func (d *Decider) groupsFor(pl *plan) int {
 			continue
 		}
 		if n := d.topology(t.key, false).domains(); n > d.fewDomains {
-			const counts = 4 // nodes are grouped by count then; so few counts usually occur
+			const counts = 4 // nodes are grouped by count then; about this many usually occur
 			groups *= counts
 		} else {
 			groups *= max(1, n)
@@ -66,7 +66,7 @@ func (d *Decider) groupsFor(pl *plan) int {
 	return groups
 }
 
-// countsVotes tells whether preferences are scored.
+// countsVotes reports whether preferences are scored.
 func (pl *plan) countsVotes() bool {
 	return pl.scoresPods && !(pl.onlyOwnVotes && !pl.affinities.Prefers())
 }

@@ -29,7 +29,7 @@ type Preemption struct {
 	// victims gone, sorted.
 	Message string
 	Plugins []string
-	// Err is set if an extender failed or has not been asked yet, and if the effort was used up
+	// Err is set if an extender failed or has not been asked yet, or if the effort was used up
 	// before a node was found ([ErrTooLong]). Message contains it, too.
 	Err error
 	// Ineligible: the pod may not preempt now, and no node was looked at.
@@ -42,8 +42,8 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	return preempt(c, profile, p, e, nil)
 }
 
-// preempt is Preempt with bounded effort. When that is used up, the candidates found so far have to
-// do.
+// preempt is Preempt with bounded effort. Once that is used up, it chooses among the candidates
+// found so far.
 func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort) Preemption {
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {
@@ -112,8 +112,8 @@ func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection
 	return ""
 }
 
-// refusal is why a node that might have been a candidate is none. plugin is set if it rejects the
-// node even with the victims gone.
+// refusal is why a node that preemption could have helped is not a candidate. plugin is set if it
+// rejects the node even with the victims gone.
 type refusal struct {
 	plugin    string
 	rejection *plugins.Rejection
@@ -133,7 +133,7 @@ type candidate struct {
 
 // victimsOn removes all pods of lower priority from the node and, if p fits then, puts back as many
 // as possible: first those whose budget allows no disruption, the most important first. It leaves
-// the cluster as it was. A node for which the effort does not suffice is refused.
+// the cluster as it was. A node for which the remaining effort is too little is refused.
 func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets, left *effort) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
@@ -244,7 +244,7 @@ func startOf(p *cluster.Pod) int64 {
 }
 
 // cost sums up the victims: budgets violated, highest priority, sum of priorities, number, and the
-// start time of the longest-running of the most important ones, where later is cheaper.
+// start time of the longest-running of the most important victims, where later is cheaper.
 func (a *candidate) cost() cost {
 	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority, victims: int32(len(a.victims))}
 	earliest := int64(math.MaxInt64)
@@ -262,9 +262,9 @@ func (a *candidate) cost() cost {
 type budgets struct {
 	list      []*policyv1.PodDisruptionBudget
 	selectors []labels.Selector
-	covering  map[*cluster.PodClass][]int // which of them mean the pods of a class
+	covering  map[*cluster.PodClass][]int // indices of those that select the pods of a class
 	allowed   []int32                     // reused for every node
-	keep      bool                        // none may be broken
+	keep      bool                        // none may be violated
 }
 
 // newBudgets reads the budgets on behalf of a pod that needs room.

@@ -82,7 +82,7 @@ type groupKey struct {
 // group is the nodes that agree in their key.
 type group struct {
 	key      groupKey
-	long     string    // the whole key if it is too long for a groupKey, which then has the static alone; else ""
+	long     string    // the key if it is too long for a groupKey, which has the static alone then
 	values   []int64   // by tally
 	ok       int32     // nodes in buckets
 	rejected []int32   // nodes by reason

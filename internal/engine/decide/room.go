@@ -30,7 +30,8 @@ type room struct {
 	fitted, balanced struct{ cpu, memory float64 }
 }
 
-// planRoom sets the plan's room if the pods of the class need nothing else of what changes.
+// planRoom sets the plan's room if neither the class nor the scorers care about resources other
+// than CPU and memory.
 func (d *Decider) planRoom(pl *plan) {
 	requests := &pl.example.Class.Requests
 	filtered := false
@@ -73,8 +74,7 @@ func (r *room) reckon() {
 	r.balanced.cpu, r.balanced.memory = float64(r.balanceCPU), float64(r.balanceMemory)
 }
 
-// onlyRoom reports whether the free room of a node is the only thing that its pods change for the
-// class.
+// onlyRoom reports whether the pods on a node itself matter only by the room that they leave.
 func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
 
 // score returns the bucket of a node with this balance (see Decider), or -1 if it does not have
@@ -126,7 +126,7 @@ func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	with := (1 - math.Abs(usedCPU-usedMemory)/2) * plugins.MaxScore
 
 	a, b, c := int64(freeCPU), int64(freeMemory), int64(with)
-	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // the scores are clamped there
+	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // scores are clamped there
 		doubtful(freeCPU-float64(a)) || doubtful(freeMemory-float64(b)) || doubtful(with-float64(c)) {
 		a = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroCPU, r.fitCPU), room.CPU)
 		b = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroMemory, r.fitMemory), room.Memory)

@@ -8,7 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// search finds the best nodes in the trees of a survey's base, the most promising first.
+// search finds the best nodes in the trees of a survey's base, looking at the most promising groups
+// first.
 type search struct {
 	votesLow, votesHigh int64 // of the feasible nodes, where the base sums votes
 
@@ -17,23 +18,24 @@ type search struct {
 	ranked []rankedGroup
 }
 
-// part is nodes among which some have the best total, or may have it: one that stands apart, which
-// has, or those of a cell.
+// part is one node that has the best total so far, or a cell of nodes of which some have it, or may
+// have it.
 type part struct {
-	group       int32 // none: it is one node
+	group       int32 // of the cell; none: it is one node
 	cell, count int32
 	node        int32
 }
 
-// rankedGroup is a group of the base that may have the best node: its score but for room, and
-// between what that for room lies.
+// rankedGroup is a group of the base that may contain the best node, with its fixed score and the
+// bounds of what scoreOf adds for its nodes.
 type rankedGroup struct {
 	group     int32
 	fixed     int64
 	low, high int64
 }
 
-// offer takes in nodes that have a total, or whose best have it.
+// offer adds a node with the total, or a cell whose best nodes have it, to the pool, unless the
+// pool has better ones. It drops those that are worse.
 func (s *search) offer(total int64, p part) {
 	if total > s.best {
 		s.best, s.pool = total, s.pool[:0]
@@ -43,7 +45,7 @@ func (s *search) offer(total int64, p part) {
 	}
 }
 
-// find searches the trees. The best of the nodes that stand apart have been offered.
+// find searches the trees. The nodes that stand apart have been offered before.
 func (s *survey) find() (node int32, total int64) {
 	slices.SortStableFunc(s.ranked, func(a, b rankedGroup) int { return cmp.Compare(b.fixed+b.high, a.fixed+a.high) })
 	for i := range s.ranked {
@@ -56,8 +58,9 @@ func (s *survey) find() (node int32, total int64) {
 	return s.draw(), s.best
 }
 
-// visit looks below a cell whose scores are between low and high, unless nothing better can be
-// there. Where nothing better but as good can be, the cell goes to the pool as a whole.
+// visit searches a cell whose scores are between low and high, unless nothing as good as the best
+// can be there. If there can be something as good but nothing better, the whole cell goes to the
+// pool.
 func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 	t := s.b.groups[g.group].tree
 	c := &t.cells[i]
@@ -95,8 +98,8 @@ func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 	}
 }
 
-// scoreOf is what a node of a group scores that is not the same for the whole group, noRoom if it
-// has not enough.
+// scoreOf returns the part of a node's score that is not the same for its whole group, or noRoom if
+// the node does not have enough.
 func (s *survey) scoreOf(group, node int32) int64 {
 	score := int64(s.b.score(node, s.plan.room))
 	if score < 0 || !s.votesApart {
@@ -109,7 +112,7 @@ func (s *survey) voteScore(votes int64) int64 {
 	return s.plan.voteWeight * plugins.AffinityNormalized(votes, s.votesLow, s.votesHigh)
 }
 
-// between returns between what scoreOf lies in a cell of a group's tree.
+// between returns bounds of scoreOf in a cell of a group's tree.
 func (s *survey) between(group, i int32) (low, high int64) {
 	t := s.b.groups[group].tree
 	low, high = t.bounds(s, i)
@@ -123,8 +126,8 @@ func (s *survey) between(group, i int32) (low, high int64) {
 	return low, high + s.voteScore(own+int64(c.box.high[votes]))
 }
 
-// boundVotes finds between what the votes for the feasible nodes lie, where the base sums those of
-// strangers.
+// boundVotes finds the lowest and the highest votes for a feasible node, where the base sums those
+// of strangers.
 func (s *survey) boundVotes() {
 	s.votesLow, s.votesHigh = math.MaxInt64, math.MinInt64
 	for i, g := range s.groups {
@@ -144,7 +147,8 @@ func (s *survey) boundVotes() {
 }
 
 // fewest returns the lowest of the votes of strangers, times sign, for the nodes below a cell of a
-// group's tree that have room and do not stand apart; known if none is lower.
+// group's tree that have room and do not stand apart. If none is lower than known, it returns
+// known.
 func (s *survey) fewest(group, i int32, sign, known int64) int64 {
 	t := s.b.groups[group].tree
 	c := &t.cells[i]
@@ -175,7 +179,7 @@ func (s *survey) fewest(group, i int32, sign, known int64) int64 {
 	return known
 }
 
-// fewest is a bound for the votes in a cell, times sign.
+// fewest returns a lower bound of the votes in a cell, times sign.
 func (c *cell) fewest(sign int64) int64 {
 	switch {
 	case c.count == 0:
@@ -186,13 +190,13 @@ func (c *cell) fewest(sign int64) int64 {
 	return int64(c.box.low[votes])
 }
 
-// bounds returns between what the scores for room lie in a cell; see box.bounds.
+// bounds returns bounds of the scores for room in a cell; see box.bounds.
 func (t *tree) bounds(s *survey, i int32) (low, high int64) {
 	c := &t.cells[i]
 	if low, high = c.box.bounds(s.plan.room); high < 0 || !c.alike {
 		return low, high
 	}
-	// They have one score, but the number of pods may leave no place.
+	// The nodes have the same score, but some may have no pod slot left.
 	exact := int64(s.plan.room.unlimited(s.b.room(c.nodes[0]), s.b.balance(c.nodes[0])))
 	if low >= 0 {
 		low = exact
@@ -200,9 +204,9 @@ func (t *tree) bounds(s *survey, i int32) (low, high int64) {
 	return low, exact
 }
 
-// draw picks one of the nodes with the best total. All of these are in the pool. It draws from the
-// pool and puts back what is not one of them; after each such failure the cell that it came from is
-// divided. Whatever was drawn before, each of the best is as likely to be next.
+// draw picks one of the nodes with the best total, all of which are in the pool, each with the same
+// probability. If the node drawn is not one of them, the cell that it came from is divided, and the
+// next one is drawn. Whatever was drawn before, each of the best is equally likely to be next.
 func (s *survey) draw() int32 {
 	for {
 		total := int32(0)
@@ -228,13 +232,14 @@ func (s *survey) draw() int32 {
 	}
 }
 
-// isBest tells whether a node in a tree has the best total.
+// isBest reports whether a node in a tree has the best total.
 func (s *survey) isBest(group, node int32) bool {
 	score := s.scoreOf(group, node)
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 
-// divide puts what may be the best of a cell into the pool in place of the cell.
+// divide replaces a cell in the pool, which draw has taken out, by the parts of it that may have
+// the best total.
 func (s *survey) divide(p part) {
 	t := s.b.groups[p.group].tree
 	c := &t.cells[p.cell]

@@ -6,9 +6,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// sums adds up, for every node, what the terms of placed pods say of its domains, over any number
-// of topology keys. Classes of which these terms say the same share the sums, and are decided
-// without a look at every combination of domains.
+// sums adds up, for every node, what the terms of placed pods say about its domains, over any
+// number of topology keys. Classes about which these terms say the same share the sums, and are
+// decided without a look at every combination of domains.
 type sums struct {
 	d    *Decider
 	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities

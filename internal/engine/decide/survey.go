@@ -8,12 +8,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// survey decides a pod from a base. What its class adds with selectors is counted for the one
-// decision, where there are such pods: the nodes that this sets apart from their group are judged
-// one by one, all others by group, and the best is searched for in the trees. So it costs what
-// there is of pods that the class means, whatever the number of nodes, and nothing is kept.
+// survey decides a pod from a base. The pods that the selectors of its class match are counted for
+// this decision only: the nodes that these counts set apart from their group are judged one by one,
+// all others by group, and the best is searched for in the trees. So the cost depends on the number
+// of pods that the class selects, not on the number of nodes, and nothing is kept.
 //
-// A class for which that is much, and which comes again, gets a ranking.
+// A class for which this costs much, and whose pods keep coming, gets a ranking.
 type survey struct {
 	sheet
 	b    *base
@@ -21,7 +21,7 @@ type survey struct {
 	work int         // about how many nodes were looked at
 	said *saidEffort // what the terms of strangers have cost, while they are not summed; or nil
 
-	// The groups of the sheet are those of the base, and behind them one for each node that stands
+	// The groups of the sheet are those of the base, followed by one for each node that stands
 	// apart.
 	apart  []loneNode
 	isLone []int32 // by node: its number in apart, from 1
@@ -29,13 +29,13 @@ type survey struct {
 
 	axisOf  []int       // by tally
 	keys    []*topology // of the hard constraints
-	spare   []*tally
-	touched [][]int32 // by tally: domains that count something
-	stock   []*group
-	counts  tallySet  // the spread tallies that count the pods of one node
-	weights []float64 // of the soft constraints, by tally
-	with    standing  // of one node, with the pods nominated to it
-	fixed   []int64   // by group of the base: its score but for room
+	spare   []*tally    // by tally: reused by every decision
+	touched [][]int32   // by tally: domains that count something
+	stock   []*group    // reused by every decision
+	counts  tallySet    // the spread tallies that count the pods of one node
+	weights []float64   // of the soft constraints, by tally
+	with    standing    // of one node, with the pods nominated to it
+	fixed   []int64     // by group of the base: its score but for room
 
 	search
 }
@@ -46,12 +46,12 @@ type loneNode struct {
 	bucket int16
 }
 
-// tryBase decides by survey if that can be done.
+// tryBase decides by survey if possible.
 func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	if p.Nominated != "" {
 		return Decision{}, false
 	}
-	if m, known := d.byClass[p.Class.ID]; known && m.dropped { // there was no room for it: it has to be earned again
+	if m, known := d.byClass[p.Class.ID]; known && m.dropped { // it has to be earned again
 		delete(d.byClass, p.Class.ID)
 		delete(d.effort, p.Class.ID)
 	} else if known || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
@@ -77,7 +77,7 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	return decision, true
 }
 
-// begin prepares the counting.
+// begin prepares a decision.
 func (s *survey) begin(d *Decider, known *recentPlan) {
 	b := known.base
 	b.looked = 0
@@ -98,7 +98,7 @@ func (s *survey) begin(d *Decider, known *recentPlan) {
 	}
 }
 
-// startTally makes the tally of a plan, in which nothing counts yet.
+// startTally returns a tally of the plan that has counted nothing yet.
 func (s *survey) startTally(i int) *tally {
 	of := &s.plan.tallies[i]
 	axis := &s.b.axes[s.axisOf[i]]
@@ -120,7 +120,7 @@ func (s *survey) startTally(i int) *tally {
 	return t
 }
 
-// end makes ready for the next decision.
+// end prepares for the next decision.
 func (s *survey) end() {
 	for k, t := range s.tallies {
 		for _, domain := range s.touched[k] {
@@ -135,8 +135,8 @@ func (s *survey) end() {
 	s.plan, s.b, s.pod, s.statics, s.axisOf, s.said = nil, nil, nil, nil, nil, nil
 }
 
-// count counts the pods that matter to the class. It tells whether that can be done without a look
-// at every pod.
+// count counts the pods that matter to the class. It returns false if that would take a look at
+// every pod.
 func (s *survey) count() bool {
 	if len(s.tallies) == 0 {
 		return true
@@ -170,8 +170,8 @@ func (s *survey) count() bool {
 	return true
 }
 
-// setApart finds the nodes that stand apart: those of many domains where something counts, those
-// that pods are nominated to, and those that trees do not hold.
+// setApart finds the nodes that stand apart: those whose domain has counted something, where nodes
+// are grouped by count; those that pods are nominated to; and those that are in no tree.
 func (s *survey) setApart() {
 	for k, t := range s.tallies {
 		if !t.byCount {
@@ -214,7 +214,7 @@ func (s *survey) newGroup(static int32) *group {
 	return g
 }
 
-// stand fills the sheet: the groups, with how many of their nodes have room.
+// stand fills the sheet with the groups, and counts their nodes that have room.
 func (s *survey) stand() {
 	s.groups, s.lone = s.stock[:0], s.lone[:0]
 	for _, of := range s.b.groups {
@@ -253,8 +253,8 @@ func (s *survey) stand() {
 	s.work += len(s.b.groups) + 4*len(s.apart)
 }
 
-// crowded tells whether a node cannot take the pod beside the pods nominated to it, as if these had
-// arrived.
+// crowded reports whether a node cannot take the pod together with the pods nominated to it, as if
+// these had arrived.
 func (s *survey) crowded(node int32) bool {
 	n := s.d.c.Nodes[node]
 	if len(n.Nominated) == 0 {
@@ -347,14 +347,14 @@ func (s *survey) decide() Decision {
 	return Decision{Node: s.d.c.Nodes[node], Total: total, Feasible: feasible}
 }
 
-// worthRanking is how much surveys of a class may have looked at, for each node of the cluster,
-// before it gets a ranking. Tests lower it.
+// worthRanking is the number of nodes that surveys of a class may have looked at, for each node of
+// the cluster, before the class gets a ranking. Tests lower it.
 const worthRanking = 2
 
-// weigh notes what the decision cost. A class that has cost as much as a ranking would, and comes
-// again, gets one.
+// weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
+// and whose pods keep coming, gets one.
 func (s *survey) weigh(class *cluster.PodClass) {
-	const little = 64
+	const little = 64 // not worth recording
 	d := s.d
 	s.work += s.b.looked
 	if d.looked += s.work; s.work < little {

@@ -5,7 +5,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sync follows the log for what all rankings share.
+// sync follows the log for everything that rankings and bases share.
 func (d *Decider) sync() {
 	changes, known := d.c.Log.Since(d.synced)
 	if !known {
@@ -81,7 +81,7 @@ func (d *Decider) expect(node int32) {
 	}
 }
 
-// weigh computes a node's balance.
+// weigh computes a node's balance; see Decider.
 func (d *Decider) weigh(node int32) {
 	for int(node) >= len(d.balance) {
 		d.balance = append(d.balance, 0)

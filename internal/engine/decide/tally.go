@@ -4,13 +4,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// tally counts pods by domain of one topology, for one class of waiting pods and one purpose.
+// tally counts pods by domain of one topology, for one class of pending pods and one purpose.
 type tally struct {
 	purpose  purpose
 	topology *topology
-	// constraint is what a spread tally is for.
+	// constraint is the one that a spread tally is for.
 	constraint *plugins.SpreadConstraint
-	self       int64
+	self       int64 // see SpreadConstraint.Self
 	lacking    int32 // the domain in which nodes without the label count; none: in no domain
 
 	count []int64 // by domain
@@ -19,14 +19,14 @@ type tally struct {
 	// otherwise by the domain itself.
 	byCount bool
 
-	// parts are the topologies of a tally that stands for several: count is then by node, the sum
-	// over the node's domains. Such a tally is byCount.
+	// parts are the topologies of a tally that was merged from several: its count is by node, the
+	// sum over the domains of the node. Such a tally is byCount.
 	parts []tallyPart
 
-	// Only where the purpose is hard spread: how many nodes each domain has that count, and how
-	// many such domains count each number, so that the lowest is at hand.
+	// Only for hard spread constraints: how many nodes of each domain the constraint includes, and
+	// for each count, how many domains with such nodes have it. No level below lowest has a domain.
 	included []int32
-	levels   []int32
+	levels   []int32 // by count
 	lowest   int
 	present  int // domains with included nodes
 }
@@ -34,7 +34,7 @@ type tally struct {
 // tallyPart is one of the topologies that a tally sums over.
 type tallyPart struct {
 	*topology
-	count []int64 // by domain; only while the pods that are there are counted
+	count []int64 // by domain; nil once the placed pods are counted
 }
 
 // purpose is what a tally is for.
@@ -45,25 +45,26 @@ const (
 	spreadSoft                // pods that a ScheduleAnyway constraint counts
 	attract                   // pods that the required affinity asks for
 	repel                     // pods that the required anti-affinity excludes
-	repelledBy                // pods whose required anti-affinity excludes the waiting one
-	vote                      // weights of preferences, both ways
+	repelledBy                // pods whose required anti-affinity excludes the pending pod
+	vote                      // weights of preferences, of the pending pod and of others
 )
 
-// fewDomains is up to how many domains nodes are grouped by domain, so that a change of the count
-// moves no node. With more, every decision would look at too many groups. Tests lower it.
+// fewDomains is the number of domains up to which nodes are grouped by domain, so that a change of
+// the count moves no node. With more, every decision would look at too many groups. Tests lower it.
 const fewDomains = 32
 
-// manyDomains is up to how many domains nodes are grouped by the domain of a soft constraint, since
-// the domains of the feasible nodes have to be counted. With more, every decision counts them node
-// by node, which takes less time than to look at so many groups. manyGroups is how many
-// combinations of domains there may be. Tests lower both.
+// manyDomains is the number of domains up to which nodes are grouped by domain for a soft
+// constraint, for which the domains of the feasible nodes have to be counted. With more, every
+// decision counts them node by node, which takes less time than a look at so many groups.
+// manyGroups is the number of combinations of domains up to which nodes are grouped by domain at
+// all. Tests lower both.
 const manyDomains, manyGroups = 512, 1024
 
-// fewGroups is up to how many combinations of domains there may be before a base sums what
-// strangers say over all their topology keys, and someGroups before a ranking does: nodes are then
+// fewGroups is the number of combinations of domains up to which a base does not sum what strangers
+// say over all their topology keys, and someGroups is that for a ranking. With more, nodes are
 // grouped by the sum, which has few values as long as few pods have such terms. For a ranking it is
-// more because of what sums cost when such a pod comes or goes: every node of its domains has to be
-// looked at. A base where that happens all the time is given up. Tests lower both.
+// higher because of what sums cost when such a pod comes or goes: every node of its domains has to
+// be looked at. A base where that happens too often is given up. Tests lower both.
 const fewGroups, someGroups = 32, 256
 
 // countsIn returns the domain in which the pods of a node count, or none.
@@ -77,14 +78,14 @@ func (t *tally) countsIn(node int32) int32 {
 // noDomain is the value of nodes without a domain.
 const noDomain = int64(none)
 
-// value is what nodes of the domain are grouped by.
+// value returns what the nodes of a domain are grouped by.
 func (t *tally) value(domain int32) int64 {
 	switch {
 	case !t.byCount:
 		return int64(domain)
 	case domain == none:
 		if t.purpose == vote {
-			return 0 // no domain, no votes: it makes no difference
+			return 0 // as in a domain without votes
 		}
 		return noDomain
 	case t.purpose == attract, t.purpose == repel, t.purpose == repelledBy:
@@ -93,7 +94,7 @@ func (t *tally) value(domain int32) int64 {
 	return t.count[domain]
 }
 
-// of returns the count of a group by its value; 0 where nodes have no domain.
+// of returns the count that a value of a group stands for; 0 if its nodes have no domain.
 func (t *tally) of(value int64) int64 {
 	switch {
 	case t.byCount && (t.purpose == vote || value != noDomain):
@@ -104,7 +105,7 @@ func (t *tally) of(value int64) int64 {
 	return t.count[value]
 }
 
-// add counts in a domain and tells whether nodes there now belong to another group.
+// add adds to the count of a domain and reports whether its nodes now belong to another group.
 func (t *tally) add(domain int32, weight int64) (regroup bool) {
 	before := t.value(domain)
 	if t.purpose == spreadHard && t.included[domain] > 0 {
@@ -116,7 +117,7 @@ func (t *tally) add(domain int32, weight int64) (regroup bool) {
 	return t.byCount && t.value(domain) != before
 }
 
-// include notes that a node of the domain counts for a hard constraint.
+// include records that a hard constraint includes a node of the domain.
 func (t *tally) include(domain int32) {
 	if t.included[domain]++; t.included[domain] == 1 {
 		t.present++
@@ -124,6 +125,7 @@ func (t *tally) include(domain int32) {
 	}
 }
 
+// level adds to the number of domains that have a count.
 func (t *tally) level(count int64, change int32) {
 	for int(count) >= len(t.levels) {
 		t.levels = append(t.levels, 0)
@@ -132,8 +134,8 @@ func (t *tally) level(count int64, change int32) {
 	t.lowest = min(t.lowest, int(count))
 }
 
-// least is what the domains are measured against, when one of them counts what it does by the given
-// shift.
+// least returns the count that a constraint measures domains against, if one domain has the given
+// count, which differs from that of the tally by shift.
 func (t *tally) least(count, shift int64) int64 {
 	if t.present == 0 {
 		return t.constraint.Least(plugins.NoDomain, 0)
@@ -153,7 +155,7 @@ func (t *tally) least(count, shift int64) int64 {
 	return t.constraint.Least(lowest, t.present)
 }
 
-// effect is what a placed pod of some class counts in a tally, or in a part of one.
+// effect is what a placed pod of a class counts in a tally, or in a part of one.
 type effect struct {
 	tally, part int
 	weight      int64

@@ -7,9 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// tryTarget decides a pod that can go to only one node, by name, such as those of DaemonSets, by
-// judging that node alone. Pods with rules about other pods, and pods that such rules select, are
-// decided as all others.
+// tryTarget decides a pod that can go to one node only, which it names, such as those of
+// DaemonSets, by judging that node alone. Pods with rules about other pods, and pods that such
+// rules select, are decided like all others.
 func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	class := p.Class
 	if !class.Simple || len(class.RequiredAffinity)+len(class.RequiredAntiAffinity) > 0 || class.TermError != nil {
@@ -51,7 +51,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	return Decision{Node: n, Feasible: 1}, true
 }
 
-// mayBeRepelled reports whether the required anti-affinity of some pod means the class.
+// mayBeRepelled reports whether the required anti-affinity of some pod matches the class.
 func (d *Decider) mayBeRepelled(class *cluster.PodClass) bool {
 	users := d.terms.about(class.Labels)
 	if len(users) == 0 {

@@ -11,37 +11,37 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// terms knows the pod affinity and anti-affinity of placed pods, and of those nominated to nodes
-// that are known, since these may reject or draw any waiting pod. Of classes that have the same,
-// one is known.
+// terms holds the pod affinity and anti-affinity of pods that are placed or nominated to a node,
+// since these may repel or attract any pending pod. Of classes with the same affinity it knows one.
 //
-// Nearly all terms name a label that a pod must have for them to mean it. They are found by that
-// label, so that a waiting pod is held against the few that may mean it, and a term that comes or
-// goes concerns the plans of those pods only.
+// Nearly all terms name a label that a pod must have to match. They are indexed by that label, so
+// that a pending pod is compared only with the few that may match it, and a term that comes or goes
+// affects only the plans of such pods.
 type terms struct {
-	known   map[[2]uint64]*termUsers
+	known   map[[2]uint64]*termUsers // by PodClass.Affinities
 	byLabel map[label]*termList
-	others  termList // that may mean pods whatever their labels
-	// unused counts those that no pod has any more. They are kept for a while, since a pod that
-	// leaves often comes again: dropping them makes plans anew.
+	others  termList // terms that may match pods with any labels
+	// unused counts the users of terms that no longer have pods. They are kept for a while, since
+	// such a pod often comes again: dropping them makes new plans necessary.
 	unused  int
 	version int // grows when terms are added or dropped
 }
 
-// label is one of a pod.
+// label is a label of a pod.
 type label = cluster.Label
 
-// termList are terms that are found together, and when one of them came or went last.
+// termList are terms that are found together. Its version is that of all terms when one of these
+// last came or went.
 type termList struct {
 	users   []*termUsers
 	version int
 }
 
-// termUsers are the pods with the same affinity.
+// termUsers are the pods with the same affinity. They may have no pod for a while.
 type termUsers struct {
 	class *cluster.PodClass // one of theirs
 	pods  int
-	lists []*termList // that they are in
+	lists []*termList // those that they are in
 }
 
 // fewUnused terms are not worth the trouble of dropping.
@@ -68,7 +68,8 @@ func (t *terms) add(class *cluster.PodClass) {
 	users.pods++
 }
 
-// list puts the users of new terms where the pods find them that one of the terms may mean.
+// list adds the users of new terms to the lists where pods that one of the terms may match look for
+// them.
 func (t *terms) list(users *termUsers) {
 	class := users.class
 	for _, list := range [][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
@@ -104,7 +105,7 @@ func (l *termList) add(users *termUsers, version int) {
 	}
 }
 
-// remove is for a pod that was added. Terms without pods go when they have become many.
+// remove takes out a pod that was added. Users without pods are dropped once there are many.
 func (t *terms) remove(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
@@ -137,8 +138,9 @@ func (t *terms) dropUnused() {
 	t.unused = 0
 }
 
-// versionFor is another one whenever there may be other terms than before that mean pods with these
-// labels.
+// versionFor changes whenever a term comes that may match pods with these labels. When one is
+// dropped it may stay the same, since no pod has such a term, and a plan that still counts it is
+// right.
 func (t *terms) versionFor(own labels.Set) int {
 	version := t.others.version
 	for key, value := range own {
@@ -149,7 +151,7 @@ func (t *terms) versionFor(own labels.Set) int {
 	return version
 }
 
-// about lists the users of the terms that may mean pods with these labels.
+// about lists the users of the terms that may match pods with these labels.
 func (t *terms) about(own labels.Set) []*termUsers {
 	found := slices.Clone(t.others.users)
 	for key, value := range own {
@@ -164,7 +166,7 @@ func (t *terms) about(own labels.Set) []*termUsers {
 	return found
 }
 
-// said is what the terms of others say of a waiting pod.
+// said is what the terms of others say about a pending pod.
 type said struct {
 	by []saidBy // sorted by affinities
 }
@@ -172,11 +174,12 @@ type said struct {
 // saidBy is what the terms of pods with the same affinity say.
 type saidBy struct {
 	affinities [2]uint64
-	repelled   []string
+	repelled   []string // topology keys
 	votes      []plugins.Vote
 }
 
-// saidTo asks all terms about the waiting pod. Keys that no node has are left out.
+// saidTo returns what all terms say about the pending pod of a plan. Keys that no node has are left
+// out.
 func (t *terms) saidTo(pl *plan, keys *labelKeys) (s said) {
 	own, a := pl.example.Class, pl.affinities
 	for _, users := range t.about(own.Labels) {
@@ -209,8 +212,8 @@ func byKey(votes []plugins.Vote) []plugins.Vote {
 	return sums
 }
 
-// describe writes it down, but for what pods with the given affinities say: the same for terms that
-// went and came again.
+// describe returns what is said as text, without what pods with the given affinities say. It is the
+// same for terms that went and came back.
 func (s *said) describe(but [2]uint64) []byte {
 	const usual = 256 // bytes for each
 	to := make([]byte, 0, usual*len(s.by))
@@ -235,8 +238,8 @@ func (s *said) describe(but [2]uint64) []byte {
 	return to
 }
 
-// sums adds up the votes, and how many repel the waiting pod, but for what pods with the given
-// affinities say; nil: there are none.
+// sums adds up the votes, and the terms that repel the pending pod, without those of pods with the
+// given affinities; nil: there are none.
 func (s *said) sums(d *Decider, but [2]uint64) (votes, repelling *sums) {
 	for i := range s.by {
 		by := &s.by[i]

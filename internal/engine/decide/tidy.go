@@ -6,15 +6,16 @@ import (
 	"slices"
 )
 
-// bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes
-// what they may take at least: enough for the rankings of 500 plain classes on 100,000 nodes.
+// bytesPerNode is how much memory all rankings may take, for each node of the cluster, and
+// leastBytes is the lower limit: enough for the rankings of 500 plain classes on 100,000 nodes.
 const (
 	bytesPerNode = 512
 	leastBytes   = 128 << 20
 )
 
-// idle is after how many decisions something is dropped that none of them asked for: making it
-// again then costs each of them little. Every so often it is looked for.
+// idle is the number of decisions after which something is dropped that none of them used: making
+// it again then costs each of them little. often is how many decisions there are between two
+// searches for such things.
 const idle, often = 1 << 10, 1 << 8
 
 // tidy drops what has been idle.
@@ -58,11 +59,11 @@ func (d *Decider) makeRoom(r *ranking) {
 	}
 }
 
-// maxBases bounds how many there are, whatever they take.
+// maxBases bounds the number of bases, however little memory they take.
 const maxBases = 64
 
-// dropBases drops the bases that were used least recently until there is room for another one:
-// bases may take as much as rankings.
+// dropBases drops the bases that were used least recently until there is room for another one. All
+// bases may take as much memory as all rankings.
 func (d *Decider) dropBases() {
 	keys, total := make([]string, 0, len(d.bases)), 0
 	for key, b := range d.bases {

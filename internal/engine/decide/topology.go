@@ -9,14 +9,18 @@ import (
 // topology divides the nodes by the value of one label into domains, which are small integers. It
 // is shared by all rankings.
 type topology struct {
-	id      int32 // never used again
-	key     string
-	perNode bool // every node with a host name is a domain of its own, whatever its host name; without a key, every node
+	id  int32 // never reused
+	key string
+	// perNode: every node that has a host name, or every node if there is no key, is a domain of
+	// its own.
+	perNode bool
 
 	domain []int32 // by node; none where the node has no such label or does not exist
 	values map[string]int32
 	names  []string // the values, by domain
-	vacant []int32  // domains that lost their last node, for the next values: whoever counts by domain counts anew when nodes change
+	// vacant are domains that lost their last node. New values reuse them, which is safe because
+	// counts by domain start over when nodes change.
+	vacant []int32
 	// The nodes of a domain are a chain: first by domain, next by node.
 	first, next []int32
 }
@@ -31,7 +35,7 @@ func newTopology(c *cluster.Cluster, key string, perNode bool) *topology {
 	return t
 }
 
-// domains returns how many domains there are, those included that are vacant.
+// domains returns the number of domains, including vacant ones.
 func (t *topology) domains() int {
 	if t.perNode {
 		return len(t.domain)
@@ -119,7 +123,8 @@ func (t *topology) each(domain int32, f func(node int32)) {
 	}
 }
 
-// dropTopologies forgets those that nobody counts by any more.
+// dropTopologies forgets the topologies that no ranking and no base uses, except for the given
+// ones.
 func (d *Decider) dropTopologies(except []topologyAxis) {
 	const few = 8 // not worth the trouble
 	if len(d.topologies) <= few {

@@ -54,7 +54,8 @@ func (t *tree) leaf(parent int32) int32 {
 	return int32(len(t.cells) - 1)
 }
 
-// alike tells whether two nodes of a tree have the same room and votes, but for the number of pods.
+// alike reports whether two nodes of a tree have the same room and votes, except for the number of
+// pods.
 func (b *base) alike(node, other int32) bool {
 	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.room(node), b.room(other))
 }

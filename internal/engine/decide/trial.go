@@ -8,14 +8,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// verdict judges one node with nothing thought away.
+// verdict judges one node with all its pods.
 func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
 	r := t.r
 	if t.plain != nil {
 		_, rejection := t.plain.nodeWithNominated(n)
 		return rejection
 	}
-	if len(n.Nominated) > 0 { // the bucket knows of them all, be it of the pod itself
+	if len(n.Nominated) > 0 { // the bucket accounts for all of them, even for the pod itself
 		t.begin(n)
 		_, rejection := t.rejection()
 		return rejection
@@ -29,19 +29,19 @@ func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
 	return rejection
 }
 
-// precedes tells whether a plugin that rejects a group of nodes is asked before the one that
-// rejects some of them for what is on them.
+// precedes reports whether a plugin that rejects a group of nodes comes before the one that rejects
+// some of these nodes because of the pods on them.
 func (r *ranking) precedes(plugin string, own *reason) bool {
 	return plugin != "" && !r.plan.usualOrder && r.plan.stepOf(plugin) < r.plan.stepOf(own.plugin)
 }
 
-// trial is one node with some of its pods thought away.
+// trial is one node with some of its pods hypothetically removed.
 type trial struct {
 	r       *ranking
 	p       *cluster.Pod
 	budgets *budgets
 
-	// What the asked filters say; nil where there are none. plain is all filters, prepared for the
+	// What the asked filters say; nil if there are none. plain is all filters, prepared for the
 	// cluster as it is.
 	questions questions
 	plain     *judges
@@ -50,10 +50,10 @@ type trial struct {
 	standing standing
 	static   *static
 	guests   []*cluster.Pod // pods nominated to the node that p must leave room for
-	judged   int            // how many pods of the node were thought away and back
+	judged   int            // the number of pods that were removed and put back
 }
 
-// on finds the pods that would have to leave a node for the waiting one, as few and as unimportant
+// on finds the pods that would have to leave a node for the pending pod, as few and as unimportant
 // as possible.
 func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
 	lower := lowerThan(t.p, n)
@@ -131,8 +131,8 @@ func (t *trial) count(o *cluster.Pod, sign int64) {
 	}
 }
 
-// rejection judges the node as it is thought to be, with the pods nominated to it and without them:
-// the first plugin that rejects it, and why.
+// rejection judges the node as it is in the trial, with the pods nominated to it and without them.
+// It returns the first plugin that rejects the node, and the rejection.
 func (t *trial) rejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
 		for _, g := range t.guests {
@@ -172,8 +172,8 @@ func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
 	return "", nil
 }
 
-// judgeInOrder is the same where filters stand in another order than the usual one, or some are
-// asked, which may stand anywhere between the others.
+// judgeInOrder does the same for filters that are not in the usual order, and for asked filters,
+// which may come anywhere between the others.
 func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	for i := range t.r.plan.steps {
 		step := &t.r.plan.steps[i]
@@ -197,7 +197,7 @@ func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	return "", nil
 }
 
-// startNegated makes later starts the lower cost.
+// startNegated negates a start time, so that later starts cost less.
 func startNegated(start int64) int64 {
 	if start == math.MaxInt64 {
 		return math.MinInt64
