@@ -2,7 +2,7 @@ package queue
 
 import "strings"
 
-// Awaited is what a pod waits for on account of one plugin.
+// Awaited is what a pod waits for because of one plugin.
 type Awaited struct {
 	Plugin string
 	// Events are kinds and actions, as upstream names them.

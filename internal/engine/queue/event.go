@@ -57,7 +57,7 @@ type Event struct {
 	Action   Action
 	Label    string // names it in metrics, as upstream does
 
-	// Old and New are the API objects before and after, as far as they are known; nil otherwise.
+	// Old and New are the API objects before and after; nil where they are not known.
 	Old, New any
 
 	// NodeBefore and Node are the node before and after, for events of nodes; nil where it did not
@@ -75,8 +75,8 @@ type Interest struct {
 	Action   Action
 	// Hint reports whether the event can help pods of the item's group. nil: it always can.
 	Hint func(item *Item, event *Event) bool
-	// PerPod: the hint looks at what differs between pods of a class, so it must be called for
-	// each.
+	// PerPod: the hint looks at what differs between pods of a class, so it must be called for each
+	// of them.
 	PerPod bool
 	// Narrowing, if set, selects the groups for which the hint has to be called.
 	Narrowing *Narrowing
@@ -87,7 +87,7 @@ func (i *Interest) wants(e *Event) bool {
 	if i.Resource != e.Resource && i.Resource != AnyResource && e.Resource != AnyResource {
 		return false
 	}
-	if e.Action == Update { // something else than what has a name: only for who is interested in all
+	if e.Action == Update { // a change without a bit of its own: for interests in all updates
 		return i.Action&Update == Update
 	}
 	return i.Action&e.Action != 0

@@ -27,18 +27,18 @@ type groupKey struct {
 	pending       string // the rejectors that asked the pod to wait
 }
 
-// group is the items of one class that wait for the same.
+// group is the items of one class that wait for the same events.
 type group struct {
 	key       groupKey
 	rejectors []string
 	pending   []string
 	index     int    // in the list
-	serial    uint64 // never used again
-	found     uint64 // the last event that may help it
+	serial    uint64 // never reused
+	found     uint64 // the event that it was last found for; see finds
 	items     []*Item
 	interests []pluginInterest
-	listings  []listing          // by interest; none if any event may help
-	anything  bool               // a rejector has not said what can help
+	listings  []listing          // by interest; empty if any event may help
+	anything  bool               // any event may help: a rejector has not said what can
 	wants     [len(kinds)]Action // the actions that some interest names, by kind
 }
 
@@ -58,14 +58,14 @@ type help uint8
 
 const (
 	nothing      help = iota
-	afterBackoff      // it may be decided otherwise now
-	atOnce            // what a plugin asked it to wait for has come
+	afterBackoff      // the next attempt may end differently
+	atOnce            // what a plugin asked it to wait for has happened
 )
 
 // Asked is called after a hint, with its verdict and the time it took.
 type Asked func(plugin, label string, wake bool, took time.Duration)
 
-// helps asks the hint.
+// helps calls the hint.
 func (i *pluginInterest) helps(item *Item, e *Event, asked Asked) bool {
 	if asked == nil {
 		return i.Hint(item, e)
@@ -76,7 +76,7 @@ func (i *pluginInterest) helps(item *Item, e *Event, asked Asked) bool {
 	return wake
 }
 
-// kinds number the resources.
+// kinds are the resources by number.
 var kinds = [...]Resource{
 	Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
 	DeviceClass, Namespace, Budget, Owner, AnyResource,
@@ -107,7 +107,7 @@ func newGroup(key groupKey, rejectors, pending []string, interests Interests) *g
 	g := &group{key: key, rejectors: rejectors, pending: pending, anything: len(rejectors) == 0}
 	for _, name := range rejectors {
 		listed, ok := interests[name]
-		g.anything = g.anything || !ok && name != "" // nothing helps against nobody, as upstream
+		g.anything = g.anything || !ok && name != "" // as upstream, nothing helps without a name
 		for i := range listed {
 			interest := &listed[i]
 			g.interests = append(g.interests, pluginInterest{interest, name, slices.Contains(pending, name)})
@@ -152,6 +152,7 @@ func (g *groups) regroup(item *Item) {
 	into.items = append(into.items, item)
 }
 
+// each calls wake for the items of the group that an event of the kind k can help.
 func (g *group) each(e *Event, k int, asked Asked, wake func(*Item, help)) {
 	if !g.anything && g.wants[k]&e.Action == 0 && e.Resource != AnyResource {
 		return
@@ -224,9 +225,8 @@ func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
 	return best
 }
 
-// hasWildcard reports whether one plugin is interested in every event of every kind. As upstream,
-// such a plugin alone is asked again about a pod that it gates when the pod has waited for too
-// long.
+// hasWildcard reports whether a plugin is interested in every event of every kind. As upstream,
+// only such a plugin is asked again about a pod that it gates when the pod has waited for too long.
 func (g *group) hasWildcard() bool {
 	return slices.ContainsFunc(g.interests, func(i pluginInterest) bool { return i.Resource == AnyResource && i.Action == All })
 }

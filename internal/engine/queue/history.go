@@ -1,18 +1,18 @@
 package queue
 
-// mostRecent is how many events are kept for pods whose attempts are under way. For longer attempts
-// only the kinds of events are known.
+// mostRecent is how many events are kept for pods whose attempts are under way. About longer
+// attempts, only the kinds of events are known.
 const mostRecent = 1024
 
 // history keeps the events that occur while pods are being decided or bound.
 type history struct {
-	events uint64
-	last   [len(kinds)][64]uint64 // when the last event of each kind happened
+	events uint64                 // how many there have been
+	last   [len(kinds)][64]uint64 // the last event of each kind and action, as counted by events
 	recent []Event                // the newest ones, up to events; empty while no pod is under way
 }
 
-// note records an event. kept is false while no attempt is under way, so that no pod can be asked
-// about it later.
+// note records an event. kept is false while no attempt is under way, so that no attempt can have
+// missed it.
 func (h *history) note(e *Event, kept bool) {
 	h.events++
 	k := kind(e.Resource)

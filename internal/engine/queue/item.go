@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Item is a pending pod with all that the queue knows of it.
+// Item is a pending pod with all that the queue knows about it.
 type Item struct {
 	Pod *v1.Pod
 	// Class is the pod as decisions see it.
@@ -22,7 +22,7 @@ type Item struct {
 	// Rejectors are the plugins that rejected the pod in its last attempt. They are kept until the
 	// next attempt is over.
 	Rejectors []string
-	// Pending are the rejectors that asked the pod to wait for an event of theirs.
+	// Pending are the rejectors that asked the pod to wait for one of their events.
 	Pending []string
 	// Gate is the plugin that keeps the pod out; empty unless the place is Gated.
 	Gate string
@@ -37,14 +37,14 @@ type Item struct {
 	place    Place
 	group    *group // where the place is Waiting or Gated
 	index    int    // in its heap or group
-	order    uint64 // of arrival, for pods of one instant
+	order    uint64 // of arrival; unique
 	rejected int    // how often it was rejected, for the back-off
-	failed   int    // how many attempts in a row went wrong, for the back-off
+	failed   int    // how many attempts in a row failed, for the back-off
 	ready    time.Time
-	returned time.Time // when it came, or came back from an attempt
-	entered  time.Time // when it began to wait
+	returned time.Time // when it was added, or came back from its last attempt
+	entered  time.Time // when it began to wait, or was gated
 	seen     uint64    // the newest event that the attempt under way takes into account
-	counted  []string  // plugins that it is counted for as being kept by them
+	counted  []string  // the plugins for which Queue.Counted counts it
 }
 
 // Place is where an item is.
@@ -64,22 +64,22 @@ func (p Place) String() string {
 	return [...]string{"taken", "active", "backoff", "unschedulable", "gated"}[p]
 }
 
-// Place tells where the item is.
+// Place returns where the item is.
 func (i *Item) Place() Place { return i.place }
 
-// Ready is when the item's back-off ends or ended.
+// Ready returns when the item's back-off ends or ended.
 func (i *Item) Ready() time.Time { return i.ready }
 
-// Entered is when the item began to wait for an event.
+// Entered returns when the item began to wait for an event, or was gated.
 func (i *Item) Entered() time.Time { return i.entered }
 
 // Rejections counts the attempts that ended with a rejection.
 func (i *Item) Rejections() int { return i.rejected }
 
-// Errors counts the latest attempts that went wrong, in a row.
+// Errors counts the attempts that failed without a verdict, since the last one that did not.
 func (i *Item) Errors() int { return i.failed }
 
-// Limits of waiting, as upstream's.
+// Limits of waiting, the same as upstream.
 const (
 	InitialBackoff = time.Second
 	MaxBackoff     = 10 * time.Second
@@ -92,8 +92,8 @@ func (q *Queue) backoff(times int) time.Duration {
 }
 
 // moreUrgent is the default order of active pods: by priority, then by when they were added or came
-// back from their last attempt. So pods that keep failing do not keep others of the same priority
-// from their first attempt.
+// back from their last attempt. So pods that keep failing do not delay the first attempt of others
+// with the same priority.
 func moreUrgent(a, b *Item) bool {
 	if p, q := priority(a.Pod), priority(b.Pod); p != q {
 		return p > q

@@ -33,7 +33,7 @@ func (q *Queue) gate(item *Item) string {
 	return q.Admit(item)
 }
 
-// enter puts an item that is in no place where it belongs: gated, backing off, or active.
+// enter puts an item that is Taken into the place where it belongs: gated, backing off, or active.
 func (q *Queue) enter(item *Item, label string, now time.Time) {
 	if item.Gate = q.gate(item); item.Gate != "" {
 		item.entered = now
@@ -58,7 +58,7 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 	q.tell(item, label)
 }
 
-// wait puts an item into the group of those that wait for what can help against these plugins.
+// wait adds an item to the group that waits for what can help against these plugins.
 func (q *Queue) wait(item *Item, plugins, pending []string, place Place) {
 	q.put(item, place)
 	q.groups.add(item, plugins, pending, q.interests[item.Pod.Spec.SchedulerName])

@@ -38,10 +38,10 @@ type Queue struct {
 	items   map[types.UID]*Item
 	active  ordered
 	backing ordered // back off after a rejection, most urgent first
-	erring  ordered // back off after a failed attempt, to the end
+	erring  ordered // back off to the end, after a failed attempt or if Patient; by ready
 	groups  groups
-	counts  [Gated + 1]int
-	arrived uint64
+	counts  [Gated + 1]int // items by place
+	arrived uint64         // the newest item's order
 
 	interests map[string]Interests // by scheduler name
 	happened  history
@@ -58,7 +58,7 @@ func New() *Queue {
 	return q
 }
 
-// OrderBy sets the order of active pods; nil is priority, then age.
+// OrderBy sets the order of active pods; nil is the default, by priority and then by age.
 func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	if less == nil {
 		less = moreUrgent
@@ -79,12 +79,11 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	q.backing.reorder()
 }
 
-// window is the granularity of back-off: those that end within it are ordered by urgency, as
-// upstream does.
+// window is the granularity of back-off: as upstream, pods whose back-off ends within one window
+// are ordered by urgency.
 const window = time.Second
 
-// SetInterests sets what can help pods of a scheduler name. Pods that are already waiting are asked
-// about with the new interests from now on.
+// SetInterests sets what can help pods of a scheduler name, including those that already wait.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
@@ -106,8 +105,8 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	return item
 }
 
-// Update replaces a pod's object. actions are the changes in it that can matter. A waiting pod is
-// woken if they can help it.
+// Update replaces a pod's object. actions are the changes that can matter. A waiting or gated pod
+// is woken if they can help it.
 func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions Action, now time.Time) {
 	old := item.Pod
 	item.Pod = pod
@@ -145,7 +144,7 @@ func (q *Queue) Remove(uid types.UID) {
 // Get returns the item of a pod, or nil.
 func (q *Queue) Get(uid types.UID) *Item { return q.items[uid] }
 
-// Len returns how many pods are in a place.
+// Len returns the number of pods in a place.
 func (q *Queue) Len(p Place) int { return q.counts[p] }
 
 // Each yields all items in no order.
@@ -178,7 +177,7 @@ func (q *Queue) Pop(now time.Time) *Item {
 	return item
 }
 
-// Next is the pod that Pop would take.
+// Next returns the item that Pop would take, or nil.
 func (q *Queue) Next(now time.Time) *Item {
 	q.advance(now)
 	switch {
@@ -190,8 +189,8 @@ func (q *Queue) Next(now time.Time) *Item {
 	return nil
 }
 
-// Held tells the queue that the pod is assumed on a node but may still be rejected. Events from now
-// on count if it is.
+// Held records that the pod is assumed on a node but may still be rejected. If it is, only the
+// events from now on count as having occurred during the attempt.
 func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
 
 // Rejected puts back a pod that fits nowhere, to wait for an event that can help against one of the
@@ -248,15 +247,15 @@ func (q *Queue) Activate(uid types.UID, now time.Time) {
 	q.wake(item, ForceActivate, now)
 }
 
-// Wake has a pod tried again after its back-off.
+// Wake has a waiting or gated pod tried again after its back-off.
 func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	if item, ok := q.items[uid]; ok && item.group != nil {
 		q.wake(item, label, now)
 	}
 }
 
-// Retry has a pod tried again after what was done about its rejection has failed. It backs off to
-// the end.
+// Retry has a rejected pod tried again after the action that was to help it, such as a preemption,
+// has failed. The pod backs off to the end.
 func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
 	if !ok || item.group == nil || item.place == Gated && q.gate(item) == item.Gate {
@@ -284,7 +283,8 @@ func (q *Queue) Flush(now time.Time) {
 	}
 }
 
-// NextReady returns the time from which Pop returns a pod if no event occurs. Zero means at once.
+// NextReady returns the time from which Pop returns a pod if no event occurs; zero means now. ok is
+// false if there is no such time.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
 	switch {
 	case q.active.Len()+q.backing.Len() > 0:

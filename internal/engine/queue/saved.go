@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Saved is how a pod waits, without what the API knows of it. The fields are those of [Item].
+// Saved is the queue's state of a pod, without what is in the API. The fields are those of [Item].
 type Saved struct {
 	UID       types.UID
 	Place     Place
-	Gate      string    `json:",omitempty"`
-	Since     time.Time // seen first
+	Gate      string `json:",omitempty"`
+	Since     time.Time
 	Admitted  time.Time `json:",omitzero"`
 	Attempts  int       `json:",omitempty"`
 	Rejected  int       `json:",omitempty"`
@@ -29,7 +29,7 @@ type Saved struct {
 	Overdue   bool      `json:",omitempty"`
 }
 
-// Save returns how all pods wait, in the order in which they came. No pod must be under way.
+// Save returns the state of all pods, in the order in which they came. No pod may be Taken.
 func (q *Queue) Save() (all []Saved) {
 	for _, i := range q.Sorted() {
 		all = append(all, Saved{
@@ -41,9 +41,9 @@ func (q *Queue) Save() (all []Saved) {
 	return all
 }
 
-// Restore has the pods wait as they did in another queue. It wakes none: what happened before has
-// been taken into account there. Pods that are not in this queue are passed over, and those that
-// were not in the other one come behind all that were.
+// Restore puts the pods where they were in another queue. It wakes none: that queue has taken into
+// account what happened before. Pods that are not in this queue are skipped, and pods that were not
+// in the other one come after all that were.
 func (q *Queue) Restore(all []Saved) {
 	known := map[types.UID]bool{}
 	for i := range all {

@@ -7,22 +7,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Narrowing selects the groups that an event can help at all, so that it need not be compared with
-// every group. It may select groups that the hint then declines, but must not leave out one that
-// the hint would wake. Groups and events both name topics, or both an amount, or neither.
+// Narrowing selects the groups that an event can help at all, so that the event need not be
+// compared with every group. It may select groups that the hint then declines, but must not leave
+// out a group that the hint would wake. Groups and events both name topics, or both an amount.
 type Narrowing struct {
-	// Topics returns those of an item's group, EventTopics those of an event: the event selects the
-	// groups that share one with it. all: every event selects the group, or the event selects every
-	// group.
+	// Topics returns the topics of an item's group, EventTopics those of an event: the event
+	// selects the groups that share a topic with it. all: every event selects the group, or the
+	// event selects every group.
 	Topics      func(item *Item) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
-	// Wanted is the least that a group needs, and Offered the most that an event can offer: it
-	// selects the groups that need no more.
+	// Wanted is the least that a group needs, and Offered the most that an event can offer: the
+	// event selects the groups that need no more.
 	Wanted  func(class *cluster.PodClass) Amounts
 	Offered func(e *Event) Amounts
 }
 
-// Amounts are of CPU and of memory.
+// Amounts are an amount of CPU and one of memory.
 type Amounts [2]int64
 
 // Topic is what an event can be about and a group can wait for.
@@ -36,11 +36,12 @@ type TopicKind uint8
 
 // The kinds of topics.
 const (
-	// Means is a label of pods that the pending pods' selectors select.
+	// Means is a label of pods that the selectors of the pending pods match.
 	Means TopicKind = iota
-	// IsMeant is a label of the pending pods by which selectors of other pods select them.
+	// IsMeant is a label of the pending pods by which selectors of other pods match them.
 	IsMeant
-	// NodeLabel is a label that nodes must have, NodeKey the key of one, and NodeName a name.
+	// NodeLabel is a label that nodes must have, NodeKey the key of such a label, and NodeName the
+	// name that a node must have.
 	NodeLabel
 	NodeKey
 	NodeName
@@ -63,13 +64,13 @@ const (
 	Everybody
 )
 
-// waiters are the groups that wait for events of one interest. Each group is either in all or in
-// byTopic or byAmount.
+// waiters are the groups that wait for events of one interest. Each group is in all, in byTopic or
+// in byAmount.
 type waiters struct {
 	interest *Interest
-	all      map[*group]bool // those that no narrowing finds, or all without one
+	all      map[*group]bool // those that every event selects; without a narrowing, all groups
 	byTopic  map[Topic]map[*group]bool
-	byAmount []wanting // from the least CPU on
+	byAmount []wanting // sorted by CPU, then by serial
 }
 
 // listing is where a group waits for the events of one interest.
@@ -88,7 +89,8 @@ func (a wanting) compare(b wanting) int {
 	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
 }
 
-// enlist adds a new group, of which the item is one, to the waiters of its interests.
+// enlist adds a new group, to which the item belongs, to the list and to the waiters of its
+// interests.
 func (g *groups) enlist(of *group, item *Item) {
 	g.serial++
 	of.serial = g.serial
@@ -110,7 +112,7 @@ func (g *groups) enlist(of *group, item *Item) {
 	}
 }
 
-// strike removes a group from all of them.
+// strike removes a group that has no items from where enlist added it.
 func (g *groups) strike(of *group) {
 	delete(g.byKey, of.key)
 	end := len(g.list) - 1
@@ -172,7 +174,7 @@ func (w *waiters) remove(of *group, l *listing) {
 	delete(w.all, of)
 }
 
-// find adds the groups that the event may help and that were not found yet.
+// find adds the groups that the event may help to those found.
 func (w *waiters) find(e *Event, found *finds) {
 	for of := range w.all {
 		found.add(of)
@@ -210,7 +212,7 @@ func (w *waiters) find(e *Event, found *finds) {
 
 // finds are the groups that one event may help, each once.
 type finds struct {
-	event uint64
+	event uint64 // its number
 	list  []*group
 }
 
