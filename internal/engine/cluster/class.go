@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// PodClass is what pods have in common that differ only in name, node and times. No plugin can tell
-// pods of one class apart; classDigest says which fields that takes. A class never changes: a pod
-// that is updated moves to another class.
+// PodClass is what pods that differ only in name, node and times have in common. No plugin can tell
+// pods of one class apart; classDigest defines which fields that takes. A class never changes: a
+// pod that is updated moves to another class.
 type PodClass struct {
 	// ID is unique and never reused.
 	ID int32
@@ -26,8 +26,8 @@ type PodClass struct {
 
 	// Requests is what one pod requests, overhead included.
 	Requests Resources
-	// NonZeroCPU (in thousandths) and NonZeroMemory are the same, with defaults for containers that
-	// request nothing.
+	// NonZeroCPU (in thousandths) and NonZeroMemory are the requested CPU and memory, with defaults
+	// for containers that request nothing.
 	NonZeroCPU, NonZeroMemory int64
 
 	Ports *Ports
@@ -64,7 +64,7 @@ type PodClass struct {
 	Status *v1.PodStatus
 
 	key  digest
-	pods int // pods that hold the class; at 0 it may be dropped
+	pods int // placed pods of the class; at 0 the cluster may forget it
 }
 
 // Term is one parsed term of pod affinity or anti-affinity.
@@ -97,7 +97,7 @@ func (c *PodClass) HasAffinity() bool {
 }
 
 func newPodClass(pod *v1.Pod, key digest) *PodClass {
-	spec := pod.Spec // what else there is of the pod can go
+	spec := pod.Spec // a copy, so that the rest of the pod can be freed
 	c := &PodClass{Namespace: pod.Namespace, Labels: pod.Labels, Spec: &spec, Controller: metav1.GetControllerOf(pod), key: key}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
@@ -116,7 +116,7 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	if a := pod.Spec.Affinity; a != nil {
 		c.readTerms(a)
 		h := hasher{}
-		h.string(pod.Namespace) // terms without namespaces mean this one
+		h.string(pod.Namespace) // terms without namespaces select in this one
 		h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
 		c.Affinities = h.sum()
 	}
@@ -142,7 +142,7 @@ func targetOf(spec *v1.PodSpec) string {
 	return ""
 }
 
-// WithoutTarget is the class without its target.
+// WithoutTarget returns the class without its target.
 func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {
 		return c

@@ -26,7 +26,7 @@ type Cluster struct {
 	Log Log
 
 	nodes       map[string]*Node
-	free        []int32
+	free        []int32                       // indices of Nodes that can be reused
 	pods        map[types.UID]*Pod            // placed pods, on known nodes or not
 	strays      map[string]map[types.UID]*Pod // placed pods whose node is not known, by its name
 	nominated   map[types.UID]*Pod
@@ -49,9 +49,9 @@ type Cluster struct {
 	ImagesVersion uint64
 }
 
-// ImageState is an image as known in the whole cluster.
+// ImageState is what the nodes of the cluster report about an image.
 type ImageState struct {
-	Size  int64 // as the first node reported it that had the image
+	Size  int64 // as reported by the first node that had it
 	Nodes int   // how many have it
 }
 
@@ -69,7 +69,7 @@ func (c *Cluster) log(change Change) { c.Log.add(change, len(c.Nodes)) }
 // Node returns the node of that name, or nil.
 func (c *Cluster) Node(name string) *Node { return c.nodes[name] }
 
-// Len returns how many nodes there are.
+// Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }
 
 // SortedNodes returns all nodes by name.
@@ -82,10 +82,10 @@ func (c *Cluster) SortedNodes() []*Node {
 	})
 }
 
-// Image returns what is known of an image by its name, or nil.
+// Image returns the state of the image of that name, or nil if no node has it.
 func (c *Cluster) Image(name string) *ImageState { return c.imageStates[name] }
 
-// NamespaceLabels returns the labels of a namespace; none if it is not known.
+// NamespaceLabels returns the labels of a namespace; nil if it is not known.
 func (c *Cluster) NamespaceLabels(name string) labels.Set {
 	if ns, ok := c.Namespaces.Get("", name); ok {
 		return ns.Labels
@@ -93,7 +93,7 @@ func (c *Cluster) NamespaceLabels(name string) labels.Set {
 	return nil
 }
 
-// SetNode adds the node, or brings what is known of it up to date.
+// SetNode adds or updates a node.
 func (c *Cluster) SetNode(object *v1.Node) *Node {
 	n, known := c.nodes[object.Name]
 	if !known {
@@ -211,7 +211,7 @@ func (c *Cluster) class(pod *v1.Pod) *PodClass {
 }
 
 // dropClasses forgets classes without pods once there may be many. A class that is still referenced
-// elsewhere stays valid, and is known again as soon as a pod of it is placed.
+// elsewhere stays valid, and is known again once a pod of it is placed.
 func (c *Cluster) dropClasses() {
 	if len(c.classes) < worthDropping(c.classesKept) {
 		return
@@ -220,8 +220,8 @@ func (c *Cluster) dropClasses() {
 	c.classesKept = len(c.classes)
 }
 
-// worthDropping is the number of entries from which a search for unused ones pays, given how many
-// the last search left.
+// worthDropping is the number of entries from which a search for unused ones pays off, given how
+// many the last search left.
 func worthDropping(kept int) int {
 	const few = 128
 	return kept + kept/8 + few

@@ -10,11 +10,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// digest is a 128-bit hash that stands for what was hashed: in practice no two different contents
-// have the same.
+// digest is a 128-bit hash that stands for what was hashed: in practice, no two different contents
+// have the same digest.
 type digest [2]uint64
 
-// Two seeds, drawn at start, so that no one can prepare contents that collide.
+// Two seeds, drawn at start, so that nobody can prepare contents that collide.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // hasher folds values into a digest. Successive values must stay distinguishable: values of
@@ -65,7 +65,7 @@ func (h *hasher) set(n int, u unordered) {
 }
 
 func (h *hasher) stringMap(m map[string]string) {
-	if len(m) == 0 { // it takes time to begin going through a map
+	if len(m) == 0 { // starting to iterate over a map takes time
 		h.word(0)
 		return
 	}

@@ -2,7 +2,7 @@ package cluster
 
 // Change records that a node, or a pod on it, has changed.
 type Change struct {
-	Node        int32
+	Node        int32 // its index
 	Kind        Kind
 	Terminating bool      // of the pod that came or went
 	Class       *PodClass // of the pod that came or went; nil for other kinds
@@ -25,8 +25,8 @@ const (
 	Nomination
 )
 
-// Log is the sequence of all changes. A reader remembers Len as of when it was up to date, and asks
-// Since for what follows. Positions only grow; the oldest changes are forgotten.
+// Log is the sequence of all changes. A reader remembers the Len up to which it has read, and gets
+// what follows from Since. Positions only grow, except by Rewind; the oldest changes are forgotten.
 type Log struct {
 	first   int // position of entries[0]
 	entries []Change
@@ -50,7 +50,7 @@ func (l *Log) add(change Change, nodes int) {
 	l.entries = append(l.entries, change)
 }
 
-// Len is the position after the newest change.
+// Len returns the position after the newest change.
 func (l *Log) Len() int { return l.first + len(l.entries) }
 
 // Since returns the changes from a position on. ok is false if some of them have been forgotten.

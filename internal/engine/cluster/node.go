@@ -36,8 +36,8 @@ type Node struct {
 	// anti-affinity.
 	Affine, AntiAffine int32
 
-	// Nominated are pending pods that preempted others on this node. They are neither in Pods nor
-	// in Requested.
+	// Nominated are the pending pods nominated to this node. They are neither in Pods nor in
+	// Requested.
 	Nominated []*Pod
 }
 
@@ -50,7 +50,7 @@ type Room struct {
 	NonZeroCPU, NonZeroMemory int64 // requested, with defaults where a container requests nothing
 	Pods, MaxPods             int32
 	// PerCPU and PerMemory are one unit as a share of the whole, rounded: multiplying by them costs
-	// a fraction of a division.
+	// a fraction of a division. They are not finite if the node has nothing of the resource.
 	PerCPU, PerMemory float32
 }
 
@@ -126,7 +126,7 @@ func (n *Node) Object() *v1.Node {
 type interned[T any] struct {
 	values map[digest]*T
 	next   int32
-	kept   int // how many stood when values were last dropped
+	kept   int // how many were left when values were last dropped
 }
 
 func newInterned[T any]() interned[T] { return interned[T]{values: map[digest]*T{}} }
@@ -142,8 +142,8 @@ func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	return value
 }
 
-// dropParts forgets parts that no node has any more, once there may be many: image lists, for
-// instance, change all the time.
+// dropParts forgets parts that no node has now, once there may be many: image lists, for instance,
+// change all the time.
 func (c *Cluster) dropParts() {
 	dropUnused(c, &c.labels, func(n *Node) *LabelSet { return n.Labels })
 	dropUnused(c, &c.taints, func(n *Node) *TaintSet { return n.Taints })
@@ -217,8 +217,8 @@ func (c *Cluster) internSize(list v1.ResourceList) *Size {
 }
 
 // Copy returns a copy of the node to try things on: pods can be added to it and taken from it
-// without changing the cluster. The copy is in no cluster and has no Room. into is reused if it is
-// not nil.
+// without changing the cluster. Affine and AntiAffine stay those of the node. The copy is in no
+// cluster and has no Room. into is reused if it is not nil.
 func (n *Node) Copy(into *Node) *Node {
 	if into == nil {
 		into = &Node{}

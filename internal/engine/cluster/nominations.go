@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Nominate records that a pending pod preempted others on the node of that name, whether or not the
+// Nominate records that a pending pod is nominated to the node of that name, whether or not the
 // node is known. An empty name removes the record.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	c.Unnominate(p.UID)
@@ -23,7 +23,7 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 	}
 }
 
-// Unnominate removes the record. The pod's own field is left as it is.
+// Unnominate removes the record. It does not change Pod.Nominated.
 func (c *Cluster) Unnominate(uid types.UID) {
 	p, ok := c.nominated[uid]
 	if !ok {
@@ -70,7 +70,8 @@ func (c *Cluster) expect(n *Node) {
 	}
 }
 
-// Nominated returns the pending pod of that UID if it is nominated to a node, known or not, or nil.
+// Nominated returns the pending pod of that UID, or nil if it is not nominated to a node, known or
+// not.
 func (c *Cluster) Nominated(uid types.UID) *Pod { return c.nominated[uid] }
 
 // NominatedNodes lists the nodes that pods are nominated to, by index.

@@ -139,7 +139,7 @@ func (t *Table[T]) Since(version uint64) (names []Name, known bool) {
 	return t.changed[uint64(len(t.changed))-count:], true
 }
 
-// Len returns how many there are.
+// Len returns the number of objects.
 func (t *Table[T]) Len() int { return len(t.byName) }
 
 // Each yields the objects in no order.

@@ -11,8 +11,8 @@ import (
 )
 
 // SetPod records a pod as the API has it. A pod with a node is counted on that node. A pod without
-// one is not counted, and forgotten if it was. A terminal pod is forgotten, and the returned pod is
-// nil.
+// one is not counted, and is forgotten if it was. A terminal pod is forgotten, and the returned pod
+// is nil.
 func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	if rules.IsTerminal(object) {
 		c.RemovePod(object.UID)
@@ -128,8 +128,8 @@ func (c *Cluster) detach(p *Pod) {
 	c.log(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
 }
 
-// count adds a pod to the node's sums, or subtracts it. The pod is already among the node's pods,
-// or no longer.
+// count adds a pod to the node's sums, or subtracts it. The pod has been added to the node's pods,
+// or removed from them, before.
 func (c *Cluster) count(n *Node, p *Pod, sign int32) {
 	class, room := p.Class, &c.Rooms[n.Index]
 	switch {
@@ -171,8 +171,8 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 }
 
 // Visit counts a copy of a pending pod on a node, as if the pod had been placed there, and returns
-// that copy, which Leave takes away again. The pod itself, and all else that is known of it, stays
-// as it is.
+// that copy, which Leave removes again. The pod itself, and everything else that is known about it,
+// stays as it is.
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 	guest := *p
 	guest.NodeName = n.Name

@@ -19,13 +19,13 @@ type Pod struct {
 	Node *Node
 	// NodeName is the name of that node, set also while the node is not known.
 	NodeName string
-	// Nominated is the name of the node on which the pod preempted others.
+	// Nominated is the name of the node that the pod is nominated to.
 	Nominated string
 
 	Generation       int64     // of the spec, as last seen
 	Created, Started time.Time // Started is zero while no kubelet has seen the pod
 	Terminating      bool      // deletion is under way
-	Preempted        bool      // deletion is under way, and the scheduler asked for it
+	Preempted        bool      // deletion is under way, because the scheduler preempted the pod
 
 	place int32 // index in Node.Pods
 }

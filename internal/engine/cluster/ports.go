@@ -21,12 +21,13 @@ type Port struct {
 
 const anyIP = "0.0.0.0"
 
-// Ports are the host ports of a pod, none of them twice; nil where there are none.
+// Ports are the host ports of a pod, without duplicates; nil if there are none.
 type Ports struct {
 	List []Port
-	// keys tell ports apart at a glance, and are in ascending order: thousands of ports are
-	// compared with those of all pods of a cluster. From the highest bits down they are the port, a
-	// hash of the protocol, and a hash of the address, 0 for every address.
+	// keys are numbers that stand for the ports, in the order of List, which is ascending:
+	// thousands of ports are compared with those of all pods of a cluster. From the highest bits
+	// down, a key is the port, a hash of the protocol, and a hash of the address, or 0 for all
+	// addresses.
 	keys []uint64
 }
 
@@ -66,8 +67,8 @@ func portsOf(pod *v1.Pod) *Ports {
 	return ports
 }
 
-// Conflict tells whether two pods cannot be on one node for their ports. It goes through both lists
-// once: thousands of ports must not cost the product.
+// Conflict reports whether two pods cannot be on one node because of their ports. It goes through
+// both lists once, so that thousands of ports do not cost the product of their numbers.
 func (p *Ports) Conflict(o *Ports) bool {
 	if p == nil || o == nil {
 		return false
@@ -81,7 +82,7 @@ func (p *Ports) Conflict(o *Ports) bool {
 			if slices.ContainsFunc(p.List[i:to], func(p Port) bool { return slices.ContainsFunc(o.List[j:toOther], p.Conflicts) }) {
 				return true
 			}
-			i, j = to, toOther // the hashes are equal, and what they are of is not
+			i, j = to, toOther // equal hashes of different contents
 		case x < y:
 			i++
 		default:
@@ -91,7 +92,7 @@ func (p *Ports) Conflict(o *Ports) bool {
 	return false
 }
 
-// group returns where the keys end that begin as the i-th does.
+// group returns the end of the keys that have the same port and protocol as the i-th.
 func (p *Ports) group(i int) int {
 	to := i + 1
 	for to < len(p.keys) && p.keys[to]>>32 == p.keys[i]>>32 {

@@ -16,8 +16,8 @@ func (c *Cluster) Suppose(change, undo func()) {
 	over()
 }
 
-// Supposing is Suppose for a change that is made in several places. The caller calls over once all
-// of it is undone.
+// Supposing is Suppose for a change that is made in several places. The caller must call over once
+// all of it is undone.
 func (c *Cluster) Supposing() (over func()) {
 	position := c.Log.Len()
 	c.supposing++
@@ -30,8 +30,8 @@ func (c *Cluster) Supposing() (over func()) {
 }
 
 // Recount restores the state that the API reported, after a panic in the middle of a change: pods
-// that Suppose had taken away are back, pods of a Visit are gone, and every node's sums are those
-// of its pods. It returns how many nodes had to be corrected, each of which it logs as changed.
+// that Suppose took away are back, pods of a Visit are gone, and every node's sums are those of its
+// pods. It returns how many nodes had to be corrected, each of which it logs as changed.
 func (c *Cluster) Recount() (mended int) {
 	c.supposing = 0
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {

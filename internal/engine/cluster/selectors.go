@@ -21,8 +21,8 @@ func readSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return labels.SelectorFromValidatedSet(s.MatchLabels), nil
 }
 
-// plainlyValid reports whether a text is certainly valid as a label's key and value. It may be
-// false for valid ones: keys with a prefix, for instance.
+// plainlyValid reports whether a text is certainly valid as the key and as the value of a label. It
+// may be false for valid ones: keys with a prefix, for instance.
 func plainlyValid(text string) bool {
 	const longest = 63
 	if len(text) == 0 || len(text) > longest {
@@ -42,12 +42,12 @@ func plainlyValid(text string) bool {
 // Label is a label of a pod.
 type Label struct{ Key, Value string }
 
-// RequiredLabels lists labels such that every pod that the selector selects has at least one of
-// them. everybody is true if there is no such list: the selector may select any pod.
+// RequiredLabels lists labels such that every pod that the selector matches has at least one of
+// them. everybody is true if there is no such list: the selector may match any pod.
 func RequiredLabels(selector labels.Selector) (of []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {
-		return nil, false // it means nobody
+		return nil, false // it matches no pod
 	}
 	for i := range requirements {
 		switch r := &requirements[i]; r.Operator() {
