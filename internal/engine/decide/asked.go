@@ -276,5 +276,5 @@ type workerPanic struct {
 
 func (p *workerPanic) String() string { return fmt.Sprint(p.value) }
 
-// Stack is that of the goroutine that panicked.
+// Stack returns the stack of the goroutine that panicked.
 func (p *workerPanic) Stack() []byte { return p.stack }

@@ -162,7 +162,7 @@ func (b *box) evenness(q *room) (low, high int64) {
 	withLow, withHigh := balanceBetween(b.lean[0]+shift[0], b.lean[1]+shift[1])
 	// How much less even the pod makes a node.
 	worse := [2]float64{-max(math.Abs(shift[0]), math.Abs(shift[1])), max(math.Abs(shift[0]), math.Abs(shift[1]))}
-	if shift[0] == shift[1] { // nodes of one size: it grows with the lean if the shift is above zero, and falls otherwise
+	if shift[0] == shift[1] { // nodes of one size: it grows with the lean, or falls if shift < 0
 		worse = [2]float64{math.Abs(b.lean[0]+shift[0]) - math.Abs(b.lean[0]), math.Abs(b.lean[1]+shift[0]) - math.Abs(b.lean[1])}
 		if shift[0] < 0 {
 			worse[0], worse[1] = worse[1], worse[0]

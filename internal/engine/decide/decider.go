@@ -44,7 +44,7 @@ type Decider struct {
 	bases        map[string]*base          // by the key that findBase makes
 	effort       map[int32]int             // by class: the work of its surveys
 	saidEffort   map[string]*saidEffort    // by what strangers' terms say; see said.describe
-	clock        uint64                    // counts decisions, to tell which rankings were used last
+	clock        uint64                    // counts decisions, to tell what was used last
 	looked       int                       // counts nodes, groups and cells that were looked at
 
 	// Scratch space of one decision.
@@ -244,7 +244,7 @@ func (d *Decider) topology(label string, perNode bool) *topology {
 	return t
 }
 
-// rankingKey is what classes have in common that are ranked alike.
+// rankingKey is what the classes of one ranking have in common.
 type rankingKey struct {
 	needs     [2]uint64
 	signature string

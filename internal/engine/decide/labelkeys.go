@@ -11,7 +11,7 @@ import (
 type labelKeys struct {
 	nodes   map[string]int // how many nodes have the key
 	read    []nodeKeys     // by node: what is counted of it
-	version int            // grows when a key comes that no node had, or the last node with one goes
+	version int            // grows when the first node with a key comes or the last one goes
 }
 
 type nodeKeys struct {

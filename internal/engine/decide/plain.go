@@ -14,7 +14,7 @@ type Evaluation struct {
 	// Err is why the pod could not be judged. If it is set, nothing else is.
 	Err error
 	// Rejector is the plugin that rejected the pod before any node was looked at, with its
-	// Rejection, which every one of Nodes then has, too.
+	// Rejection, which all of Nodes then have as well.
 	Rejector  string
 	Rejection *plugins.Rejection
 	// Nodes has the verdict on every node, by the node's index in the cluster.
@@ -268,8 +268,8 @@ func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
 	return "", nil
 }
 
-// nodeWithNominated judges a node to which pods of the same or a higher priority are nominated
-// twice: with these pods placed there, and without them, since they may go elsewhere.
+// nodeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
+// it: with these pods placed there, and without them, since they may go elsewhere.
 func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside

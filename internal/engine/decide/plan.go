@@ -57,7 +57,7 @@ type plan struct {
 	strangersApart, strangersSummed bool
 	combinations                    int // about how many groups of nodes the tallies make
 
-	// What is asked again for every pod, about the nodes that pass all else.
+	// What is asked again for every pod, about the nodes that pass everything else.
 	asked       []askedFilter
 	askedScores []plugins.Weighted
 
@@ -85,8 +85,8 @@ func (pl *plan) stepOf(name string) int {
 	return slices.IndexFunc(pl.steps, func(s step) bool { return s.name == name })
 }
 
-// planOrder finds out whether the filters stand in the usual order: first the early ones, then
-// those of contents (and the asked ones), then spread, affinity, and the late ones.
+// planOrder finds out whether the filters are in the usual order: first the early ones, then those
+// of contents (and the asked ones), then spread, affinity, and the late ones.
 func (pl *plan) planOrder() {
 	const (
 		contents = iota

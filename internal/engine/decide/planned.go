@@ -64,8 +64,8 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	return known
 }
 
-// findBase finds the base for a plan by what the classes of one base share: the skeleton, and the
-// topologies that matter.
+// findBase finds the base for a plan, or makes it, by what the classes of one base share: the
+// skeleton, and the topologies that matter.
 func (d *Decider) findBase(known *recentPlan) {
 	known.base, known.plan, known.said = nil, known.full, nil
 	key, list, ok := d.axesOf(known)

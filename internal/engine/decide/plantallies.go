@@ -136,7 +136,8 @@ func (t *tallyPlan) start(d *Decider) *tally {
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
-		made.byCount = n > d.manyDomains // else the domains of the feasible nodes are told apart by their groups
+		// Otherwise the domains of the feasible nodes are told apart by their groups.
+		made.byCount = n > d.manyDomains
 	}
 	if t.purpose == spreadHard {
 		made.included = make([]int32, n)

@@ -16,7 +16,7 @@ import (
 //
 // A ranking follows the cluster's log from the position seen on.
 type ranking struct {
-	sheet     // the plan is of the class that the ranking was made for
+	sheet     // its plan is the one that was made last for a class of the ranking
 	seen  int // position in the log
 
 	key        rankingKey
@@ -112,7 +112,8 @@ func (r *ranking) bytes() int {
 	const alone = 8 << 10 // for a cluster of any size
 	n := alone + 2*len(r.bucket) + 8*len(r.at) + len(r.counts.bits)
 	if r.flat == nil {
-		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups) // the buckets, half as large again as what is in them
+		// The buckets, half as large again as what is in them.
+		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups)
 	}
 	for _, t := range r.tallies {
 		n += 8*len(t.count) + 4*len(t.included)

@@ -126,7 +126,7 @@ func (r *room) of(class *cluster.PodClass) *room {
 	other.cpu, other.memory = class.Requests.MilliCPU, class.Requests.Memory
 	other.fitCPU, other.fitMemory = class.NonZeroCPU, class.NonZeroMemory
 	other.balanceCPU, other.balanceMemory = other.cpu, other.memory
-	if other.cpu == 0 && other.memory == 0 { // such a pod makes no difference to the balance, and is not scored by it
+	if other.cpu == 0 && other.memory == 0 { // such a pod does not change the balance: no score
 		other.balance, other.balanceWeight, other.usual = nil, 0, false
 	}
 	other.reckon()

@@ -14,7 +14,7 @@ type static struct {
 
 	taint, affinity int64 // raw scores, to be normalised
 	image           int64 // needs no normalising
-	scored          bool  // the node has the labels of all soft spread constraints, so that it is scored by them
+	scored          bool  // the node is scored by the soft spread constraints: it has their labels
 	hostname        bool
 }
 

@@ -202,7 +202,7 @@ func (s *survey) putApart(node int32) {
 	}
 }
 
-// newGroup returns a group of the sheet with nothing in it.
+// newGroup adds an empty group to the sheet.
 func (s *survey) newGroup(static int32) *group {
 	i := len(s.groups)
 	if i == len(s.stock) {

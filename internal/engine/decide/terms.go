@@ -22,7 +22,7 @@ type terms struct {
 	byLabel map[label]*termList
 	others  termList // terms that may match pods with any labels
 	// unused counts the users of terms that no longer have pods. They are kept for a while, since
-	// such a pod often comes again: dropping them makes new plans necessary.
+	// pods with such terms often come again, and dropping them makes new plans necessary.
 	unused  int
 	version int // grows when terms are added or dropped
 }
@@ -68,7 +68,7 @@ func (t *terms) add(class *cluster.PodClass) {
 	users.pods++
 }
 
-// list adds the users of new terms to the lists where pods that one of the terms may match look for
+// list adds the users of new terms to the lists by which pods that one of the terms may match find
 // them.
 func (t *terms) list(users *termUsers) {
 	class := users.class

@@ -7,7 +7,7 @@ import (
 )
 
 // topology divides the nodes by the value of one label into domains, which are small integers. It
-// is shared by all rankings.
+// is shared by all rankings and bases.
 type topology struct {
 	id  int32 // never reused
 	key string

@@ -8,8 +8,8 @@ import (
 )
 
 // tree holds nodes by the room that they have: a k-d tree whose cells know the number of nodes
-// below them, and bounds of their room. It serves requests of any size, so a size that was never
-// seen before does not take a look at every node.
+// below them, and bounds of their room. It serves requests of any size, even one never seen before,
+// without a look at every node.
 type tree struct {
 	root   int32
 	cells  []cell
@@ -102,7 +102,7 @@ func (t *tree) insert(b *base, node int32) {
 	}
 }
 
-// rebuild balances the tree, since nodes drift to where it was not divided.
+// rebuild balances the tree again: nodes drift to where it was not divided.
 func (t *tree) rebuild(b *base) {
 	all := t.all(t.root, nil)
 	t.cells, t.vacant = t.cells[:0], nil
@@ -198,7 +198,7 @@ func (t *tree) divide(b *base, i int32) {
 	t.fill(b, right, nodes[at:])
 }
 
-// middle is about the median along an axis.
+// middle returns about the median along an axis.
 func middle(b *base, nodes []int32, axis int) float64 {
 	var some [31]float64
 	n := min(len(some), len(nodes))
@@ -210,7 +210,7 @@ func middle(b *base, nodes []int32, axis int) float64 {
 	return some[n/2]
 }
 
-// above is the lowest along an axis that is higher than the given one.
+// above returns the lowest value along an axis that is higher than the given one.
 func above(b *base, nodes []int32, axis int, low float64) float64 {
 	next := low
 	for _, node := range nodes {

@@ -23,7 +23,7 @@ const (
 	DeviceClass        Resource = "resource.k8s.io/DeviceClass"
 	Namespace          Resource = "Namespace"
 	Budget             Resource = "policy/PodDisruptionBudget"
-	Owner              Resource = "owners of pods" // services, replica sets and their like, which select pods
+	Owner              Resource = "owners of pods" // services, replica sets and the like
 	PodGroup           Resource = "scheduling.k8s.io/PodGroup"
 	AnyResource        Resource = "*"
 )
