@@ -54,8 +54,12 @@ func (c *Core) settle(now time.Time, n *node) {
 		c.zones[z.name] = z
 	}
 	if n.zone != z {
+		marking := n.zone != nil && slices.Contains(n.zone.toMark, n)
 		leave(n)
 		n.zone = z
+		if marking { // line does not queue it again, as it does for the taint
+			z.toMark = append(z.toMark, n)
+		}
 	}
 	if n.known {
 		return
