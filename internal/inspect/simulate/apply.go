@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,20 +47,20 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	for _, s := range set.StatefulSets {
 		w.applyWorkload(&workload{"StatefulSet", s, &s.Spec.Template, s.Spec.Replicas}, set, known)
 	}
-	w.set.DaemonSets = append(w.set.DaemonSets, set.DaemonSets...)
-	w.set.Jobs = append(w.set.Jobs, set.Jobs...)
-	for _, set := range set.DaemonSets { // on the nodes that only the world has
-		for _, name := range w.nodeNames() {
-			if w.halted() {
-				return nil, w.Err()
-			}
-			if manifest.RunsDaemon(set, w.machines[name].object) {
-				p := w.podOf(set, "DaemonSet", &set.Spec.Template)
-				pinTo(p, name)
-				w.create(p)
-			}
+	for _, j := range set.Jobs {
+		if old, _ := w.workloadNamed("job/"+j.Name, j.Namespace); old == nil {
+			w.set.Jobs = append(w.set.Jobs, j)
+			continue
 		}
-		known[set.UID] = true
+		known[j.UID] = true
+		done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", j.Namespace, j.Name))
+	}
+	for _, d := range set.DaemonSets {
+		known[d.UID] = true // its pods are made here, for the nodes of the world
+		w.applyDaemonSet(d)
+	}
+	if w.halted() {
+		return nil, w.Err()
 	}
 	for _, p := range set.Pods {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
@@ -80,6 +81,31 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	}
 	w.countBudgets()
 	return done, nil
+}
+
+// applyDaemonSet takes in a new DaemonSet, or rolls out one that is there if its template changed.
+func (w *World) applyDaemonSet(d *appsv1.DaemonSet) {
+	if old, _ := w.workloadNamed("daemonset/"+d.Name, d.Namespace); old != nil {
+		if reflect.DeepEqual(old.template.Spec, d.Spec.Template.Spec) {
+			return
+		}
+		for _, p := range w.podsOf(old) {
+			w.drop(p, ByRollout, "DaemonSet/"+d.Name)
+		}
+		d.UID = old.object.GetUID()
+		w.set.DaemonSets = slices.DeleteFunc(w.set.DaemonSets, func(o *appsv1.DaemonSet) bool { return o == old.object })
+	}
+	w.set.DaemonSets = append(w.set.DaemonSets, d)
+	for _, name := range w.nodeNames() {
+		if w.halted() {
+			return
+		}
+		if manifest.RunsDaemon(d, w.machines[name].object) {
+			p := w.podOf(d, "DaemonSet", &d.Spec.Template)
+			pinTo(p, name)
+			w.create(p)
+		}
+	}
 }
 
 // openGates takes scheduling gates off a pod that is applied without them, which is the one change
