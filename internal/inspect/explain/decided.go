@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
-// decided takes over what the live scheduler says of the pod, if it means this very pod.
+// decided adopts the live scheduler's record of the pod, if it is about this very pod.
 func (e *explainer) decided() {
 	d := e.options.Decided
 	if d == nil || d.UID != e.object.UID {
@@ -31,8 +31,8 @@ func (e *explainer) decided() {
 	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
 }
 
-// holds tells whether the scheduler would decide the same now, as the engine does: for a pod that
-// waits by its words, for one that is placed by its node being one of the best.
+// holds records whether the engine would decide the same now. For a pending pod, same says that the
+// message is the same; for a placed one, that its node is one of the best.
 func (e *explainer) holds(same bool) {
 	if e.out.LastDecision == nil {
 		return
@@ -43,7 +43,7 @@ func (e *explainer) holds(same bool) {
 	e.out.LastDecision.Holds = same
 }
 
-// decided prints what happened, as the scheduler remembers it.
+// decided prints the decision as the scheduler recorded it.
 func (p printer) decided(e *Explanation) {
 	d := e.Decision
 	if d.At != nil {
@@ -76,7 +76,7 @@ func heldLine(d *decision.Decision) string {
 	return fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", clock(d.Held.Until.Time), strings.Join(d.Held.Nodes, ", "), whom)
 }
 
-// groupLine says how many pods of how many the group has, and what it waits for.
+// groupLine says how many of the group's pods have a node, and what the group waits for.
 func groupLine(g *decision.Group) string {
 	if g.Missing {
 		return fmt.Sprintf("It names pod group %s, of which there is no PodGroup: its pods are kept out until there is one.", g.Name)

@@ -24,8 +24,8 @@ type edit struct {
 	like   string               // the one it is like
 	delete []*cluster.Pod       // pods that go
 	set    func() (undo func()) // other objects
-	// preempts: the pod fits by preempting others, so the victims have to be removed before it is
-	// tried.
+	// preempts is set if the pod fits by preempting others: their victims are removed before it is
+	// tried again.
 	preempts bool
 }
 
@@ -127,7 +127,7 @@ func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
 	var places []place
 	for _, p := range pods {
 		if p.Node == nil {
-			continue // another edit has taken it away
+			continue // another edit has removed it
 		}
 		places = append(places, place{p, p.Node})
 		b.c.RemovePod(p.UID)
@@ -171,7 +171,7 @@ func (b *bench) deletion(kind, text string, pods []*cluster.Pod) *edit {
 	e.size = 30 + 10*len(pods)
 	for _, p := range pods {
 		if p.Class.Controller != nil {
-			e.size += 2 // it comes back, and waits
+			e.size += 2 // its replacement becomes pending
 		}
 		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
 		if p.Class.Priority >= b.pod.Class.Priority {

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// eviction finds out when the pod has to leave its node, if it does, by asking the eviction
-// controller's core about the node and the pod as they are.
+// eviction determines when the pod has to leave its node, if ever. It gives the node and the pod as
+// they are to a core of the eviction controller.
 func (e *explainer) eviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
@@ -40,7 +40,7 @@ func (e *explainer) eviction() error {
 	return nil
 }
 
-// cancels are changes that would let the pod stay.
+// cancels returns changes that would let the pod stay.
 func (e *explainer) cancels(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	s := &search{bench: b}

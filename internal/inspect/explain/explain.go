@@ -20,22 +20,22 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Options say what is wanted.
+// Options say what to explain.
 type Options struct {
 	Namespace, Name string
-	// Node, if set, is the one on which every plugin is asked.
+	// Node, if set, is the node for which every plugin's verdict is reported.
 	Node string
 	// Source is where the world was read from.
 	Source simulate.Source
-	// Decided is what the live scheduler says of the pod; nil if it was not asked.
+	// Decided is the live scheduler's record of the pod; nil if it was not asked for.
 	Decided *decision.Decision
 }
 
 // ErrNoPod says that there is no pod of that name.
 var ErrNoPod = errors.New("not found")
 
-// Of explains a pod of the world. The world is left as it was, but that pods from manifests, which
-// no scheduler has seen, are placed as far as they come before this one in the queue.
+// Of explains a pod of the world. The world is left as it was, except that pods from manifests,
+// which no scheduler has seen, are placed if they are ahead of this one in the queue.
 func Of(w *simulate.World, o Options) (*Explanation, error) {
 	found, ok := w.Find(o.Namespace, o.Name)
 	if !ok {
@@ -78,7 +78,7 @@ func similar(w *simulate.World, o Options) string {
 	return "; there is one in namespace " + strings.Join(where, ", ") + ": use -n"
 }
 
-// explainer is one explanation under way.
+// explainer is an explanation in progress.
 type explainer struct {
 	w       *simulate.World
 	c       *cluster.Cluster
@@ -116,7 +116,7 @@ func (e *explainer) explain(found simulate.Found) error {
 	return e.pending(profile)
 }
 
-// leavingFor says why a pod is being deleted, as its condition tells.
+// leavingFor says why a pod is being deleted, according to its condition DisruptionTarget.
 func leavingFor(p *v1.Pod) string {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
@@ -126,7 +126,7 @@ func leavingFor(p *v1.Pod) string {
 	return ""
 }
 
-// lastDecision takes over what the scheduler wrote.
+// lastDecision adopts what the scheduler wrote to the pod's condition PodScheduled.
 func (e *explainer) lastDecision() {
 	for i := range e.object.Status.Conditions {
 		if c := &e.object.Status.Conditions[i]; c.Type == v1.PodScheduled {
@@ -135,7 +135,7 @@ func (e *explainer) lastDecision() {
 	}
 }
 
-// placed says why the pod is on its node: how it would be decided if it waited now.
+// placed says why the pod is on its node: how it would be decided if it were pending now.
 func (e *explainer) placed(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Placed
@@ -194,14 +194,14 @@ func sharedWith(others int) string {
 	return fmt.Sprintf("; %d others score the same, and chance decided", others)
 }
 
-// waiting is the pod as if it waited.
+// waiting returns the pod as if it were pending.
 func (e *explainer) waiting() *cluster.Pod {
 	object := *e.object
 	object.Spec.NodeName, object.Status.NominatedNodeName = "", ""
 	return e.c.Pending(&object)
 }
 
-// pending says why the pod waits, and what would help.
+// pending says why the pod is pending, and what would help.
 func (e *explainer) pending(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Pending
@@ -232,7 +232,7 @@ func (e *explainer) pending(profile *plugins.Profile) error {
 	}
 	after := e.preemption(profile, waiting)
 	if p := out.Preemption; p == nil || !p.Helps {
-		for i := range out.Groups { // it was tried, on these nodes, too
+		for i := range out.Groups { // preemption was tried on these nodes, too
 			out.Groups[i].PreemptionHelps = false
 		}
 	}
@@ -277,11 +277,12 @@ func (e *explainer) ungate(node string) Suggestion {
 	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
 }
 
-// suggest looks for changes. A gated pod's gate has to go with each of them.
+// suggest looks for changes. object and waiting are the pod without scheduling gates, which have to
+// be removed with each change.
 func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
 	list, err := judgesOf(e.c, profile, waiting)
 	if err != nil {
-		return // said by the evaluation
+		return // the evaluation has reported it
 	}
 	s := &search{
 		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
@@ -318,7 +319,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	return text
 }
 
-// preemption asks what removing others can do, and returns what the scheduler's message says of it.
+// preemption tries to preempt other pods, and returns what the scheduler's message says about it.
 func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
 	var parts []string
 	if profile.HasDevices() {
@@ -347,7 +348,7 @@ func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (
 	return strings.Join(parts, ", ")
 }
 
-// queue finds the pod's place.
+// queue reports the pod's place in the queue, and the events that can help it.
 func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluation) {
 	q := &Queue{}
 	pods := e.w.Queue()

@@ -20,11 +20,11 @@ type State string
 const (
 	Placed      State = "Placed"      // it is on a node
 	Pending     State = "Pending"     // it waits for one
-	Schedulable State = "Schedulable" // it waits, and there is a node for it: it will go there when its turn comes
+	Schedulable State = "Schedulable" // it is pending, and there is a node for it: it will go there when its turn comes
 	Gated       State = "Gated"       // it may not be scheduled yet
 	Unserved    State = "Unserved"    // it is for a scheduler of another name
-	Refused     State = "Refused"     // the API server would not let it be created
-	Terminating State = "Terminating" // it is leaving
+	Refused     State = "Refused"     // the API server would refuse to create it
+	Terminating State = "Terminating" // it is being deleted
 	Completed   State = "Completed"   // it has run to its end
 )
 
@@ -35,13 +35,13 @@ type Explanation struct {
 	Source     simulate.Source `json:"source"`
 	Pod        Pod             `json:"pod"`
 	State      State           `json:"state"`
-	// Summary says it in one sentence.
+	// Summary is the explanation in one sentence.
 	Summary string `json:"summary"`
 	// Message is that of the FailedScheduling event.
 	Message string `json:"message,omitempty"`
 	// LastDecision is the scheduler's last decision, from its own memory or from the pod's status.
 	LastDecision *LastDecision `json:"lastDecision,omitempty"`
-	// Decision is the live scheduler's full record of it, if it was asked.
+	// Decision is the live scheduler's full record of it, if that was asked for.
 	Decision *decision.Decision `json:"decision,omitempty"`
 	// Scores are those of the pod's node and of the next best feasible nodes.
 	Scores   []Score `json:"scores,omitempty"`
@@ -76,13 +76,13 @@ type Pod struct {
 	Controller string `json:"controller,omitempty"`
 }
 
-// LastDecision is the scheduler's own word, from its memory or else from the pod's condition
+// LastDecision is what the scheduler last decided, from its memory or else from the pod's condition
 // PodScheduled.
 type LastDecision struct {
 	At      metav1.Time `json:"at"`
 	Reason  string      `json:"reason,omitempty"`
 	Message string      `json:"message,omitempty"`
-	// Holds: the engine comes to the same decision now.
+	// Holds is set if the engine comes to the same decision now.
 	Holds bool `json:"holds"`
 }
 
@@ -101,20 +101,20 @@ type Group struct {
 	Code    string   `json:"code"`
 	Reasons []string `json:"reasons"`
 	Count   int      `json:"count"`
-	// Nodes has all of them by name.
+	// Nodes has all of them, sorted by name.
 	Nodes []string `json:"nodes"`
 	// Detail names the cause: the taints, the missing labels.
 	Detail []string `json:"detail,omitempty"`
-	// PreemptionHelps: removing pods of lower priority could change it. Never set if preemption was
-	// tried and helps on no node.
+	// PreemptionHelps is set if removing pods of lower priority could change it. It is never set if
+	// preemption was tried and helps on no node.
 	PreemptionHelps bool `json:"preemptionHelps"`
 }
 
 // Decisive is what has to change first: the plugin that rejects all nodes, or else most of them.
 type Decisive struct {
 	Plugin  string   `json:"plugin"`
-	Reasons []string `json:"reasons"` // the commonest that it gives
-	Nodes   int      `json:"nodes"`   // that it rejects, for whatever reason
+	Reasons []string `json:"reasons"` // its most frequent ones
+	Nodes   int      `json:"nodes"`   // how many it rejects, for any reason
 }
 
 // Preemption is whether removing pods of lower priority helps.
@@ -147,7 +147,7 @@ type Wake struct {
 
 // Suggestion is a set of changes that together let the pod run.
 type Suggestion struct {
-	// Text says it in one line.
+	// Text is the suggestion in one line.
 	Text string `json:"text"`
 	// Node is the node that the pod would then go to.
 	Node    string   `json:"node"`
@@ -178,7 +178,7 @@ type Eviction struct {
 	Taint string      `json:"taint"`
 	Since metav1.Time `json:"since"`
 	Due   metav1.Time `json:"due"`
-	// In is the time until then, from the state that was read.
+	// In is the time until Due, from when the state was read.
 	In simulate.Seconds `json:"in"`
 	// TolerationSeconds is how long the pod tolerates the taint; nil: not at all.
 	TolerationSeconds *int64 `json:"tolerationSeconds,omitempty"`
@@ -200,8 +200,8 @@ type NodeReport struct {
 // Word is the verdict of one plugin.
 type Word struct {
 	Plugin string `json:"plugin"`
-	// Rejects: the node cannot take the pod, for these Reasons. Code is the stable name of the
-	// first.
+	// Rejects is set if the node cannot take the pod, for these Reasons. Code is the stable name of
+	// the first.
 	Rejects bool     `json:"rejects"`
 	Code    string   `json:"code,omitempty"`
 	Reasons []string `json:"reasons,omitempty"`

@@ -33,7 +33,7 @@ func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
 	}
 	for _, key := range sortedKeys(sets) {
 		set := sets[key]
-		// Someone keeps pods off these nodes on purpose, so getting around that is proposed last.
+		// Taints keep pods off these nodes on purpose, so getting around them is proposed last.
 		size := 50 + 10*len(set.taints)
 		if slices.ContainsFunc(set.taints, taint.ofState) {
 			size += 30 // the node is in trouble
@@ -176,7 +176,7 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// label adds the labels to a node that the pod requires.
+// label proposes to add the labels that the pod requires to a node; nil if labels cannot help.
 func (s *search) label(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {
@@ -199,7 +199,7 @@ func (s *search) label(v verdict, missing []string, terms *unmet) *edit {
 	var words []string
 	for _, key := range sortedKeys(wanted) {
 		if key == v1.LabelHostname || key == v1.LabelTopologyZone || key == v1.LabelTopologyRegion || strings.HasPrefix(key, "node.kubernetes.io/") {
-			return nil // it says what the node is
+			return nil // it describes what the node is
 		}
 		words = append(words, key+"="+wanted[key])
 	}

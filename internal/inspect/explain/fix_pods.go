@@ -140,8 +140,9 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// inTheWay lists the pods in the node's domains that anti-affinity concerns, of either side; none
-// if there are too many.
+// inTheWay lists the pods in the node's domains that conflict with the pending pod by the
+// anti-affinity of either. It returns none if there are more than most, or if one of them cannot be
+// removed.
 func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	namespaces := s.c.NamespaceLabels(s.pod.Namespace())
 	for _, other := range s.c.Nodes {

@@ -19,7 +19,7 @@ import (
 func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	type option struct {
 		short []plugins.Shortage
-		part  float64 // of the requests that has to go
+		part  float64 // how much of the requests has to go
 	}
 	best := map[string]option{}
 	for _, v := range nodes {
@@ -62,8 +62,8 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// lower reduces the request of the container that requests most. It returns nil if that does not
-// request as much as is short.
+// lower reduces the request of the container that requests most. It returns nil if that container
+// requests no more than is missing.
 func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	if requests := podLevel(s.object); requests != nil {
@@ -150,8 +150,9 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 
 func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.Class.Priority) }
 
-// leastToGo picks pods of the node whose removal makes room, of the lowest priority first, and of
-// these the largest; nil if that takes more than most.
+// leastToGo picks pods of the node whose removal makes room: those of lower priority than the
+// pending pod first, and of these the ones that help most. It returns nil if that takes more than
+// most.
 func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	short := plugins.Shortages(s.pod, n)
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1

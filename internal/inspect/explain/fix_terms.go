@@ -44,7 +44,8 @@ func (u *unmet) text() string {
 	return "not " + strings.Join(words, ", ")
 }
 
-// unmetTerm finds it; nil if the node meets a term, or comes into question by its name alone.
+// unmetTerm returns the term that the node comes closest to; nil if the node meets a term, or if
+// all terms select nodes by name.
 func (s *search) unmetTerm(v verdict) *unmet {
 	a := s.pod.Spec().Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -79,8 +80,8 @@ func meets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 	return ok && err == nil
 }
 
-// drop removes the requirements from the term. A term that is left empty would match nothing, and
-// is removed as a whole.
+// drop removes the requirements from the term. An empty term would match no node instead of all, so
+// the required node affinity is then removed as a whole.
 func (u *unmet) drop(p *v1.Pod) {
 	affinity := p.Spec.Affinity.NodeAffinity
 	required := affinity.RequiredDuringSchedulingIgnoredDuringExecution

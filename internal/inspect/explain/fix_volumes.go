@@ -83,7 +83,7 @@ func (s *search) missing(name string) *edit {
 	return nil
 }
 
-// farAway proposes that a claim has its data on another volume; nil if it has no volume.
+// farAway proposes to move the data of a claim to another volume; nil if it has no volume.
 func (s *search) farAway(name string) *edit {
 	claim, there := s.c.Claims.Get(s.object.Namespace, name)
 	if !there || claim.Spec.VolumeName == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// evaluated takes over an evaluation: the best nodes, and the others by reason.
+// evaluated records an evaluation: the scores of the best nodes, and the rejected nodes by reason.
 func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
 	e.scores(evaluation, own)

@@ -17,7 +17,8 @@ import (
 // KindGroup is the kind of the answer about a pod group.
 const KindGroup = "PodGroupExplanation"
 
-// GroupExplanation says how a pod group stands, and what an attempt for it would come to now.
+// GroupExplanation is the state of a pod group, and the outcome of an attempt for it if it were
+// made now.
 type GroupExplanation struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -27,18 +28,18 @@ type GroupExplanation struct {
 	// State is Placed (no pod of it waits), Schedulable (it would be placed now), Pending, or Gated
 	// (it is not tried: there is no PodGroup, or too few pods).
 	State State `json:"state"`
-	// Summary says it in one sentence.
+	// Summary is the explanation in one sentence.
 	Summary string `json:"summary"`
-	// MinCount is how many pods a gang asks for at once; 0 of a basic group. Topology is the label
+	// MinCount is how many pods a gang needs at once; 0 for a basic group. Topology is the label
 	// whose value all nodes must share.
 	MinCount int    `json:"minCount,omitempty"`
 	Topology string `json:"topology,omitempty"`
-	// Scheduled: the scheduler has written that the group was scheduled once. Its pods that are
-	// replaced are placed one by one.
+	// Scheduled is set if the group has been scheduled before, according to its condition.
+	// Replacements of its pods are placed one by one.
 	Scheduled bool `json:"scheduled"`
-	// LastDecision is what the scheduler wrote of the group, if it did.
+	// LastDecision is what the scheduler wrote to the group's condition, if anything.
 	LastDecision *LastDecision `json:"lastDecision,omitempty"`
-	// Now is what an attempt would come to; left out if no pod of the group waits.
+	// Now is the outcome of an attempt; left out if no pod of the group waits.
 	Now *decision.GroupTrial `json:"now,omitempty"`
 	// Pods are all members by name, with the node that each has, or would get with the others.
 	Pods []GroupPod `json:"pods"`
@@ -48,13 +49,13 @@ type GroupExplanation struct {
 type GroupPod struct {
 	Name string `json:"name"`
 	Node string `json:"node,omitempty"`
-	// Waits: it does not have the node yet.
+	// Waits is set if it does not have the node yet.
 	Waits   bool   `json:"waits,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// OfGroup explains a pod group of the world. The world is left as it was, but that pods from
-// manifests are placed as far as they come before the group in the queue.
+// OfGroup explains a pod group of the world. The world is left as it was, except that pods from
+// manifests are placed if they are ahead of the group in the queue.
 func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	g := w.Group(o.Namespace, o.Name)
 	if g == nil {
@@ -106,7 +107,7 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	return Schedulable, fmt.Sprintf("The group waits for its turn: %s would be placed now.", answer.Count(t.Fit, "pod"))
 }
 
-// Names is the group.
+// Names returns the group.
 func (e *GroupExplanation) Names() []string { return []string{"podgroup/" + e.Name} }
 
 // Write writes the explanation in one of answer.Formats, or as a name; any other is for people.

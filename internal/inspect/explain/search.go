@@ -15,7 +15,7 @@ const (
 	mostTries = 160
 	// mostSuggestions is how many are shown: no one reads more.
 	mostSuggestions = 12
-	// mostPairs is how many changes of each kind are combined with those of another.
+	// mostPairs is how many changes against one cause are combined with those against another.
 	mostPairs = 5
 )
 
@@ -91,7 +91,7 @@ func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*
 	return list
 }
 
-// proposed takes over the changes that a plugin works out itself.
+// proposed returns the changes that a plugin works out itself.
 func (s *search) proposed(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
 	for _, p := range by.Propose(s.pod, s.object, nodes) {
 		if p.Pod != nil {
@@ -158,7 +158,7 @@ func (s *search) alone() func(yield func(string, []verdict) bool) {
 	}
 }
 
-// by returns the nodes that this many plugins reject, by these plugins.
+// by returns the nodes that are rejected for exactly this many causes, by these causes.
 func (s *search) by(count int) map[string][]verdict {
 	by := map[string][]verdict{}
 	for i := range s.verdicts {
@@ -261,8 +261,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// roomiest moves the nodes with the most CPU left to the front, so that a proposal for a node has a
-// chance.
+// roomiest sorts the nodes by free CPU, the most first, so that a proposal for a node has a chance.
 func roomiest(nodes []verdict) []verdict {
 	sorted := slices.Clone(nodes)
 	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(left(b.node), left(a.node)) })

@@ -77,7 +77,8 @@ func (dir noRecording) Error() string {
 
 func (noRecording) Unwrap() error { return fs.ErrNotExist }
 
-// ReadIndex reads the index of a recording. Its sessions are within the recording, whoever made it.
+// ReadIndex reads the index of a recording. Since anyone may have made the recording, it checks
+// that the sessions' folders are within it.
 func ReadIndex(dir string) (*Index, error) {
 	text, err := os.ReadFile(filepath.Join(dir, IndexFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -149,7 +150,7 @@ func (c *changes) add(change *Change) error {
 	if err != nil {
 		return err
 	}
-	const parts = 8 // the limit is kept to a part of it
+	const parts = 8 // a file is full at this fraction of the limit
 	if c.file == nil || c.size > c.limit/parts {
 		if err := c.next(); err != nil {
 			return err

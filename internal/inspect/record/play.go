@@ -14,9 +14,10 @@ import (
 // Step is one event of a recording.
 type Step struct {
 	At time.Time
-	// Begins: a session begins. All objects that existed then follow, up to Began.
+	// Begins marks the beginning of a session. All objects that existed then follow, up to a step
+	// with Began.
 	Begins, Began bool
-	// Object is a Node, a PodGroup or a Pod as it was from then on. With Gone it is deleted, and
+	// Object is a Node, a PodGroup or a Pod as it was from then on. With Gone, it was deleted, and
 	// only its name is set.
 	Object metav1.Object
 	Gone   bool

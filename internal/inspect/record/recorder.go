@@ -21,7 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// Options are what to record.
+// Options say what to record.
 type Options struct {
 	Dir string
 	// For is how long to record; 0 means until the context ends.
@@ -49,10 +49,11 @@ type recorder struct {
 	counted int
 	failed  error
 	ready   chan struct{} // closed when everything has been listed
-	begun   bool          // the session's folder has its objects: what comes is a change
+	begun   bool          // the session's objects are being written: what follows is a change
 }
 
-// Run records until the context ends. It returns nil then.
+// Run records until the context ends, or for Options.For. It returns nil then, unless not
+// everything has been listed yet.
 func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
 	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{}, listed: map[string]bool{}, ready: make(chan struct{})}
@@ -135,7 +136,7 @@ func (r *recorder) follow(ctx context.Context) error {
 			}
 			continue
 		}
-		r.listed[k.Resource] = false // nobody else is there yet
+		r.listed[k.Resource] = false // no other goroutine runs yet
 		served = append(served, k)
 	}
 	for _, k := range served {

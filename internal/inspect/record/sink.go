@@ -16,7 +16,7 @@ type sink struct {
 	*recorder
 	kind snapshot.Kind
 
-	there   map[string]bool // what the list under way has shown; nil between lists
+	there   map[string]bool // what the list in progress has shown; nil between lists
 	version string          // of the last list
 }
 

@@ -21,12 +21,12 @@ import (
 type Found struct {
 	// Object is the pod as the API server has it, or would have it. It is not to be changed.
 	Object *v1.Pod
-	// Pod is the same for the engine; nil if the pod has ended, or waits for no node any more.
+	// Pod is the engine's form of it; nil if the pod has ended or no longer waits for a node.
 	Pod *cluster.Pod
-	// Refused says why the API server would not let it be created.
+	// Refused is why the API server would refuse to create it.
 	Refused string
-	// Message says why it found no node, if it was tried in this world; of a pod group that waits,
-	// why the group does.
+	// Message is why it found no node, if it was tried in this world. For a member of a pod group
+	// that waits, it is why the group does.
 	Message string
 	// Group is the pod group that it is a member of, if any.
 	Group string
@@ -98,17 +98,17 @@ func (w *World) Node(name string) *v1.Node {
 	return nil
 }
 
-// Profile is what schedules pods of the scheduler name, or nil.
+// Profile returns the profile that serves the scheduler name, or nil.
 func (w *World) Profile(schedulerName string) *plugins.Profile {
 	return w.profiles[schedulerName]
 }
 
-// Decider decides pods of the scheduler name in this world; nil if no profile serves it.
+// Decider returns the decider for pods of the scheduler name, or nil if no profile serves it.
 func (w *World) Decider(schedulerName string) *decide.Decider {
 	return w.core.Decider(schedulerName)
 }
 
-// Gate says why the pod may not be tried yet, if that is so.
+// Gate returns why the pod may not be tried yet, or "" if it may.
 func (w *World) Gate(p *cluster.Pod) string {
 	profile := w.profiles[p.Spec().SchedulerName]
 	if profile == nil {
@@ -127,7 +127,7 @@ func (w *World) Gate(p *cluster.Pod) string {
 	return w.core.Incomplete(p.UID)
 }
 
-// Queue lists the pods that wait for a node and may be tried, in the order in which they are.
+// Queue lists the pending pods that may be tried, in the order in which they will be.
 func (w *World) Queue() []*cluster.Pod {
 	var pods []*pod
 	for _, p := range w.pending {
@@ -143,8 +143,8 @@ func (w *World) Queue() []*cluster.Pod {
 	return list
 }
 
-// UntilTurn tries the pods that come before the one of that name in the queue, and leaves all
-// others waiting.
+// UntilTurn tries the pods that are ahead of the named one in the queue, and leaves all others
+// pending.
 func (w *World) UntilTurn(namespace, name string) {
 	p := w.pods[Name{namespace, name}]
 	w.introduce()
@@ -161,14 +161,14 @@ func (w *World) UntilTurn(namespace, name string) {
 	}
 }
 
-// Stored tells whether the pod came from an API server: it is as it is, and is not to be tried as
-// if it were new.
+// Stored reports whether the pod came from an API server. Such a pod is taken as it is, and is not
+// tried as if it were new.
 func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion != "" }
 
-// Settle tries what waits until nothing changes any more.
+// Settle tries pending pods until nothing changes.
 func (w *World) Settle() { w.settle() }
 
-// Pods are the decisions so far, in their order.
+// Pods returns the decisions so far, in order.
 func (w *World) Pods() []Pod { return w.said.Pods }
 
 // Outlook lists the evictions that are still to come.
@@ -184,10 +184,11 @@ func (w *World) Outlook() (list []Eviction) {
 	return list
 }
 
-// Departures lists the pods that left their nodes so far, in their order.
+// Departures lists the pods that have left their nodes so far, in order.
 func (w *World) Departures() []*Departure { return w.departed }
 
-// Next is the pod that was made in the place of one that left: where it is, or why it waits.
+// Next returns the pod that replaces the one that left: its name, and its node or why it has none.
+// ok is false if there is no such pod.
 func (d *Departure) Next() (name Name, node, message string, ok bool) {
 	if d.next == nil {
 		return Name{}, "", "", false
@@ -196,7 +197,7 @@ func (d *Departure) Next() (name Name, node, message string, ok bool) {
 	return Name{p.object.Namespace, p.object.Name}, p.NodeName, cmp.Or(p.refused, p.refusal), true
 }
 
-// PriorityClasses are those that users may give to pods, the lowest first.
+// PriorityClasses returns the classes that users may give to pods, lowest first.
 func (w *World) PriorityClasses() []*schedulingv1.PriorityClass {
 	var list []*schedulingv1.PriorityClass
 	for _, class := range w.catalog.PriorityClasses {

@@ -31,8 +31,8 @@ func (a *allowed) count(pods, nodes int) {
 // Err returns why the world has stopped, or nil.
 func (w *World) Err() error { return w.allowed.ended }
 
-// halted reports whether to stop. Every loop calls it whose length depends on an operation or on
-// the cluster.
+// halted reports whether to stop. Every loop whose length depends on an operation or on the cluster
+// calls it.
 func (w *World) halted() bool {
 	a := &w.allowed
 	switch {

@@ -28,8 +28,8 @@ func (w *World) deploy(files Files) (*Done, error) {
 	return w.Apply(set)
 }
 
-// Apply takes in manifests as kubectl apply does: what is new is created, workloads that are there
-// are scaled or, if their template changed, rolled out at once.
+// Apply applies manifests as kubectl apply does: new objects are created; existing workloads are
+// scaled or, if their template changed, rolled out at once.
 func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	done := &Done{}
 	set.JobGroups = w.gangs
@@ -40,7 +40,7 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	for _, n := range set.Nodes {
 		w.applyNode(n)
 	}
-	known := map[types.UID]bool{} // of workloads whose expanded pods are not to be taken
+	known := map[types.UID]bool{} // workloads whose expanded pods are skipped
 	for _, d := range set.Deployments {
 		w.applyWorkload(&workload{"Deployment", d, &d.Spec.Template, d.Spec.Replicas}, set, known)
 	}
@@ -108,8 +108,8 @@ func (w *World) applyDaemonSet(d *appsv1.DaemonSet) {
 	}
 }
 
-// openGates takes scheduling gates off a pod that is applied without them, which is the one change
-// of them that the API allows.
+// openGates removes scheduling gates from a pod that is applied without them. The API allows no
+// other change of gates.
 func (w *World) openGates(p *pod, applied *v1.Pod) bool {
 	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
 		return false
@@ -142,7 +142,8 @@ func (w *World) applyNode(n *v1.Node) {
 	w.tell(Event{Kind: "NodeAdded", Node: n.Name})
 }
 
-// applyWorkload brings a workload that is there to what is applied, or takes in a new one.
+// applyWorkload updates an existing workload, or adds a new one. It adds to known the owners whose
+// expanded pods must not be created.
 func (w *World) applyWorkload(l *workload, set *manifest.Set, known map[types.UID]bool) {
 	old, _ := w.workloadNamed(strings.ToLower(l.kind)+"/"+l.object.GetName(), l.object.GetNamespace())
 	switch o := l.object.(type) {
@@ -178,7 +179,7 @@ func (w *World) applyWorkload(l *workload, set *manifest.Set, known map[types.UI
 	}
 }
 
-// merged is a catalog of what both sets have; the second one is newer.
+// merged adds the namespaces and classes of b, the newer set, to a, and returns a catalog of them.
 func merged(a, b *manifest.Set) *admission.Catalog {
 	a.Namespaces = append(a.Namespaces, b.Namespaces...)
 	a.PriorityClasses = append(a.PriorityClasses, b.PriorityClasses...)

@@ -40,7 +40,7 @@ func (w *World) countBudgets() {
 			continue
 		}
 		for _, p := range n.Pods {
-			if p.Terminating { // on its way out: neither healthy nor one that its controller counts
+			if p.Terminating { // it is neither healthy nor counted by its controller
 				continue
 			}
 			expected[p.Class]++

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// carryOut does what the core asks for, as an API server and the controllers of volumes and claims
-// would: at once, and without fail.
+// carryOut carries out an action of the core as an API server and the controllers of volumes and
+// claims would. It takes no time and always succeeds.
 func (w *World) carryOut(action cycle.Action) {
 	if w.standin.CarryOut(action) {
 		return
@@ -64,7 +64,7 @@ func (w *World) bind(a cycle.Bind) {
 	w.landed(p)
 }
 
-// preempt deletes a victim. It ends at the end of its grace period where time passes, and else at
+// preempt deletes a victim: with its grace period in a world where time passes, and otherwise at
 // once.
 func (w *World) preempt(a cycle.Remove) {
 	w.answer(a.Ticket, cycle.Outcome{})

@@ -10,15 +10,16 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// clocks are the ones behind the times in manifests: the API server's, which is trusted, and those
-// of kubelets, some of which may be wrong. A healthy kubelet renews its Lease every ten seconds and
-// its status every five minutes, so most of these clocks agree.
+// clocks tells which of the times in manifests to trust. They were written by the API server's
+// clock, which is trusted, and by those of kubelets, some of which may be wrong. A healthy kubelet
+// renews its Lease every ten seconds and its status every five minutes, so most of these clocks
+// agree.
 type clocks struct {
 	server time.Time // the latest time by the API server's clock
-	// limit is the latest time that is trusted, by what most kubelets' clocks say. Zero: no kubelet
-	// has written any.
+	// limit is the latest time that is trusted, judged by the median of the kubelets' clocks. It is
+	// zero if no kubelet has written a time.
 	limit time.Time
-	// ahead are the nodes whose clocks are beyond that.
+	// ahead are the nodes whose clocks are beyond limit, sorted by name.
 	ahead []string
 }
 

@@ -46,7 +46,7 @@ type Blocked struct {
 	Node      string  `json:"node"`
 	Budget    string  `json:"budget,omitempty"`
 	Message   string  `json:"message"`
-	For       Seconds `json:"for,omitempty"` // how long, if it was let go then
+	For       Seconds `json:"for,omitempty"` // how long it stayed, if it was evicted in the end
 }
 
 const (
@@ -62,12 +62,12 @@ type draining struct {
 	*Drain
 	done     *Drained
 	nodes    []string
-	pods     []*pod // of the first of nodes, that are to go
+	pods     []*pod // of the first of nodes: those that are still to be evicted
 	selector labels.Selector
 	began    time.Duration
-	progress time.Duration // when a pod went last
-	blocked  map[*pod]Blocked
-	asked    map[*pod]time.Duration
+	progress time.Duration          // when a pod was last evicted
+	blocked  map[*pod]Blocked       // those that a budget holds, as last found
+	asked    map[*pod]time.Duration // when a budget first refused each of them
 }
 
 func (w *World) drain(op *Drain) (*Done, error) {
@@ -139,7 +139,7 @@ func (d *draining) sort(w *World, p *pod) {
 	}
 }
 
-// try evicts what can be evicted now, and comes back for the rest.
+// try evicts what can be evicted now, and schedules another try for the rest.
 func (d *draining) try(w *World) {
 	var left []*pod
 	for _, p := range d.pods {

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// hold records the NoExecute taints of a node. A taint without a time was added when the list of
-// taints was last written, according to the API server's managed fields; without these, at the
-// beginning, or now if the taint is new.
+// hold records the NoExecute taints of a node. A taint without a time counts from when the list of
+// taints was last written, according to the API server's managed fields; without these, from the
+// beginning, or from now if the taint is new.
 func (w *World) hold(node *v1.Node) {
 	before := w.held[node.Name]
 	var held []eviction.Held
@@ -103,7 +103,7 @@ func evictionOf(p *pod, after time.Duration) Eviction {
 	return Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(after), Taint: p.due.Taint.ToString()}
 }
 
-// outlook lists the evictions that are still due after those that have happened.
+// outlook adds the evictions that are still to come to those that have happened.
 func (w *World) outlook() {
 	for _, l := range w.leaving {
 		if l.counts() {
@@ -115,13 +115,14 @@ func (w *World) outlook() {
 	})
 }
 
-// leaving is a pod that has to leave, and its due time when that was found.
+// leaving is a pod that has to leave its node, and when. It is outdated once the pod has gone or
+// its due time has changed.
 type leaving struct {
 	*pod
 	of eviction.Due
 }
 
-// counts reports whether it is still true.
+// counts reports whether it is not outdated.
 func (l leaving) counts() bool { return !l.gone && l.pod.due == l.of }
 
 // departures are the pods that have to leave, by when: a heap.

@@ -24,7 +24,7 @@ type Fill struct {
 	Placed int            `json:"placed"`
 	Nodes  map[string]int `json:"nodes"`
 	// Stops is why one more does not fit, as the FailedScheduling event words it, and Reasons
-	// counts the nodes by reason. Both are empty if all pods fit that were asked for.
+	// counts the nodes by reason. Both are empty if all requested pods fit.
 	Stops   string         `json:"stops,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
@@ -33,7 +33,7 @@ type Fill struct {
 const mostPods = 200_000
 
 // addPods places pods like another one where there is room, without preemption. If their number is
-// given, those that do not fit stay pending, as any new pod.
+// given, those that do not fit become pending, like any new pod.
 func (w *World) addPods(op *AddPods) (*Done, error) {
 	model, err := w.model(op)
 	if err != nil {
@@ -56,7 +56,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	if w.profiles[model.Spec.SchedulerName] == nil {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
-	w.settle() // what waits already goes first
+	w.settle() // pods that are pending already go first
 	for fill.Placed < limit && !w.halted() {
 		p := w.copyOf(model, fill.Placed+1)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
@@ -69,7 +69,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
-	for i := fill.Placed + 1; i <= op.Count && !w.halted(); i++ { // the others wait, or make room for themselves
+	for i := fill.Placed + 1; i <= op.Count && !w.halted(); i++ { // the others stay pending, or preempt
 		p := w.copyOf(model, i)
 		w.claims(p.object)
 		w.enter(p.object, w.bounds.charge(p.object, true))
@@ -115,7 +115,7 @@ func (w *World) fillOne(p *pod) (stops string, reasons map[string]int) {
 	return p.refusal, nil
 }
 
-// model is the pod that others are to be like, after admission.
+// model returns the pod that the new ones are to be like, after admission.
 func (w *World) model(op *AddPods) (*v1.Pod, error) {
 	kind, name, ok := strings.Cut(op.Like, "/")
 	if !ok {
@@ -200,10 +200,11 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	return chosen, drains, w.Err()
 }
 
-// cheapest is the first of the candidates, sorted by their bounds, whose actual cost no other
-// candidate can undercut. A bound assumes that no pod stays pending.
+// cheapest returns the index of the candidate that actually costs least. The candidates are sorted
+// by their bounds, which assume that no pod stays pending, so the search ends at a bound that does
+// not undercut the best cost.
 func (w *World) cheapest(candidates []Cost) int {
-	const most = 64 // pods that find no place are rare; where they are not, the best of so many will do
+	const most = 64 // pods that fit nowhere else are rare; where they are not, the best of these will do
 	best := -1
 	for i := range candidates[:min(most, len(candidates))] {
 		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || w.halted()) {
@@ -246,7 +247,7 @@ func (w *World) bound(name string) Cost {
 	return c
 }
 
-// homeless counts the node's pods that would find no other node. The world is left as it was.
+// homeless counts the node's pods that would fit on no other node. The world is left as it was.
 func (w *World) homeless(name string) (count int) {
 	m, n := w.machines[name], w.c.Node(name)
 	cordoned := m.object.DeepCopy()

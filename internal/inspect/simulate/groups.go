@@ -17,16 +17,16 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Group is what is said of a pod group as a whole: that it is not placed, and why.
+// Group is a decision about a pod group as a whole: it was not placed, and why.
 type Group struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// After is how much time had passed; left out at the beginning.
 	After Seconds `json:"after,omitempty"`
-	// MinCount is how many pods a gang asks for at once; 0 of a basic group.
+	// MinCount is how many pods a gang needs at once; 0 for a basic group.
 	MinCount int `json:"minCount,omitempty"`
-	// Pods are the members that wait. If they were tried, Fit of them found a place, and Needed
-	// would have to.
+	// Pods are the pending members. If they were tried, Fit of them found a node, and Needed would
+	// have to.
 	Pods   []string `json:"pods"`
 	Fit    int      `json:"fit"`
 	Needed int      `json:"needed,omitempty"`
@@ -43,9 +43,9 @@ const workloadWithJob = "WorkloadWithJob"
 // GateNames are the feature gates that have an effect on what is simulated.
 var GateNames = append(slices.Clone(groups.GateNames), workloadWithJob)
 
-// Gates tells which features of pod groups are on, and whether Jobs become gangs. Gates that are
-// named are as they are named. Of the others those are on whose fields the objects have, since an
-// API server drops the fields of a gate that is off; where none has any, they make no difference.
+// Gates returns which features of pod groups are on, and whether Jobs become gangs. Gates in named
+// are set as named. The others follow from the objects: an API server drops the fields of a gate
+// that is off, and a gate whose fields no object has makes no difference.
 func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs bool, err error) {
 	all := maps.Clone(named)
 	if all == nil {
@@ -111,8 +111,8 @@ func (w *World) groupOf(p *cluster.Pod) *groups.Group {
 	return w.groups.Of(p.UID)
 }
 
-// hearTogether lists what was decided of pods in one step. The members of a group that is not
-// placed are summed up.
+// hearTogether lists the decisions of one step, and returns the pod of each. Those about the
+// members of a group that was not placed are summed up in one Group.
 func (w *World) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	placed := false
 	for _, d := range decided {
@@ -148,7 +148,7 @@ func (w *World) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	return heard
 }
 
-// holds lists a group that keeps its pods out of the queue, once for all of them.
+// holds lists, once for all its pods, a group that keeps them out of the queue.
 func (w *World) holds(g *groups.Group, message string) {
 	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(w.now), MinCount: g.MinCount(), Victims: []Name{}, Message: message, Pods: []string{}}
 	var held []*pod
@@ -167,15 +167,15 @@ func (w *World) holds(g *groups.Group, message string) {
 	w.tell(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
 }
 
-// groupLines finds, for each pod of the answer that waits with its group, the group's line: the
-// place in Groups. All other pods have -1.
+// groupLines returns, for each of s.Pods, the index in s.Groups of the group with which it waits,
+// or -1.
 func (s *Simulation) groupLines() []int {
 	type key struct {
 		pod   Name
 		group string
 		after Seconds
 	}
-	of := map[key][]int{} // one that preempts may wait again
+	of := map[key][]int{} // a group that preempts may be listed again
 	for i, g := range s.Groups {
 		for _, name := range g.Pods {
 			k := key{Name{g.Namespace, name}, g.Name, g.After}
@@ -194,7 +194,7 @@ func (s *Simulation) groupLines() []int {
 	return lines
 }
 
-// why puts what is said of the group into one line.
+// why returns in one line why the group was not placed.
 func (g *Group) why() string {
 	if len(g.Victims) == 0 {
 		return g.Message
@@ -202,7 +202,8 @@ func (g *Group) why() string {
 	return fmt.Sprintf("preempts %s: %s", named(g.Victims), g.Message)
 }
 
-// Group returns a pod group by its name: one of which there is the PodGroup, or pods that name it.
+// Group returns a pod group by its name, or nil. A group exists if its PodGroup does, or if pods
+// name it.
 func (w *World) Group(namespace, name string) *groups.Group {
 	if w.groups == nil {
 		return nil
@@ -220,8 +221,8 @@ func (w *World) MembersOf(g *groups.Group) (list []Found) {
 	return list
 }
 
-// TryGroup tells what an attempt for a group would come to, once it is its turn: pods from
-// manifests that come before it are placed first. It returns nil if no pod of the group waits.
+// TryGroup returns the outcome of an attempt for a group when its turn comes: pods from manifests
+// that are ahead of it are placed first. It returns nil if no pod of the group waits.
 func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 	g := w.Group(namespace, name)
 	if g == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // health stands for the kubelets, their heartbeats and the node health controller. The controller's
-// core is told what its watches would show, and its writes succeed at once.
+// core receives what its watches would deliver, and its writes succeed at once.
 //
 // A node renews its Lease every ten seconds. The core only cares which nodes have been silent for
 // the grace period, so while nothing is about to change the renewals are delivered in batches, each
@@ -24,16 +24,15 @@ type health struct {
 	options nodehealth.Options
 	wave    time.Duration // between two waves
 	waveAt  time.Duration // the next one
-	// Until then, or while something is about to change, the core is called as often as it asks to
-	// be.
+	// Until alertTo, and while unsettled is set, the core is called whenever it asks to be.
 	alertTo   time.Duration
 	unsettled bool
-	seen      map[string]bool
+	seen      map[string]bool // the nodes that the core knows
 }
 
 const renewEvery = 10 * time.Second
 
-// begin starts node health, unless nothing can ever come of it.
+// begin starts node health, unless it cannot have any effect.
 func (w *World) begin() {
 	if w.health != nil || w.options.Scenario == nil && !w.sick() {
 		return
@@ -206,9 +205,9 @@ func (w *World) silence(name string) {
 	}
 }
 
-// reportReady has all nodes that report nothing, as in hand-written manifests, report that they are
-// ready, except for those whose taints say otherwise: when one falls silent, the others must be
-// seen not to.
+// reportReady makes all nodes that report nothing, as in hand-written manifests, report that they
+// are ready, except for those whose taints say otherwise. Node health can then tell the failing
+// node from the others.
 func (w *World) reportReady(failing string) {
 	for _, name := range w.nodeNames() {
 		m := w.machines[name]
@@ -222,7 +221,7 @@ func (w *World) reportReady(failing string) {
 	}
 }
 
-// revive has it report again. Deletions that reached it while it was silent complete now.
+// revive makes a node report again. Deletions of its pods that were waiting for it complete now.
 func (w *World) revive(name string) {
 	m := w.machines[name]
 	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
@@ -336,7 +335,7 @@ func (w *World) tellTaints(node string, before, after []v1.Taint) {
 	}
 }
 
-// condition has nodes report a condition.
+// condition makes nodes report a condition.
 func (w *World) condition(c *Condition) error {
 	kind, word, ok := strings.Cut(c.Condition, "=")
 	status := v1.ConditionStatus(word)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// outside returns why a limit range of its namespace refuses a new pod, with the API server's
-// message.
+// outside returns why a limit range of the pod's namespace refuses a new pod, in the API server's
+// words, or "".
 func (b *bounds) outside(p *v1.Pod) (refusal string) {
 	for _, r := range b.ranges[p.Namespace] {
 		var faults []string
@@ -24,7 +24,7 @@ func (b *bounds) outside(p *v1.Pod) (refusal string) {
 						faults = append(faults, amounts{list[j].Resources.Requests, list[j].Resources.Limits}.outside(item)...)
 					}
 				}
-			case v1.LimitTypePod: // what the class adds is not the pod's doing
+			case v1.LimitTypePod: // without the overhead that a RuntimeClass adds
 				options := resource.PodResourcesOptions{ExcludeOverhead: true}
 				faults = append(faults, amounts{resource.PodRequests(p, options), resource.PodLimits(p, options)}.outside(item)...)
 			}
@@ -44,7 +44,7 @@ func (b *bounds) outside(p *v1.Pod) (refusal string) {
 // amounts are the requests and limits of a container or a pod.
 type amounts struct{ requests, limits v1.ResourceList }
 
-// outside lists how they violate a rule.
+// outside lists how the amounts violate a rule.
 func (a amounts) outside(rule *v1.LimitRangeItem) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for name, least := range rule.Min {

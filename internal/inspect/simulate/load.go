@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// load shows what is neither node nor pod.
+// load shows the core the objects that are neither nodes nor pods.
 func (w *World) load(set *manifest.Set) {
 	showAll(w, cycle.Namespaces, set.Namespaces)
 	showAll(w, cycle.Services, set.Services)

@@ -19,14 +19,16 @@ type machine struct {
 	object *v1.Node // never changed in place
 	// dead: its kubelet does not respond. No pod terminates there, and nothing is reported.
 	dead bool
-	// silent is since when, from the beginning, a node that is dead from the beginning has not
-	// renewed its Lease.
+	// silent is when a node that is dead from the beginning last renewed its Lease: a negative time
+	// from the beginning, or 0 if it is not known.
 	silent time.Duration
-	// stuck are pods that were deleted while it was dead, and whose controllers wait for their end.
+	// stuck are the pods that were deleted while the node was dead, and whose controllers wait for
+	// their end.
 	stuck []*pod
-	// ending are pods that were terminating when it fell silent.
+	// ending are the pods whose grace period ended while the node was dead.
 	ending []*pod
-	// gaps are DaemonSet pods that it lacks because of a taint.
+	// gaps are DaemonSet pods that the node has lost. Each is made again once its DaemonSet wants a
+	// pod here.
 	gaps []*v1.Pod
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Operation is a change of a cluster. Exactly one field is set.
 type Operation struct {
-	Taint      *Tainting  `json:"taint,omitempty"`   // as kubectl taint: k=v:Effect puts on, a trailing "-" takes off
+	Taint      *Tainting  `json:"taint,omitempty"`   // as kubectl taint: k=v:Effect adds, a trailing "-" removes
 	Untaint    *Tainting  `json:"untaint,omitempty"` // the same; the trailing "-" may be left out
 	Cordon     *Nodes     `json:"cordon,omitempty"`
 	Uncordon   *Nodes     `json:"uncordon,omitempty"`
@@ -273,7 +273,8 @@ func NodeLike(like *v1.Node, name string) *v1.Node {
 	return n
 }
 
-// ofState are the keys of the taints that node health adds and removes.
+// ofState are the keys of the taints that reflect a node's state. Node health manages all of them
+// except out-of-service.
 var ofState = map[string]bool{
 	v1.TaintNodeNotReady: true, v1.TaintNodeUnreachable: true, v1.TaintNodeUnschedulable: true, v1.TaintNodeMemoryPressure: true,
 	v1.TaintNodeDiskPressure: true, v1.TaintNodePIDPressure: true, v1.TaintNodeNetworkUnavailable: true, v1.TaintNodeOutOfService: true,

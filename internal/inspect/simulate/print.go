@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Names are the pods that were decided about, in the order of the first decision on each.
+// Names lists the pods that were decided, in the order of the first decision about each.
 func (s *Simulation) Names() (names []string) {
 	for i := range s.Pods {
 		if name := "pod/" + s.Pods[i].Name; !slices.Contains(names, name) {
@@ -31,8 +31,8 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, s, func(page *answer.Page) { s.table(page, format == "wide") })
 }
 
-// table writes what people want to know: a line per decision, the evictions, and the sums. wide has
-// the whole reason in every line.
+// table writes one line per decision, the evictions, and the sums. With wide, every line has its
+// whole reason.
 func (s *Simulation) table(out *answer.Page, wide bool) {
 	if s.Timeline != nil {
 		s.events(out)
@@ -40,7 +40,7 @@ func (s *Simulation) table(out *answer.Page, wide bool) {
 	}
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
-		first := map[string]string{} // the pod of which an explanation was written, by it
+		first := map[string]string{} // the first pod with each explanation, by the explanation
 		for i, lines := 0, s.groupLines(); i < len(s.Pods); i++ {
 			if at := lines[i]; at >= 0 && (i == 0 || lines[i-1] != at) {
 				out.Line("%s/podgroup/%s: <none>: %s", s.Groups[at].Namespace, s.Groups[at].Name, s.Groups[at].why())
@@ -70,11 +70,11 @@ func (s *Simulation) table(out *answer.Page, wide bool) {
 // asAbove stands for the text of the line above.
 const asAbove = "as above"
 
-// longText is how long a text is that is worth not to be read twice in a timeline.
+// longText is the length above which a text is not repeated in consecutive lines of a timeline.
 const longText = 60
 
 // decisions writes a line per decision. A reason that several pods have in common is written with
-// the first of them; of many pods like it only some are named.
+// the first of them; of many such pods, only the first answer.Most are listed.
 func (s *Simulation) decisions(out *answer.Page, timed, wide bool) {
 	rows := [][]string{{"NAMESPACE", "NAME", "NODE", "WHY"}}
 	if timed {
@@ -143,7 +143,8 @@ func (s *Simulation) sums(out io.Writer) {
 	io.WriteString(out, "\n")
 }
 
-// events writes the timeline: a line an event, where many of a kind do not happen at once.
+// events writes the timeline: one line per event. Of many events of one kind at one time, only the
+// first ones are listed.
 func (s *Simulation) events(out *answer.Page) {
 	const most = 5
 	rows := [][]string{{"AFTER", "EVENT", "WHERE", ""}}
@@ -184,7 +185,7 @@ func (s *Simulation) events(out *answer.Page) {
 	}
 }
 
-// byKind brings the events of one time together by kind, in the order in which the kinds came up.
+// byKind groups the events of one time by kind, in the order in which the kinds first occur.
 func byKind(events []Event) (groups [][]*Event) {
 	at := map[string]int{}
 	for i := range events {
@@ -198,7 +199,7 @@ func byKind(events []Event) (groups [][]*Event) {
 	return groups
 }
 
-// why puts what is not in the columns into one line.
+// why returns in one line what the columns do not show.
 func (p *Pod) why() string {
 	if len(p.Victims) == 0 {
 		return p.Message
@@ -210,8 +211,8 @@ func named(pods []Name) string {
 	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }
 
-// explained writes a pod with what is said of every node. Of pending pods with the same answer, it
-// stands with the first.
+// explained writes a pod with the verdicts on every node. Pending pods with the same verdicts refer
+// to the first of them.
 func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
 	name := p.Namespace + "/" + p.Name
 	title := name
@@ -233,7 +234,7 @@ func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
 	out.Table("  ", rows)
 }
 
-// rejection is the plugin and what it says; a node that PreFilter left out has no plugin.
+// rejection is the plugin and its reasons. A node that PreFilter excluded has no plugin.
 func (n *Node) rejection() string {
 	reasons := strings.Join(n.Reasons, "; ")
 	if n.Plugin == "" {
@@ -242,7 +243,7 @@ func (n *Node) rejection() string {
 	return n.Plugin + ": " + reasons
 }
 
-// verdicts are rows of nodes, with their scores or what rejects them.
+// verdicts returns one row per node, with its scores or what rejects it.
 func (p *Pod) verdicts() (rows [][]string) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]

@@ -30,14 +30,14 @@ type Moved struct {
 	Empties []string `json:"empties,omitempty"`
 	// Stays are the pods that the goals want moved and that stay.
 	Stays []rebalance.Stay `json:"stays,omitempty"`
-	// Stopped is why it ended while there was something to move; "" if it did not.
+	// Stopped is why it ended early; empty if it made all moves.
 	Stopped string `json:"stopped,omitempty"`
 }
 
 const (
 	// landsWithin is how long a successor may be without a node, as in package execute.
 	landsWithin = time.Minute
-	// looksEvery is how often it is looked for.
+	// looksEvery is how often the successor is looked for.
 	looksEvery = time.Second
 	// mostElsewhere is how many successors in a row may land elsewhere, as in package execute.
 	mostElsewhere = 2
@@ -47,11 +47,11 @@ const (
 type moving struct {
 	done    *Moved
 	policy  *rebalance.Policy
-	arrived map[types.UID]bool
+	arrived map[types.UID]bool // the successors that have landed
 	plan    *rebalance.Plan
-	next    int // of the plan's moves
-	closed  map[string]bool
-	missed  int // in a row
+	next    int             // of the plan's moves
+	closed  map[string]bool // the nodes that have the taint because of this rebalance
+	missed  int             // how many successors in a row have landed elsewhere
 	spent   rebalance.Spent
 }
 
@@ -61,12 +61,12 @@ func (w *World) rebalance(op *Rebalance) (*Done, error) {
 		return nil, err
 	}
 	m := &moving{done: &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{}}
-	w.settle() // what waits already goes first
+	w.settle() // pods that are pending already go first
 	m.anew(w)
 	return &Done{Moved: m.done}, nil
 }
 
-// anew plans on the world as it is, and makes the first move.
+// anew makes a plan for the world as it is, and the plan's first move.
 func (m *moving) anew(w *World) {
 	if w.halted() {
 		return
@@ -94,7 +94,7 @@ func (m *moving) step(w *World) {
 	}
 	m.close(w, closed)
 	p := w.pods[Name{move.Namespace, move.Name}]
-	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it went by itself
+	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it has left, or is about to
 		m.anew(w)
 		return
 	}
@@ -121,7 +121,8 @@ func (m *moving) follow(w *World, move *rebalance.Move, d *Departure, until time
 	})
 }
 
-// landed goes on with the plan if the successor is where it says, and else with a new one.
+// landed continues with the plan if the successor is on the planned node, and otherwise makes a new
+// one.
 func (m *moving) landed(w *World, move *rebalance.Move, next *pod) {
 	m.arrived[next.UID] = true
 	m.next++
@@ -157,8 +158,8 @@ func (m *moving) end(w *World, stopped string) {
 	slices.Sort(m.done.Empties)
 }
 
-// close puts the taint on the nodes that a move needs closed, and takes it off the others that it
-// closed before, unless they are empty.
+// close adds the taint to the nodes that a move needs closed, and removes it from the others that
+// this rebalance has closed, unless they are empty.
 func (m *moving) close(w *World, wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
 	for name := range m.closed {
@@ -177,7 +178,7 @@ func (m *moving) close(w *World, wanted []string) {
 	}
 }
 
-// holdsMovable reports whether a pod is on the node that could be elsewhere.
+// holdsMovable reports whether the node has a pod that could run elsewhere.
 func (w *World) holdsMovable(node string) bool {
 	return slices.ContainsFunc(w.podsOn(node), func(p *pod) bool {
 		owner := metav1.GetControllerOfNoCopy(p.object)
@@ -185,7 +186,7 @@ func (w *World) holdsMovable(node string) bool {
 	})
 }
 
-// objects are those of the cluster as the API has them now.
+// objects returns the cluster's objects as the API has them now.
 func (w *World) objects() (list []metav1.Object) {
 	for _, object := range w.set.Objects() {
 		switch object.(type) {

@@ -38,10 +38,10 @@ type Fate string
 
 // The fates.
 const (
-	Returns Fate = "Returns" // its controller makes it again, under a name of its own or the same
-	Lost    Fate = "Lost"    // it has no controller: nobody makes it again
+	Returns Fate = "Returns" // its controller makes it again, under a new name or the same
+	Lost    Fate = "Lost"    // it has no controller that would make it again
 	Stays   Fate = "Stuck"   // its node cannot confirm that it has ended, and its controller waits for that
-	Ends    Fate = "Ends"    // it is not wanted any more, or not on this node
+	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
 )
 
 // Departure is a pod that left its node.
@@ -56,7 +56,7 @@ type Departure struct {
 	Fate  Fate
 	// Broken lists the disruption budgets that are violated once it has left.
 	Broken []string
-	// Again: the pod was itself the replacement of one that a taint evicted.
+	// Again is set if the pod was itself the replacement of one that a taint evicted.
 	Again bool
 
 	object *v1.Pod
@@ -65,7 +65,7 @@ type Departure struct {
 
 // depart removes a pod from its node and has its controller react.
 func (w *World) depart(p *pod, cause Cause, detail string) {
-	if p.leaves != nil { // it was on its way out, which has been told
+	if p.leaves != nil { // it was terminating already, which the timeline has
 		w.ended(p)
 		return
 	}
@@ -76,8 +76,8 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 	case cause == ByScaling || cause == ByRollout:
 		d.Fate = Ends
 	case terminating && !w.awaitsEnd(owner, m, p.object, cause):
-		d.Fate = Ends // a pod in its place has been made when its deletion began, if any is wanted
-	case owner == nil || owner.Kind == "Node": // a bare pod, or one that its node makes
+		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
+	case owner == nil || owner.Kind == "Node": // a bare pod, or a static one
 		d.Fate = Lost
 	case cause == ByNodeRemoval && owner.Kind == "DaemonSet":
 		d.Fate = Ends
@@ -94,7 +94,7 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 	}
 }
 
-// departure records that a pod leaves its node, which leave carries out.
+// departure calls leave, which makes the pod leave its node, and records it.
 func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
 	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {

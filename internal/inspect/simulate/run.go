@@ -26,22 +26,22 @@ type Options struct {
 	Profiles []*plugins.Profile
 	// Gates are feature gates by name; see [Gates] for those that are not named.
 	Gates map[string]bool
-	// Admission is what pods are given before they exist.
+	// Admission configures the admission of new pods.
 	Admission admission.Config
 	// Seed breaks ties between nodes that are equally good.
 	Seed uint64
-	// Explain adds the word of every plugin on every node to every decision.
+	// Explain adds every plugin's verdict on every node to each decision.
 	Explain bool
-	// For is how long time passes after all pods have been tried: evictions come due, their pods
-	// are made again by their controllers, and what waits is tried again whenever something
-	// changes. At 0 every pod is tried once.
+	// For is how much time passes after all pods have been tried: evictions come due, controllers
+	// replace the evicted pods, and pending pods are retried whenever something changes. With 0,
+	// each pod is tried once.
 	For time.Duration
-	// Discard lets the set's pods go as they are taken in: half of the memory, but the set is of no
-	// use afterwards.
+	// Discard releases the set's pods as they are admitted. This halves memory use, but the set
+	// cannot be used afterwards.
 	Discard bool
 	// Now is when the world begins; by default the latest time in the manifests.
 	Now time.Time
-	// Scenario is what happens while time passes, beside what follows by itself; nil: nothing.
+	// Scenario has the operations to carry out while time passes; nil means none.
 	Scenario *Scenario
 	// Read reads the manifests that a scenario deploys.
 	Read func(files []string) (*manifest.Set, error)
@@ -49,8 +49,8 @@ type Options struct {
 	Health nodehealth.Options
 	// Allowance bounds what the world may cost.
 	Allowance Allowance
-	// Progress, if set, is called now and then with how many pods have been decided and how many
-	// there are.
+	// Progress, if set, is called every progressEvery decisions with how many pods have been
+	// decided and how many there are.
 	Progress func(decided, pods int)
 }
 
@@ -89,23 +89,23 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	return w.said, w.failed
 }
 
-// Open makes a world of a set that lasts: operations can be done in it, and time can pass. Nothing
+// Open makes a lasting world from a set: operations can be done in it, and time can pass. Nothing
 // has been scheduled yet.
 func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, true) }
 
-// Twin is the world as it was when it was opened: what is done in one leaves the other alone. What
-// came by Apply before is not in it.
+// Twin returns a new world as this one was when it was opened, without what was applied to it
+// since. The two are independent.
 func (w *World) Twin() (*World, error) { return open(&w.origin, w.options, true) }
 
-// Uneventful tells whether nothing comes of itself: no eviction is due, and nothing stands on the
-// agenda.
+// Uneventful reports whether nothing will happen by itself: no eviction is due, and the agenda is
+// empty.
 func (w *World) Uneventful() bool {
 	_, upcoming := w.upcoming()
 	return !upcoming
 }
 
-// original is the set with lists of its own, which operations do not change. The objects in them
-// are never changed in place.
+// original returns the set with copies of the lists that operations change. The objects in them are
+// never changed in place.
 func original(set *manifest.Set) manifest.Set {
 	s := *set
 	s.Deployments, s.ReplicaSets, s.StatefulSets = slices.Clone(s.Deployments), slices.Clone(s.ReplicaSets), slices.Clone(s.StatefulSets)
@@ -166,8 +166,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	return w, nil
 }
 
-// admit takes the pods in as an API server would let them in, or has. That is the same for each pod
-// whatever the others are, so it is done for many at a time.
+// admit admits the set's pods as an API server would, or has already. Each pod is admitted
+// independently of the others, so this is done in parallel.
 func (w *World) admit(set *manifest.Set) error {
 	catalog := w.catalog
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
@@ -204,7 +204,7 @@ func (w *World) admit(set *manifest.Set) error {
 	return nil
 }
 
-// refusal says where the pod stands that is not let in, and why.
+// refusal returns why a pod is refused, and where it stands in the manifests.
 func refusal(set *manifest.Set, i int, err error) error {
 	file, line := set.PodAt(i)
 	e := &manifest.Error{File: file, Line: line, Text: fmt.Sprintf("pod %s/%s: %v", set.Pods[i].Namespace, set.Pods[i].Name, err)}
@@ -215,13 +215,12 @@ func refusal(set *manifest.Set, i int, err error) error {
 	return e
 }
 
-// admittedAtATime bounds how many pods are there twice: as they were given and as they were
-// admitted.
+// admittedAtATime bounds how many pods are in memory twice: as given, and as admitted.
 const admittedAtATime = 4096
 
-// readmit takes in a pod that an API server has had. Admission changes nothing of one that it saw;
-// a manifest that names a UID and yet lacks what admission writes still gets it. A refusal does not
-// count: it would be one by rules of another day.
+// readmit admits a pod that an API server has stored. Admission changes nothing in a pod that it
+// has seen; a manifest that has a UID but lacks what admission writes still gets it. A refusal is
+// ignored: other rules may have applied when the pod was created.
 func (w *World) readmit(catalog *admission.Catalog, p *v1.Pod) *v1.Pod {
 	if p.Spec.NodeName == "" {
 		if again, err := admission.Create(w.options.Admission, catalog, p); err == nil {

@@ -54,12 +54,12 @@ func ReadScenario(path string) (*Scenario, error) {
 	return s, nil
 }
 
-// ParseScenario parses a scenario, which faults refer to by name. Unknown fields are faults.
+// ParseScenario parses a scenario. name stands for it in errors. Unknown fields are errors.
 func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
 	fault := func(format string, args ...any) error { return fmt.Errorf(name+": "+format, args...) }
 	err := manifest.Decode(name, text, s)
-	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // what it has is foreign, too
+	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its fields are foreign, too
 		err = nil
 	}
 	if err != nil {

@@ -28,7 +28,7 @@ type scheduling struct {
 	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
 	// created are pods that the core has not been shown yet, and pending those without a node that
-	// it has.
+	// it has been shown.
 	created []*pod
 	pending map[types.UID]*pod
 	tried   int // of the pending ones, how many have been decided
@@ -36,15 +36,15 @@ type scheduling struct {
 	// are taken, and passed is how many of them have had their turn.
 	turn   []*pod
 	passed int
-	// verdicts are every node's word on the pods that are being decided, if it was asked for.
+	// verdicts are those on every node for the pods that are being decided, with Options.Explain.
 	verdicts map[types.UID][]Node
 	gates    groups.Gates
 	groups   *groups.Set // of the core; nil without the gates
 	gangs    bool        // Jobs become gangs
 }
 
-// newScheduling makes the core. It does without the look for pods that have waited too long, which
-// is there in case an event goes missing: here none does, and pods are woken by what can help them.
+// newScheduling makes the core. MaxWait is off: the retry of pods that have waited too long is
+// there in case an event is lost, and here none is.
 func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	s := &w.scheduling
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
@@ -74,8 +74,8 @@ func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	return nil
 }
 
-// witness notes what every plugin says of every node before a pod is decided, or the first of a
-// group.
+// witness records every plugin's verdict on every node before a pod, or the first pod of a group,
+// is decided.
 type witness struct{ *World }
 
 // Name implements [cycle.Extension].
@@ -84,18 +84,18 @@ func (witness) Name() string { return "Explain" }
 // Begin implements [cycle.Beginner].
 func (w witness) Begin(a *cycle.Attempt) { w.verdicts[a.Pod.UID] = w.explain(a.Profile, a.Waiting) }
 
-// show has the core see an object as the API has it now.
+// show gives the core an object as the API has it now.
 func (w *World) show(kind cycle.Kind, object metav1.Object) {
 	w.feed(cycle.Seen{Kind: kind, Object: object})
 }
 
-// showGone has it see that an object was deleted.
+// showGone tells the core that an object was deleted.
 func (w *World) showGone(kind cycle.Kind, last metav1.Object) {
 	w.feed(cycle.Gone{Kind: kind, Object: last})
 }
 
-// feed tells the core of an event, and carries out what follows from it. Where no time passes, pods
-// that could not make room for themselves are not tried again.
+// feed gives the core an event, and carries out the actions that follow. Where no time passes, pods
+// that could not make room for themselves are not retried.
 func (w *World) feed(e cycle.Event) {
 	actions := slices.Clone(w.core.Step(w.coreClock(), e)) // the core's own until the next step
 	decided := w.core.Decided()
@@ -118,8 +118,8 @@ func (w *World) feed(e cycle.Event) {
 	}
 }
 
-// left ends an attempt that made room, where no time passes: those that were leaving already have
-// left.
+// left completes an attempt that made room, where no time passes: victims that were terminating
+// already are removed.
 func (w *World) left(d *decision.Decision) {
 	n := w.c.Node(d.NominatedNode)
 	if n == nil {
@@ -135,11 +135,11 @@ func (w *World) left(d *decision.Decision) {
 // coreClock is the core's time.
 func (w *World) coreClock() time.Time { return w.clock().Add(-w.behind) }
 
-// awake tells whether the core has a pod to try now.
+// awake reports whether the core has a pod to try now.
 func (w *World) awake() bool { return !w.core.Wake(w.coreClock()).After(w.coreClock()) }
 
-// settle lets pods be tried until nothing more is to be done at this time. What an event has woken
-// is tried before pods that controllers make because of the same event: these come later.
+// settle tries pods until nothing is left to do at this time. Pods that an event has requeued are
+// tried before those that controllers create because of the same event.
 func (w *World) settle() {
 	for !w.halted() && (w.awake() || len(w.created) > 0) {
 		if w.awake() {
@@ -174,7 +174,7 @@ func (w *World) introduce() {
 	}
 }
 
-// pass lists the pods that nobody tries, as their turns come: the API server refuses them, no
+// pass lists the pods that are not tried, up to the given turn: the API server refuses them, no
 // profile serves them, or a gate keeps them out.
 func (w *World) pass(turn int) {
 	for ; w.passed < turn; w.passed++ {
@@ -194,7 +194,7 @@ func (w *World) pass(turn int) {
 	}
 }
 
-// untried says why nobody tries the pod, if that is so.
+// untried returns why the pod is not tried, or "" if it is.
 func (w *World) untried(p *pod) (why string, nodes []Node) {
 	name := p.Spec().SchedulerName
 	profile := w.profiles[name]
@@ -211,7 +211,7 @@ func (w *World) untried(p *pod) (why string, nodes []Node) {
 	return why, nodes
 }
 
-// devicesOf returns the plugin for device claims if the profile has it keep pods out.
+// devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue.
 func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 	for _, filter := range profile.Filters {
 		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {
@@ -225,8 +225,8 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 // milliseconds' worth.
 const progressEvery = 1024
 
-// hear lists what was decided of a pod, and returns what was listed. One that has to go on waiting
-// is not listed again; then it returns nil. together: it waits with its group.
+// hear lists a decision about a pod, and returns the entry. A pod that stays pending is not listed
+// again; hear then returns nil. together means that the pod waits with its group.
 func (w *World) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) {
 	if w.decided++; w.options.Progress != nil && w.decided%progressEvery == 0 {
 		w.options.Progress(w.decided, w.entered)
@@ -245,7 +245,7 @@ func (w *World) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) 
 		said.Node = d.Node
 		return w.list(p, said, false)
 	}
-	if said.Nodes == nil { // a pod like it has just failed, so that it was not decided anew
+	if said.Nodes == nil { // a pod like it has just failed, so it was not decided itself
 		said.Nodes = w.explain(p.Spec().SchedulerName, p.Pod)
 	}
 	said.Message, said.NominatedNode = d.Message, d.NominatedNode
@@ -260,8 +260,8 @@ func (w *World) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) 
 	return listed
 }
 
-// list adds a decision about the pod to the answer, where it may be completed. together: its group
-// waits, of which there is an event.
+// list adds a decision about the pod to the answer, and returns the entry, which the caller may
+// complete; nil for a quiet pod. together means that there is an event for its whole group.
 func (w *World) list(p *pod, said Pod, together bool) *Pod {
 	p.refusal = said.Message
 	if p.quiet {
@@ -281,7 +281,7 @@ func (w *World) list(p *pod, said Pod, together bool) *Pod {
 	return &w.said.Pods[len(w.said.Pods)-1]
 }
 
-// landed takes note that a pod without a node has got one.
+// landed records that a pending pod has got a node.
 func (w *World) landed(p *pod) {
 	delete(w.pending, p.UID)
 	if p.tried {
@@ -295,7 +295,7 @@ func (w *World) landed(p *pod) {
 	}
 }
 
-// withdraw takes a pod without a node out of the world.
+// withdraw removes a pod without a node from scheduling.
 func (w *World) withdraw(p *pod) {
 	p.gone = true
 	if w.pending[p.UID] == p {
@@ -308,7 +308,7 @@ func (w *World) withdraw(p *pod) {
 	w.created = slices.DeleteFunc(w.created, func(o *pod) bool { return o == p })
 }
 
-// stub is as much of a pod as it takes to say that it is gone.
+// stub returns as much of a pod as a deletion needs.
 func stub(p *cluster.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
 }

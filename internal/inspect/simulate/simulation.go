@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The version and kind of answers. Fields may be added to it, none is renamed or taken away.
+// The version and kind of answers. Fields may be added; none is renamed or removed.
 const (
 	APIVersion = "berth.dev/v1alpha1"
 	Kind       = "Simulation"
@@ -21,19 +21,19 @@ type Simulation struct {
 	// Groups are the pod groups that were not placed, in the order in which they were decided.
 	// Their pods are in Pods, each with its own reason.
 	Groups []Group `json:"groups,omitempty"`
-	// Evictions are those that NoExecute taints lead to, by when they are due; those that are due
-	// later than the time that was let pass have not happened yet.
+	// Evictions are those that NoExecute taints cause, by when they are due. Those that are due
+	// after the time that passed have not happened yet.
 	Evictions []Eviction `json:"evictions"`
-	// Timeline is what happened while time passed, and Samples how the cluster stood each time
-	// something had changed: where a scenario was played.
+	// Timeline is what happened while time passed, and Samples the state of the cluster after each
+	// change. Both are set only if a scenario was played.
 	Timeline []Event  `json:"timeline,omitempty"`
 	Samples  []Sample `json:"samples,omitempty"`
 
-	// Bound is how many pods have a node already, where there is none to place.
+	// Bound is how many pods have a node already, if there is none to place.
 	Bound int `json:"bound,omitempty"`
 	// Notes are things that a user should know, such as steps beyond the time that passed.
 	Notes []string `json:"notes,omitempty"`
-	// For is how long time passed.
+	// For is how much time passed.
 	For Seconds `json:"for,omitempty"`
 }
 
@@ -45,14 +45,14 @@ type Pod struct {
 	After Seconds `json:"after,omitempty"`
 	// Group is the pod group that the pod was decided with.
 	Group string `json:"group,omitempty"`
-	// Node is where the pod was placed; empty: it waits.
+	// Node is where the pod was placed; empty if it is pending.
 	Node string `json:"node"`
 	// NominatedNode is where it has made room for itself by removing Victims.
 	NominatedNode string `json:"nominatedNode"`
 	Victims       []Name `json:"victims"`
-	// Message says why it waits, in the words of the FailedScheduling event.
+	// Message is why it is pending, in the words of the FailedScheduling event.
 	Message string `json:"message"`
-	// Nodes has the word of every node, sorted by name, if it was asked for.
+	// Nodes has the verdicts on every node, sorted by name, with Options.Explain.
 	Nodes []Node `json:"nodes,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type Name struct {
 	Name      string `json:"name"`
 }
 
-// Node is what the plugins say of a pod on one node.
+// Node is the plugins' verdict on one node for a pod.
 type Node struct {
 	Name     string `json:"name"`
 	Feasible bool   `json:"feasible"`
@@ -75,7 +75,7 @@ type Node struct {
 
 	// Total is the sum of Scores: of each plugin that scored, the normalised score times its
 	// weight. Nothing is scored where only one node is feasible. Total is nil for nodes that are
-	// not.
+	// not feasible.
 	Total  *int64           `json:"total,omitempty"`
 	Scores map[string]int64 `json:"scores,omitempty"`
 }
@@ -87,7 +87,7 @@ type Eviction struct {
 	Node      string `json:"node"`
 	// After is when, counted from the beginning.
 	After Seconds `json:"after"`
-	// Taint is the one that asks for it first, as key=value:effect.
+	// Taint is the one that is due first, as key=value:effect.
 	Taint string `json:"taint"`
 }
 

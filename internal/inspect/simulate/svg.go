@@ -126,7 +126,7 @@ func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Durati
 			sample := &s.Samples[j]
 			n, at := l.value(sample), x(time.Duration(sample.After), until)
 			switch {
-			case j == 0: // what is first known of has been so from the beginning
+			case j == 0: // the first sample holds from the beginning
 				fmt.Fprintf(b, "M%d %.1f", marginLeft, y(n))
 				if at > marginLeft {
 					fmt.Fprintf(b, "H%.1f", at)

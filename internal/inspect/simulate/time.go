@@ -11,7 +11,7 @@ type agenda []appointment
 
 type appointment struct {
 	at     time.Duration
-	number int // those of one time happen as they were made
+	number int // those at the same time happen in the order in which they were made
 	do     func()
 }
 
@@ -31,7 +31,7 @@ func (a *agenda) Pop() any {
 	return last
 }
 
-// at schedules something, at a time from the beginning.
+// at schedules a call at a time from the beginning, or now if that has passed.
 func (w *World) at(at time.Duration, do func()) {
 	w.appointments++
 	heap.Push(&w.agenda, appointment{max(at, w.now), w.appointments, do})
@@ -57,8 +57,8 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Advance lets time pass until then, from the beginning: events happen, controllers replace pods
-// that have gone, and these and all other pending pods are tried.
+// Advance lets time pass until the given time from the beginning: events happen, controllers
+// replace pods that have gone, and these and all other pending pods are tried.
 func (w *World) Advance(until time.Duration) {
 	w.settle()
 	for !w.halted() {
@@ -91,8 +91,8 @@ func (w *World) step(at time.Duration) {
 }
 
 // AdvanceUntilQuiet lets time pass until nothing is left to happen except for evictions of pods
-// that have returned to a node where they may not stay, and at most until then. It returns whether
-// it got there.
+// that have returned to a node where they may not stay, and at most until then. It reports whether
+// the world became quiet.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.settle()
 	for !w.halted() {

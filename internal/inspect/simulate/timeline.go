@@ -13,11 +13,11 @@ type Event struct {
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"`
 	Message   string `json:"message,omitempty"`
-	// Step: a step of the scenario did it, and it did not follow from others.
+	// Step is set if a step of the scenario did it directly, rather than as a later consequence.
 	Step bool `json:"step,omitempty"`
 }
 
-// Sample is how the cluster stood after something had happened.
+// Sample is the state of the cluster after something had happened.
 type Sample struct {
 	After Seconds `json:"after"`
 	// Nodes are all; NotReady those whose Ready condition is not True, as the API shows it; Tainted
@@ -42,7 +42,7 @@ func (w *World) tell(e Event) {
 // Timeline is what has happened so far.
 func (w *World) Timeline() []Event { return w.timeline }
 
-// sample notes how the cluster stands, in place of what was noted at the same time.
+// sample records the state of the cluster, in place of an earlier sample of the same time.
 func (w *World) sample() {
 	s := Sample{
 		After: Seconds(w.now), Nodes: len(w.machines), Running: w.c.Pods(), Pending: w.tried, Evicted: len(w.said.Evictions),

@@ -20,7 +20,7 @@ type workload struct {
 	kind     string
 	object   metav1.Object
 	template *v1.PodTemplateSpec
-	replicas *int32 // nil where the number is not a matter of choice
+	replicas *int32 // nil for kinds whose number of pods is not a field
 }
 
 // workloadNamed finds a workload by TYPE/NAME as kubectl writes it, short names included.
@@ -118,7 +118,7 @@ func (w *World) podsOf(l *workload) []*pod {
 	return list
 }
 
-// first orders what is so before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster in virtual time, with the outcome so far. It has one owner.
+// World is a cluster in virtual time, with the outcome so far. It is not safe for concurrent use.
 type World struct {
 	options  Options
 	c        *cluster.Cluster
@@ -37,7 +37,8 @@ type World struct {
 	held map[string][]eviction.Held
 	// leaving are the pods that these taints evict, by time.
 	leaving departures
-	// placed has what may be needed of placed pods in addition to the cluster's own record.
+	// placed has pods on nodes: all of them if the world is lasting, and otherwise those that a
+	// taint evicts.
 	placed map[types.UID]*pod
 	// storageClass is the default one, or nil.
 	storageClass *storagev1.StorageClass
@@ -45,21 +46,21 @@ type World struct {
 	templates map[Name]*resourcev1.ResourceClaimTemplate
 	// unready counts the placed pods that report not being ready, by class.
 	unready          map[*cluster.PodClass]int
-	entered, decided int // how many pods there were so far, and how many attempts
-	homed            int // how many had a node
+	entered, decided int // how many pods have been added, and how many attempts made
+	homed            int // how many pods had a node when they were added
 
-	// lasting: time may pass, so that pods and their objects are kept.
+	// lasting is set if time may pass: pods and their objects are kept.
 	lasting bool
-	agenda  agenda  // what is to happen at a time to come
-	health  *health // nil: no node has anything to report
-	// pods are all pods by name, if the world is lasting; order lists them as they were added.
+	agenda  agenda  // future events
+	health  *health // nil until begin, and if node health cannot have any effect
+	// pods are all pods by name, if the world is lasting.
 	pods     map[Name]*pod
 	timeline []Event
 	departed []*Departure
 	wants    map[types.UID]int32 // replicas, of workloads that were scaled
 	failed   error               // an operation of the scenario could not be done
-	// evictedAt is the time of the last evictions. touched: something has changed that no log
-	// shows.
+	// evictedAt is the time of the last evictions. touched is set when something has changed that
+	// the cluster's log does not show.
 	evictedAt    time.Duration
 	touched      bool
 	appointments int
@@ -77,21 +78,21 @@ type pod struct {
 	object *v1.Pod
 	// fresh is the same object until the core has seen it.
 	fresh *v1.Pod
-	// refused is why the API server refuses to create it; empty for all others.
+	// refused is why the API server refuses to create it, or empty.
 	refused string
 	due     eviction.Due // when it has to leave
 	since   time.Time    // when it came to its node
 	refusal string       // why it could not be placed, the last time it was tried
 	unready bool         // counts in World.unready
-	// again: it is the replacement of a pod that a taint evicted.
+	// again is set if it is the replacement of a pod that a taint evicted.
 	again bool
 	// departure is set while the pod is stuck on a node that does not respond.
 	departure *Departure
-	leaves    *Departure // set while it is on its node and on its way out
-	turn      int        // its place among those that were introduced with it, from 1
+	leaves    *Departure // set while it is terminating on its node
+	turn      int        // its place in World.turn, from 1; 0 if it is not there
 	tried     bool       // the scheduler has decided it
-	listed    bool       // as waiting
-	quiet     bool       // it is not listed
+	listed    bool       // it is in the answer as pending
+	quiet     bool       // it is never listed
 	reasons   map[string]int
 	gone      bool
 }
@@ -118,7 +119,7 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 	}
 	if object.Spec.NodeName == "" {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
-			return p // nobody will place it any more
+			return p // no scheduler will place it
 		}
 		p.Pod, p.fresh = w.c.Pending(object), object
 		w.created = append(w.created, p)
@@ -158,7 +159,7 @@ func (w *World) remove(p *cluster.Pod) {
 	switch {
 	case known != nil && known.unready:
 		w.unready[p.Class]--
-	case !terminating: // one that was on its way out did not count
+	case !terminating: // a terminating pod has been subtracted already
 		w.budgetsLeft(p)
 	}
 	w.standin.Gone(p)

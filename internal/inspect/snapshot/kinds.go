@@ -30,12 +30,13 @@ type Kind struct {
 	Resource     string
 	GroupVersion schema.GroupVersion
 	Kind         string
-	// Needed: there is no answer without it.
+	// Needed is set if there is no answer without it.
 	Needed  bool
 	newList func() runtime.Object
 }
 
-// Kinds returns all of them. Neither Secrets nor anything that contains them is among these.
+// Kinds returns all kinds that decisions depend on. No Secrets are among them, nor anything that
+// contains them.
 func Kinds() []Kind {
 	return []Kind{
 		{"nodes", v1.SchemeGroupVersion, "Node", true, func() runtime.Object { return &v1.NodeList{} }},

@@ -44,7 +44,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 	s := &Snapshot{Source: simulate.Source{From: c.config.Host, AsOf: metav1.NewTime(time.Now().UTC().Truncate(time.Second))}}
 	var mu sync.Mutex
 	read := 0
-	var ofGroups []string // what is missing that most clusters do not serve, nor permit to be read
+	var ofGroups []string // missing kinds of pod groups, reported only if a pod is in one
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atATime)
 	for i, k := range kinds {
@@ -57,7 +57,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 					return fmt.Errorf("list %s: %w", k.Resource, err)
 				}
 				switch line := fmt.Sprintf("%s: %v", k.Resource, err); {
-				case apierrors.IsNotFound(err): // of what is not served there are no objects
+				case apierrors.IsNotFound(err): // a kind that is not served has no objects
 				case k.GroupVersion == schedulingv1alpha2.SchemeGroupVersion:
 					ofGroups = append(ofGroups, line)
 				default:
@@ -111,7 +111,7 @@ func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) 
 	}
 }
 
-// newer is the later of two resource versions, which API servers number.
+// newer returns the later of two resource versions, which are compared as numbers.
 func newer(a, b string) string {
 	x, _ := strconv.ParseUint(a, 10, 64)
 	y, _ := strconv.ParseUint(b, 10, 64)

@@ -28,5 +28,5 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(request)
 }
 
-// WrappedRoundTripper gives client-go the transport below.
+// WrappedRoundTripper returns the transport below, for client-go.
 func (r readOnly) WrappedRoundTripper() http.RoundTripper { return r.next }

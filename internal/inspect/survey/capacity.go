@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Capacity is the answer to what still fits where.
+// Capacity is what still fits where.
 type Capacity struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -22,7 +22,8 @@ type Capacity struct {
 	By     string  `json:"by"`
 	Groups []Group `json:"groups"`
 	Total  Group   `json:"total"`
-	// Typical is the median request of the pods that request anything. Room is measured in it.
+	// Typical is the median request of the pods that request anything. Stranded room is judged by
+	// it.
 	Typical Room `json:"typical"`
 	// Fill is how many more pods fit, if that was asked for.
 	Fill *simulate.Fill `json:"fill,omitempty"`
@@ -55,7 +56,7 @@ type Group struct {
 // Ways are the ways to group nodes.
 var Ways = []string{"node", "zone", "shape"}
 
-// CapacityOf adds up nodes.
+// CapacityOf adds up the nodes, grouped by one of Ways.
 func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity {
 	c := &Capacity{APIVersion: simulate.APIVersion, Kind: KindCapacity, Source: source, By: by, Groups: []Group{}, Total: Group{Name: "total"}}
 	nodes := w.Cluster().SortedNodes()

@@ -13,7 +13,7 @@ type Evictions struct {
 	Source     simulate.Source `json:"source"`
 	Evictions  []Eviction      `json:"evictions"`
 
-	namespace string // that was asked about; empty: all
+	namespace string // the one asked about; empty for all
 }
 
 // Eviction is a pod that has to leave.
@@ -22,13 +22,12 @@ type Eviction struct {
 	Name      string `json:"name"`
 	Node      string `json:"node"`
 	Workload  string `json:"workload"`
-	// Due is when, and After how long that is from the state that was read; 0s for what was due
-	// before.
+	// Due is when, and After how long that is after the state was read; 0s if it was due before.
 	Due   metav1.Time      `json:"due"`
 	After simulate.Seconds `json:"after"`
 	// Taint is the one that evicts it first, as key=value:effect.
 	Taint string `json:"taint"`
-	// Lost: no controller replaces it.
+	// Lost is set if no controller replaces it.
 	Lost bool `json:"lost,omitempty"`
 }
 

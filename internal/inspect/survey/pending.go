@@ -24,7 +24,7 @@ const (
 	KindCapacity  = "Capacity"
 )
 
-// Scope says which pods are asked about.
+// Scope selects the pods that are asked about.
 type Scope struct {
 	// Namespace is empty for all.
 	Namespace string
@@ -35,7 +35,7 @@ func (s Scope) has(p simulate.Found) bool {
 	return (s.Namespace == "" || p.Object.Namespace == s.Namespace) && (s.Selector == nil || s.Selector.Matches(labels.Set(p.Object.Labels)))
 }
 
-// Pending is who has no node, a line per workload.
+// Pending lists the pods without a node, by workload.
 type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -44,7 +44,7 @@ type Pending struct {
 	Pods      int        `json:"pods"`
 	Workloads []Workload `json:"workloads"`
 
-	namespace string // that was asked about; empty: all
+	namespace string // the one asked about; empty for all
 }
 
 // Workload is a controller's pending pods that are kept off the nodes for the same reason, those of
@@ -60,21 +60,21 @@ type Workload struct {
 	Since metav1.Time      `json:"since"`
 	For   simulate.Seconds `json:"for"`
 	State explain.State    `json:"state"`
-	// Reason is what keeps the pods off most nodes, if it is one plugin's; Nodes is how many, Of
-	// how many there are.
+	// Reason is why the pods are pending. If it is a plugin's, that plugin rejects Nodes of Of
+	// nodes.
 	Reason string `json:"reason"`
 	Plugin string `json:"plugin,omitempty"`
 	Nodes  int    `json:"nodes,omitempty"`
 	Of     int    `json:"of,omitempty"`
-	// Help is the smallest change that lets a pod of them run, if one was found.
+	// Help is the smallest change that lets one of the pods run, if one was found.
 	Help    string `json:"help,omitempty"`
 	Command string `json:"command,omitempty"`
 	// Message is what the FailedScheduling event says.
 	Message string `json:"message,omitempty"`
 }
 
-// PendingOf lists the workloads with pending pods: those with the most first. The world is one that
-// was just read.
+// PendingOf lists the workloads with pending pods: those with the most first. The world must have
+// just been read.
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
 	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, namespace: scope.Namespace}
 	type key struct{ namespace, workload, class string }
@@ -84,7 +84,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			continue
 		}
 		k := key{f.Object.Namespace, WorkloadOf(w, f), fmt.Sprintf("%p", f.Pod.Class)}
-		if f.Group != "" { // decided together, whatever made the pods
+		if f.Group != "" { // decided together, whatever their controllers
 			k = key{f.Object.Namespace, "podgroup/" + f.Group, ""}
 		}
 		groups[k] = append(groups[k], f)
@@ -111,8 +111,8 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	return p, nil
 }
 
-// merged makes one of a workload's lines that say the same: each pod of a DaemonSet, or with a
-// claim of its own, is a class by itself.
+// merged combines a workload's entries that say the same: each pod of a DaemonSet, and each pod
+// with its own claim, is a class by itself.
 func merged(all []Workload) (kept []Workload) {
 	type key struct {
 		namespace, name, reason, plugin string
@@ -150,7 +150,7 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	}
 	one.Reason = e.Summary
 	switch {
-	case e.State == explain.Schedulable || e.State == explain.Placed: // off line it has not been tried yet
+	case e.State == explain.Schedulable || e.State == explain.Placed: // offline, it has not been tried yet
 		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
 	case e.State == explain.Gated:
 		one.Reason = e.Message
@@ -173,7 +173,7 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	return one, nil
 }
 
-// ofGroup says why the group waits in place of why one pod of it does.
+// ofGroup replaces the reason of one pod by that of its group.
 func (one *Workload) ofGroup(t *decision.GroupTrial) {
 	if t == nil {
 		return
@@ -191,8 +191,8 @@ func (one *Workload) ofGroup(t *decision.GroupTrial) {
 	}
 }
 
-// WorkloadOf names what made the pod, as kubectl writes it; of a ReplicaSet its Deployment, if it
-// has one.
+// WorkloadOf names the pod's workload as kubectl writes it: its controller or, if that is a
+// ReplicaSet of a Deployment, the Deployment.
 func WorkloadOf(w *simulate.World, f simulate.Found) string {
 	owner := metav1.GetControllerOfNoCopy(f.Object)
 	if owner == nil {

@@ -19,7 +19,7 @@ func (p *Pending) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, p, func(page *answer.Page) { p.people(page, format == "wide") })
 }
 
-// Names are the pending pods.
+// Names returns the pending pods.
 func (p *Pending) Names() (names []string) {
 	for i := range p.Workloads {
 		for _, name := range p.Workloads[i].Pods {
@@ -29,7 +29,7 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
-// within says where there is nothing: -A asks about more.
+// within says in which namespace nothing was found, as a hint that -A asks about all.
 func within(namespace string) string {
 	if namespace == "" {
 		return ""
@@ -103,7 +103,7 @@ func (e *Evictions) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, e, func(page *answer.Page) { e.people(page, format == "wide") })
 }
 
-// Names are the pods that have to leave.
+// Names returns the pods that have to leave.
 func (e *Evictions) Names() (names []string) {
 	for i := range e.Evictions {
 		names = append(names, "pod/"+e.Evictions[i].Name)
@@ -145,7 +145,7 @@ func (c *Capacity) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, c, func(page *answer.Page) { c.people(page, format == "wide") })
 }
 
-// Names are the nodes, zones or shapes.
+// Names returns the nodes, zones or shapes.
 func (c *Capacity) Names() (names []string) {
 	for i := range c.Groups {
 		names = append(names, c.By+"/"+c.Groups[i].Name)
@@ -153,7 +153,7 @@ func (c *Capacity) Names() (names []string) {
 	return names
 }
 
-// mostGroups is how many lines people read.
+// mostGroups is how many groups are listed without -o wide.
 const mostGroups = 20
 
 func (c *Capacity) people(page *answer.Page, wide bool) {

@@ -48,7 +48,7 @@ type Fate struct {
 	Node          string
 	Gone          time.Time // zero if it is there at the end
 	Preempted     bool
-	Again         bool   // made in the place of one that had to go
+	Again         bool   // it was made in the place of a victim
 	Recorded      string // the node that it was bound to when the journal was written
 }
 
@@ -96,12 +96,12 @@ type Comparison struct {
 	Elsewhere []Moved  `json:"elsewhere"`
 	Longer    []Waited `json:"longer"` // by a second at least
 	Shorter   []Waited `json:"shorter"`
-	// Preempted are victims that are none in the other course, NoLonger those that are some in it
-	// alone.
+	// Preempted are the victims under the other configuration only, NoLonger those under the
+	// journal's only.
 	Preempted []Name `json:"preempted"`
 	NoLonger  []Name `json:"noLongerPreempted"`
-	// Pending are the pods without a node at the end that have one in the other course, and
-	// NowPlaced the reverse.
+	// Pending are the pods that are pending at the end under the other configuration only,
+	// NowPlaced those under the journal's only.
 	Pending   []Name `json:"pending"`
 	NowPlaced []Name `json:"nowPlaced"`
 }

@@ -45,9 +45,11 @@ type day struct {
 	// relists are the lists in progress, for the kinds of which this world has objects of its own.
 	relists map[cycle.Kind]map[types.UID]metav1.Object
 	known   map[cycle.Kind]map[types.UID]metav1.Object // as the journal has them
-	// late are claims for whose volume the scheduler has decided.
+	// late are the claims, as namespace/name, whose volume is chosen when a pod that uses them is
+	// placed.
 	late map[string]bool
-	// spare counts, by controller, the replacements of pods that still exist in this course.
+	// spare counts, by controller, the recorded replacements that are not to appear, because the
+	// pods that they replace still exist in this course or have been replaced already.
 	spare map[types.UID]int
 }
 
@@ -204,7 +206,7 @@ func (d *day) seen(e cycle.Seen) {
 	case *v1.PersistentVolumeClaim:
 		name := object.Namespace + "/" + object.Name
 		if d.late[name] {
-			return // its volume is this course's own matter
+			return // its volume is decided in this course
 		}
 		d.late[name] = d.waitsForConsumer(object)
 		d.feed(e)
@@ -214,7 +216,7 @@ func (d *day) seen(e cycle.Seen) {
 		}
 	default:
 		if _, there := d.core.View().Cluster.ResourceClaims.Get(object.GetNamespace(), object.GetName()); there && e.Kind == cycle.ResourceClaims {
-			return // who holds devices is this course's own matter
+			return // its devices are decided in this course
 		}
 		d.feed(e)
 	}

@@ -29,7 +29,7 @@ type pod struct {
 	// In this course: when it was bound, and whether it is being preempted.
 	began   time.Time
 	leaves  bool
-	unasked bool // it stands in the place of a pod that is still there, so it does not come
+	unasked bool // it would replace a pod that still exists here, so it does not appear
 	goes    bool // its object is removed once it has ended
 }
 
@@ -80,7 +80,7 @@ func (d *day) change(p *pod, seen *v1.Pod) {
 		d.edit(p, seen)
 	case preempted(seen) && !p.victim:
 		p.victim = true
-		if owner := ownerOf(seen); owner != "" { // the pod that comes in its place is one too many, or was made here already
+		if owner := ownerOf(seen); owner != "" { // its recorded replacement is not needed, or was made here already
 			d.spare[owner]++
 		}
 	case !p.victim && p.object != nil && p.object.DeletionTimestamp == nil:
@@ -116,7 +116,7 @@ func (d *day) losePod(uid types.UID) {
 	switch {
 	case p == nil || p.object == nil:
 		delete(d.pods, uid)
-	case p.fate != nil && p.victim && !p.leaves: // here it makes room for nobody
+	case p.fate != nil && p.victim && !p.leaves: // in this course it is not preempted
 	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // it has not run for as long yet
 		p.goes = true
 	default:
@@ -153,7 +153,7 @@ func (d *day) bind(a cycle.Bind) {
 	d.runs(p)
 }
 
-// runs has a bound pod end after the time for which it was recorded to run.
+// runs makes a bound pod end after running for as long as was recorded.
 func (d *day) runs(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
@@ -207,7 +207,7 @@ func (d *day) removeVictim(a cycle.Remove) {
 	})
 }
 
-// again creates the replacement of a pod that had to go.
+// again creates the replacement of a victim.
 func (d *day) again(of *v1.Pod) {
 	object := of.DeepCopy()
 	d.course.again++

@@ -9,11 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// baseline is what happens in the same time without the operations. Its zero value is a cluster in
-// which nothing happens.
+// baseline is what happens in the same time without the operations. A nil baseline stands for a
+// cluster in which nothing happens.
 type baseline struct {
-	// left are the departures, by what identifies them. Several replacements of one workload can
-	// share a key.
+	// left has the times of departures, by what identifies them. Several replacements of one
+	// workload can share a key. takes removes the times that it matches.
 	left map[departure][]simulate.Seconds
 	// first is the first departure of each pod that exists at the beginning, by its name.
 	first map[simulate.Name]*simulate.Departure

@@ -6,45 +6,45 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Kind is the kind of answers; their version is that of package simulate. Fields may be added, none
-// is renamed or taken away.
+// Kind is the kind of answers; their version is that of package simulate. Fields may be added, but
+// are never renamed or removed.
 const Kind = "Forecast"
 
-// Forecast is what would come of operations.
+// Forecast is the predicted outcome of operations.
 type Forecast struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
 	Operations []string        `json:"operations"`
-	// Leaving are the pods that leave their nodes because of the operations, in their order; Anyway
-	// those that leave without them, too, and Spared those that leave only without them.
+	// Leaving are the pods that leave their nodes because of the operations, in order of time.
+	// Anyway are those that leave without them, too, and Spared those that leave only without them.
 	Leaving []Leaving `json:"leaving"`
 	Anyway  []Leaving `json:"anyway,omitempty"`
 	Spared  []Leaving `json:"spared,omitempty"`
 	// Pending are the pods that would be left without a node at the end.
 	Pending []Waiting `json:"pending"`
-	// Placed are pods that would get a node, other than those that only return: new ones, and ones
-	// that wait now.
+	// Placed are the pods that would get a node: new ones and ones that are pending now, but not
+	// the replacements of pods that leave.
 	Placed []Placed `json:"placed"`
-	// Drains are what came of drains, Fills of pods that were added, Chosen the nodes that cost
+	// Drains are the outcomes of drains, Fills those of adding pods, and Chosen the nodes that cost
 	// least to lose.
 	Drains []Drain `json:"drains,omitempty"`
-	// Rebalances are what came of rebalances.
+	// Rebalances are the outcomes of rebalances.
 	Rebalances []*simulate.Moved `json:"rebalances,omitempty"`
 	Fills      []simulate.Fill   `json:"fills,omitempty"`
 	Chosen     []simulate.Cost   `json:"chosen,omitempty"`
-	// Budgets are the disruption budgets that stand in the way or are broken.
+	// Budgets are the disruption budgets that block drains or are violated.
 	Budgets []Budget `json:"budgets"`
-	// Later are evictions that the operations cause and that are due after the time that was looked
-	// at.
+	// Later are the evictions that the operations cause and that are due after For.
 	Later []simulate.Eviction `json:"later,omitempty"`
-	// For is how long time was let pass; Settled tells that nothing more was to happen then.
+	// For is how much time passed. Settled is set if nothing more was to happen then.
 	For         simulate.Seconds `json:"for"`
 	Settled     bool             `json:"settled"`
 	Utilisation struct {
 		Before Utilisation `json:"before"`
 		After  Utilisation `json:"after"`
-		// Without is at the same time without the operations, where anything happens without them.
+		// Without is as of the same time without the operations; nil if nothing happens without
+		// them.
 		Without *Utilisation `json:"without,omitempty"`
 	} `json:"utilisation"`
 	Notes []string `json:"notes,omitempty"`
@@ -57,7 +57,7 @@ type Leaving struct {
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
 	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled, RolledOut or Rebalance;
-	// Detail names the taint, who preempts, or the goal.
+	// Detail names the taint, the preempting pod, or the goal.
 	Cause  simulate.Cause `json:"cause"`
 	Detail string         `json:"detail,omitempty"`
 	// Controller made the pod: Kind/name, or empty.
@@ -65,8 +65,8 @@ type Leaving struct {
 	// Fate is Returns, Lost, Stuck or Ends. A pod that returns is listed with its next name, and
 	// its node or why it has none.
 	Fate simulate.Fate `json:"fate"`
-	// Again: the pod had come back in the place of one that was evicted, to where it may not stay
-	// either.
+	// Again is set if the pod was the replacement of an evicted one, on a node where it may not
+	// stay either.
 	Again bool  `json:"again,omitempty"`
 	Next  *Next `json:"next,omitempty"`
 	// Otherwise is how the pod leaves without the operations: later, or for another cause.
@@ -91,11 +91,11 @@ type Next struct {
 type Waiting struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Group is the pod group that it waits with; Message is then why that waits.
+	// Group is the pod group that it waits with; Message is then why the group waits.
 	Group   string `json:"group,omitempty"`
 	Message string `json:"message"`
-	// Before: it is pending now already. Anyway: it, or another replacement of its workload, is
-	// pending without the operations, too.
+	// Before is set if it is pending now. Anyway is set if it, or another replacement of its
+	// workload, is pending without the operations, too.
 	Before bool `json:"before,omitempty"`
 	Anyway bool `json:"anyway,omitempty"`
 }
@@ -106,12 +106,12 @@ type Placed struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Before: it is pending now. Anyway: it is placed without the operations, too.
+	// Before is set if it is pending now, Anyway if it is placed without the operations, too.
 	Before bool `json:"before,omitempty"`
 	Anyway bool `json:"anyway,omitempty"`
 }
 
-// Drain is what came of a drain.
+// Drain is the outcome of a drain.
 type Drain struct {
 	Nodes []string `json:"nodes"`
 	// Refused are pods that keep kubectl from beginning; nothing has been drained then.
@@ -125,15 +125,15 @@ type Drain struct {
 	Waited  []simulate.Blocked `json:"waited,omitempty"`
 }
 
-// Budget is a disruption budget that is hit.
+// Budget is a disruption budget that blocks a drain or is violated.
 type Budget struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Blocks: it keeps pods from being drained, for a while or to the end; Broken: pods leave in
-	// spite of it, as taints evict.
+	// Blocks is set if it keeps pods from being drained, for a while or to the end. Broken is set
+	// if pods leave in spite of it, as when taints evict them.
 	Blocks bool `json:"blocks"`
 	Broken bool `json:"broken"`
-	// Pods are those that it is about.
+	// Pods are those that it holds back, or that leave in spite of it.
 	Pods []string `json:"pods"`
 }
 
@@ -157,7 +157,7 @@ type Amount struct {
 // Conditions are what --fail-on can name.
 var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 
-// Refused are the pods for which kubectl drain would not begin.
+// Refused returns the pods because of which kubectl drain would not begin.
 func (f *Forecast) Refused() (list []simulate.Blocked) {
 	for _, d := range f.Drains {
 		list = append(list, d.Refused...)
@@ -165,7 +165,7 @@ func (f *Forecast) Refused() (list []simulate.Blocked) {
 	return list
 }
 
-// Holds tells whether a condition came true because of the operations.
+// Holds reports whether a condition came true because of the operations.
 func (f *Forecast) Holds(condition string) bool {
 	switch condition {
 	case "pending":

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Write writes the forecast in one of answer.Formats, or as names; any other is for people. wide
-// lists every pod where the other sums up.
+// Write writes the forecast in one of answer.Formats, or as names; any other is for people. With
+// wide, every pod is listed; otherwise, long lists are summed up.
 func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, f, func(text *answer.Page) {
 		printer{text, wide}.forecast(f)
@@ -58,7 +58,8 @@ func (p printer) forecast(f *Forecast) {
 	}
 }
 
-// refused says first what makes all the rest moot.
+// refused prints the pods because of which drains do not begin. It comes first, because it makes
+// the rest moot.
 func (p printer) refused(list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
@@ -151,8 +152,7 @@ func (p printer) placed(list []Placed) {
 	}
 }
 
-// pending lists the pods that are pending at the end, those of one reason together, and apart those
-// of a pod group.
+// pending lists the pods that are pending at the end, by pod group and reason.
 func (p printer) pending(list []Waiting) {
 	type reason struct{ group, message string }
 	var reasons []reason

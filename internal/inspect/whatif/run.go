@@ -11,29 +11,30 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Step is one thing to do, and the words in which it was asked for.
+// Step is an operation, and the words in which it was requested.
 type Step struct {
 	Words string
 	*simulate.Operation
-	// Choose is, instead of an operation, how many nodes to find that cost least to lose, and to
-	// drain.
+	// Choose, if not 0, is how many nodes to drain instead of an operation: those that cost least
+	// to lose.
 	Choose int
 	Drain  *simulate.Drain
 }
 
 // Options say how far to look.
 type Options struct {
-	// For is how long time passes; 0: until nothing more is to happen, but no longer than a day.
+	// For is how much time passes; 0 means until nothing more is to happen, but no longer than a
+	// day.
 	For    time.Duration
 	Source simulate.Source
 }
 
-// longest is how far a forecast looks when nothing else is said: pods that come and go for ever
-// have no end.
+// longest is how far a forecast looks by default: a cluster may never settle.
 const longest = 24 * time.Hour
 
-// Run does the steps in the world and says what comes of them, compared with the same time without
-// them: what happens anyway is told apart. Pending pods are tried first, for the same reason.
+// Run carries out the steps in the world and returns their outcome, compared with the same time
+// without them, so that what happens anyway is listed apart. Pending pods are tried first, for the
+// same reason.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	w.Settle()
 	if err := w.Err(); err != nil {
@@ -101,7 +102,8 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	return f, nil
 }
 
-// compare sorts what left, and what is to leave, by whether it would without the operations.
+// compare separates the pods that leave because of the operations from those that leave without
+// them, too.
 func (f *Forecast) compare(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained) {
 	departures := w.Departures()[departed:]
 	f.Spared = base.spared(w, departures)
@@ -125,7 +127,7 @@ func (f *Forecast) compare(w *simulate.World, base *baseline, departed int, drai
 	f.budgets(drains, caused)
 }
 
-// waiting are the pods without a node.
+// waiting returns the pods without a node, and why each is pending.
 func waiting(w *simulate.World) map[simulate.Name]string {
 	list := map[simulate.Name]string{}
 	for _, p := range w.Each() {
@@ -149,7 +151,7 @@ func leavingOf(d *simulate.Departure) Leaving {
 	return l
 }
 
-// outcome lists who got a node, and who is pending.
+// outcome lists the pods that got a node, and those that are pending.
 func (f *Forecast) outcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
 	returned := map[simulate.Name]bool{}
 	for _, l := range slices.Concat(f.Leaving, f.Anyway) {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Names are the pods that leave because of the operations, and those that are newly pending.
+// Names returns the pods that leave because of the operations, and those that are newly pending.
 func (f *Forecast) Names() (names []string) {
 	for i := range f.Leaving {
 		if !f.Leaving[i].Again {
@@ -26,7 +26,7 @@ func (f *Forecast) Names() (names []string) {
 	return names
 }
 
-// Summary says it in one line: what the operations cause, and how much happens anyway.
+// Summary returns one line: what the operations cause, and how much happens anyway.
 func (f *Forecast) Summary() string {
 	count := map[string]int{}
 	leaving, pending := 0, 0
@@ -78,12 +78,12 @@ func (f *Forecast) Summary() string {
 	return text
 }
 
-// placedByThis are the pods that find a node only with the operations.
+// placedByThis returns the pods that find a node only with the operations.
 func (f *Forecast) placedByThis() []Placed {
 	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
 }
 
-// later says who is still to go when the forecast ends.
+// later says how many pods are still to leave when the forecast ends.
 func (f *Forecast) later() string {
 	n := len(f.Later)
 	if f.Settled {
@@ -117,7 +117,7 @@ func (l *Leaving) fate() string {
 	return "to " + l.Next.Node + " as " + l.Next.Name
 }
 
-// byController sums up pods by who made them.
+// byController counts pods by their controllers.
 func byController(list []Leaving) string {
 	counts := map[string]int{}
 	for i := range list {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// Object is an object as JSON has it.
+// Object is an object as decoded from JSON.
 type Object map[string]any
 
 // Server is an API server. Its objects are changed by Set and Delete.
@@ -62,7 +62,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Refuse has requests for a resource answered with a status.
+// Refuse makes requests for a resource fail with a status.
 func (s *Server) Refuse(resource string, status int) { s.refuse[resource] = status }
 
 // Reads returns the paths that were read.
@@ -172,7 +172,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, resource string) {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnprocessableEntity) // lists by watching are newer than this server
+		w.WriteHeader(http.StatusUnprocessableEntity) // this server does not support streaming lists
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden"}`)
 		return
 	}
