@@ -18,17 +18,17 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// names of the controllers, as --controllers takes them.
+// names are the controllers, as --controllers takes them.
 var names = []string{evictionlive.Name, nodehealthlive.Name, rebalancelive.Name}
 
-// offByDefault are those that '*' does not mean.
+// offByDefault are those that '*' does not include.
 var offByDefault = []string{rebalancelive.Name}
 
 // former are older names that kube-controller-manager still takes.
 var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
 
-// Options are the command's flags. Those that kube-controller-manager has, have
-// its names, meanings and defaults.
+// Options are the command's flags. Those that kube-controller-manager has, too, have its names,
+// meanings and defaults.
 type Options struct {
 	Controllers []string
 	Health      string // address of the health and metrics endpoints; "" for none
@@ -134,8 +134,8 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--%s: %v: must be greater than zero", d.flag, d.value)
 		}
 	}
-	// Any number has its meaning, as upstream: a threshold of 0 has every zone
-	// with three nodes down unhealthy, one above 1 none; a rate of 0 or less is never.
+	// Any number is valid, as upstream: with a threshold of 0, every zone with three nodes down is
+	// unhealthy, and with one above 1, none is; a rate of 0 or less means never.
 	for _, f := range []struct {
 		flag  string
 		value float64
@@ -157,8 +157,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// enabled follows kube-controller-manager: what is named counts, else "*", which means what is on
-// by default.
+// enabled follows kube-controller-manager: a controller's own name takes precedence over "*", which
+// stands for those that are on by default.
 func (o *Options) enabled(name string) bool {
 	given := func(prefix string) bool {
 		return slices.ContainsFunc(o.Controllers, func(listed string) bool {

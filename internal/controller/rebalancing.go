@@ -20,10 +20,10 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// shortestEvery is how often the cluster may be planned anew: pods need time to settle.
+// shortestEvery is the shortest time between two plans: pods need time to settle.
 const shortestEvery = 10 * time.Second
 
-// rebalanceAgain is how long after an error moving pods is tried again.
+// rebalanceAgain is how long after an error it is before the rebalance controller starts again.
 const rebalanceAgain = 30 * time.Second
 
 // RebalanceOptions are the flags of the controller that moves pods.
@@ -97,9 +97,9 @@ func (o *RebalanceOptions) profiles() (*config.Config, error) {
 	return read, nil
 }
 
-// rebalance moves pods while this replica leads. Where it may not read what a proof needs it tries
-// again: the other controllers go on meanwhile. The Lease of this replica, and the version of the
-// journal, keep two from moving pods at the same time.
+// rebalance moves pods while this replica leads. After an error, such as a missing permission, it
+// starts again later; the other controllers keep running. The Lease of this replica, and the
+// resource version of the journal, keep two replicas from moving pods at the same time.
 func (c *Controller) rebalance(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
 	o := &c.options.Rebalance
 	placing := rebalance.Exact

@@ -31,8 +31,8 @@ type Facts struct {
 	Leases map[string]string
 	// Installed are the components of Berth whose ServiceAccount exists.
 	Installed []deploy.Part
-	// SchedulerNames are the ones that the installed configuration has Berth serve, and the Lease
-	// of its leader election.
+	// SchedulerNames are those that Berth serves by the installed configuration, and SchedulerLease
+	// is the Lease of its leader election, as namespace/name.
 	SchedulerNames []string
 	SchedulerLease string
 	// Denied are the permissions that a component needs and lacks. A component that could not be

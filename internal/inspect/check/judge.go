@@ -28,8 +28,7 @@ type Finding struct {
 	Action string `json:"action,omitempty"`
 }
 
-// Supported are the minor versions of Kubernetes 1 that Berth supports: that of its libraries and
-// the two before.
+// The minor versions of Kubernetes 1 that Berth supports: that of its libraries and the two before.
 const (
 	oldestMinor = 34
 	newestMinor = 36

@@ -79,8 +79,8 @@ func isDash(text string) bool {
 	return text == "-" || strings.HasPrefix(text, "- ")
 }
 
-// block reads the mapping, sequence or scalar that begins at the current
-// line, which is indented by indent.
+// block reads the mapping, sequence or scalar that begins at the current line, which is indented by
+// indent.
 func (p *blockParser) block(indent int, key string, depth int) bool {
 	if depth > maxDepth {
 		return false
@@ -102,8 +102,8 @@ func (p *blockParser) block(indent int, key string, depth int) bool {
 	return p.scalar(text, key, number, indent-1, depth) && p.ended(indent-1)
 }
 
-// ended reports whether a value of something indented by indent ends before
-// the current line: no further line belongs to it.
+// ended reports whether the value of a key or dash indented by indent ends before the current line:
+// no further line belongs to it.
 func (p *blockParser) ended(indent int) bool {
 	p.skipBlank()
 	return p.pos == len(p.lines) || p.lines[p.pos].indent <= indent
@@ -118,8 +118,8 @@ func (p *blockParser) mapping(indent int, key string, depth int) bool {
 		}
 		line := &p.lines[p.pos]
 		if line.indent > indent || isDash(line.text) || isMarker(line) {
-			// A dash here can only be the next item of a sequence around this
-			// mapping, which then stands further to the left.
+			// A dash here can only be the next item of a sequence around this mapping, which then
+			// stands further to the left.
 			return false
 		}
 		name, rest, isKey, ok := splitKey(line.text)
@@ -202,13 +202,13 @@ func (p *blockParser) item(line *blockLine, indent, depth int) bool {
 	return p.scalar(rest, "", line.number, indent, depth) && p.ended(indent)
 }
 
-// isMarker finds --- and ..., which begin and end documents.
+// isMarker reports whether a line is --- or ..., which begin and end documents.
 func isMarker(line *blockLine) bool {
 	return line.indent == 0 && (strings.HasPrefix(line.text, "---") || strings.HasPrefix(line.text, "..."))
 }
 
-// scalar reads a value that begins on a line after a key or a dash; outer is
-// the indentation of that key or dash.
+// scalar reads a value that begins on a line after a key or a dash; outer is the indentation of
+// that key or dash.
 func (p *blockParser) scalar(text, key string, number int32, outer, depth int) bool {
 	switch text[0] {
 	case '#':

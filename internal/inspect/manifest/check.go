@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// check finds what is wrong between objects: two of one name, a class that is
-// not there and, if it is strict, a pod on a node that is not there.
+// check finds faults between objects: two with the same name, a missing class and, if strict, a pod
+// on a missing node.
 func (s *Set) check(strict bool) Errors {
 	c := checker{set: s, strict: strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
 	duplicates(&c, "Node", s.Nodes)
@@ -126,7 +126,7 @@ func (c *checker) references() {
 	}
 }
 
-// group finds what a pod group names: its class, and the template that it is of.
+// group checks what a pod group refers to: its priority class, and its template.
 func (c *checker) group(at place, g *schedulingv1alpha2.PodGroup) {
 	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
 		c.fail(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
@@ -147,8 +147,8 @@ func (c *checker) group(at place, g *schedulingv1alpha2.PodGroup) {
 	c.fail(at, at.line, "spec.podGroupTemplateRef.workload.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// elsewhere notes a pod whose node the input does not have, as dumps of one
-// namespace or of kubectl get all hold them.
+// elsewhere counts a pod whose node the input does not have, as in a dump of one namespace or of
+// kubectl get all. If the checker is strict, the pod is a fault.
 func (c *checker) elsewhere(at place, node string) {
 	if c.strict {
 		c.fail(at, at.nodeName, "spec.nodeName", "%q: must be a node of the input (without --strict the pod is kept as bound elsewhere)", node)
@@ -171,7 +171,7 @@ func (c *checker) classes(at place, spec *v1.PodSpec, prefix string) {
 	}
 }
 
-// template is what a workload makes pods of.
+// template is the metadata of a workload and the spec of the pods that it makes.
 type template struct {
 	meta *metav1.ObjectMeta
 	spec *v1.PodSpec

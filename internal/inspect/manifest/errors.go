@@ -76,7 +76,7 @@ func fromValidation(t *tree, root int32, err *field.Error) problem {
 	return problem{line: t.nodes[t.find(root, err.Field)].line, path: err.Field, text: text}
 }
 
-// operatorsAt are the operators of a selector, by the path of one.
+// operatorsAt returns the operators that a selector allows, by the path of an operator.
 func operatorsAt(path string) []string {
 	switch {
 	case strings.Contains(path, "matchFields"):

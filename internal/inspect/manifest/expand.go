@@ -90,8 +90,8 @@ func uidOf(kind string, meta *metav1.ObjectMeta) types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// active filters out the pods that a controller does not count any more: those that have ended and
-// those that are terminating.
+// active filters out the pods that a controller no longer counts: those that have ended and those
+// that are terminating.
 func active(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return rules.IsTerminal(pod) || rules.IsTerminating(pod)

@@ -55,7 +55,7 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	return group.Name
 }
 
-// workloadOf is the job's workload. Of a job that has begun none is made.
+// workloadOf returns the job's Workload, or nil. It makes one only for a job that has not begun.
 func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1alpha2.Workload {
 	var own []*schedulingv1alpha2.Workload
 	for _, w := range e.set.Workloads {
@@ -101,7 +101,7 @@ func hasBegun(job *batchv1.Job) bool {
 	return false
 }
 
-// workloadName and groupName are the Job controller's own.
+// workloadName and groupName generate names as the Job controller does.
 func workloadName(job *batchv1.Job) string {
 	sum := fnv.New32a()
 	fmt.Fprintf(sum, "%v", dump.ForHash(job.UID))
@@ -114,7 +114,7 @@ func groupName(workload, template string) string {
 	sum.Write([]byte(workload + template))
 	hash := rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
 	room := validation.DNS1123SubdomainMaxLength - len(hash) - 2
-	if half := room / 2; len(workload)+len(template) > room { // what is short leaves its rest to the other
+	if half := room / 2; len(workload)+len(template) > room { // the longer one gets what the shorter one leaves
 		switch {
 		case len(workload) <= half:
 			template = template[:room-len(workload)]

@@ -44,9 +44,9 @@ func ended(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// wantedPods is how many pods the job wants to run now: as many as may run at
-// a time, and no more than there are completions to go. Without a number of
-// completions, the first success means that the work is running out.
+// wantedPods returns how many pods the job wants to run now: as many as may run at a time, but no
+// more than the completions that are left. Without a number of completions, no pod is added after
+// the first success.
 func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	succeeded := 0
 	for _, pod := range pods {
@@ -65,7 +65,7 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	return parallel
 }
 
-// openIndexes are the lowest indexes that no pod works on or has completed.
+// openIndexes returns the lowest indexes that no pod works on or has completed.
 func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	taken := completedIndexes(job.Status.CompletedIndexes)
 	for _, pod := range pods {

@@ -31,8 +31,8 @@ type kind struct {
 	add func(set *Set, object metav1.Object)
 }
 
-// kinds are all of them by name. A kind of the same name in another group,
-// such as Knative's Service, is not one of them.
+// kinds are all of them by name. A kind of the same name in another group, such as Knative's
+// Service, is not one of them.
 var kinds = map[string]*kind{}
 
 // object is a pointer to a type of the API.
@@ -55,8 +55,7 @@ func register[T any, P object[T]](name, apiVersion string, namespaced bool, list
 	}
 }
 
-// meta checks the metadata alone, of kinds whose content the API server knows
-// better.
+// meta checks the metadata alone, for kinds whose content is left to the API server.
 func meta(o metav1.Object, namespaced bool) field.ErrorList {
 	return rules.ValidateMeta(&metav1.ObjectMeta{
 		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),

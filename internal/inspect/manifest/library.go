@@ -64,7 +64,7 @@ type converter struct {
 	last int32 // of the text; the library also counts breaks that no editor shows
 	at   int32 // the line being converted
 
-	repeats int // that are left
+	repeats int // how many may still follow
 	inAlias int // how many aliases the value being converted is in
 }
 

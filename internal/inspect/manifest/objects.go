@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects are all objects of the set, kind by kind.
+// Objects returns all objects of the set, kind by kind.
 func (s *Set) Objects() (all []metav1.Object) {
 	all = listed(listed(listed(all, s.Nodes), s.Pods), s.Namespaces)
 	all = listed(listed(listed(all, s.Services), s.PersistentVolumes), s.PersistentVolumeClaims)
@@ -28,8 +28,8 @@ func listed[T metav1.Object](all []metav1.Object, list []T) []metav1.Object {
 	return all
 }
 
-// Newest is the latest time that nodes and pods tell of: about when the set was written down. It is
-// zero where none is told.
+// Newest returns the latest time in nodes and pods, which is about when the set was written. It is
+// zero if they have none.
 func (s *Set) Newest() (newest time.Time) {
 	later := func(t metav1.Time) {
 		if t.After(newest) {

@@ -21,31 +21,29 @@ import (
 type Options struct {
 	// Recursive reads the folders in folders, too.
 	Recursive bool
-	// Lenient passes over what the API server would refuse and over objects
-	// that others name and that are not there: for what was taken from a
-	// cluster in part.
+	// Lenient accepts what the API server would refuse, and references to missing objects: for
+	// input that is a part of a cluster.
 	Lenient bool
 	// Strict refuses pods that are bound to a node that the input does not have. Without it they
 	// are kept as bound elsewhere.
 	Strict bool
-	// Stdin is how messages call the standard input; by default <stdin>.
+	// Stdin is how messages refer to standard input; by default <stdin>.
 	Stdin string
-	// Kustomize makes the manifests of a folder as kubectl kustomize does. It is asked for each
-	// kustomization that Read is given, see [Kustomization]; nil refuses them.
+	// Kustomize returns the manifests of a folder as kubectl kustomize does. It is called for each
+	// kustomization that Read is given, see [Kustomization]. If it is nil, these are errors.
 	Kustomize func(folder string) ([]byte, error)
 	// Workers is how many objects are read at a time; 0 is one per CPU.
 	Workers int
 }
 
-// maxErrors is how many errors are reported one by one, before the rest is
-// counted; a file full of one slip needs no more to be put right.
+// maxErrors is how many errors are reported one by one. The rest are only counted.
 const maxErrors = 20
 
-// kustomization begins a path of what is to be made, and is how messages call it: their lines are
-// those of what this command prints.
+// kustomization is the prefix of a kustomization's path. Messages show it, because their line
+// numbers are those of this command's output.
 const kustomization = "kubectl kustomize "
 
-// Kustomization is the path under which Read takes what a folder's kustomization makes.
+// Kustomization returns the path by which Read reads the output of a folder's kustomization.
 func Kustomization(folder string) string { return kustomization + folder }
 
 // Read reads manifests: files, folders (their .yaml, .yml and .json files), kustomizations, and "-"
@@ -115,8 +113,8 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 	return files, nil
 }
 
-// reader runs three stages: one goroutine cuts files into batches of chunks,
-// workers read the batches, and the caller's goroutine collects them in order.
+// reader runs three stages: one goroutine cuts files into batches of chunks, workers read the
+// batches, and the caller's goroutine collects them in order.
 type reader struct {
 	options  Options
 	set      *Set
@@ -133,7 +131,8 @@ func (r *reader) fail(e *Error) {
 	r.errs = append(r.errs, e)
 }
 
-// batch is some chunks of one file, and what they turned out to be.
+// batch is some chunks of one file, and what was found in them. found is complete once ready is
+// closed.
 type batch struct {
 	file   int32
 	order  int32 // of the first chunk
@@ -142,8 +141,8 @@ type batch struct {
 	ready  chan struct{}
 }
 
-// Batches are large enough that handing them over costs nothing, and few
-// enough in flight that memory stays bounded.
+// Batches are large enough that handing them over costs nothing, and few enough in flight that
+// memory stays bounded.
 const (
 	batchChunks = 256
 	batchBytes  = 1 << 20
@@ -186,7 +185,7 @@ func (r *reader) run(files []string, stdin io.Reader) error {
 	return failed
 }
 
-// cut hands on the chunks of all files, in order.
+// cut emits the chunks of all files in batches, in order.
 func (r *reader) cut(files []string, stdin io.Reader, emit func(*batch)) error {
 	order := int32(0)
 	for i, file := range files {
@@ -268,7 +267,7 @@ func (r *reader) collect(b *batch) {
 	}
 }
 
-// name is how messages call a file.
+// name returns how messages refer to a file.
 func (s *Set) name(file int32) string {
 	if s.files[file] == "-" {
 		return s.stdin

@@ -50,7 +50,7 @@ func (e *expansion) deployments() {
 	}
 }
 
-// replicaSetOf is the first ReplicaSet of a Deployment.
+// replicaSetOf returns the first ReplicaSet of a Deployment.
 func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
 	labels := maps.Clone(d.Spec.Template.Labels)
@@ -77,8 +77,8 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	return rs
 }
 
-// templateHash is the deployment controller's hash of a template: for a template that an API server
-// has stored, the same as in that cluster.
+// templateHash returns the deployment controller's hash of a template: for a template that an API
+// server has stored, the same as in that cluster.
 func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	hasher := fnv.New32a()
 	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))

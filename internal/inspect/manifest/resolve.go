@@ -106,13 +106,13 @@ func parseInt(text string) (int64, bool) {
 	return 0, false
 }
 
-// isDate finds 2006-01-02, which YAML takes for a time and JSON for a string.
+// isDate reports whether a text looks like 2006-01-02, which YAML takes for a time and JSON for a
+// string.
 func isDate(text string) bool {
 	return len(text) > 4 && text[4] == '-' && strings.IndexFunc(text[:4], func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// isFloat accepts 1.5, .5, 1., 1e3 and signs, and none of strconv's hexadecimal
-// or named floats.
+// isFloat accepts 1.5, .5, 1., 1e3 and signs, and none of strconv's hexadecimal or named floats.
 func isFloat(text string) bool {
 	i, digits := 0, 0
 	skip := func() {

@@ -13,8 +13,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Set is what manifests say: the objects of each kind in the order of the
-// input, with the API server's defaults filled in.
+// Set is the content of manifests: the objects of each kind in the order of the input, with the API
+// server's defaults filled in.
 type Set struct {
 	Nodes                  []*v1.Node
 	Pods                   []*v1.Pod
@@ -47,25 +47,23 @@ type Set struct {
 	Jobs                   []*batchv1.Job
 	ReplicationControllers []*v1.ReplicationController
 
-	// JobGroups has Expand make a gang of each Job that is fit for it, as the Job controller does
-	// with the feature gate WorkloadWithJob.
+	// JobGroups makes Expand turn each suitable Job into a gang, as the Job controller does with
+	// the feature gate WorkloadWithJob.
 	JobGroups bool
 
-	// Ignored counts the objects of kinds that Berth has no use for, by kind
-	// or kind.group.
+	// Ignored counts the objects of kinds that Berth does not use, by kind or kind.group.
 	Ignored map[string]int
-	// Elsewhere counts the pods that are bound to nodes that the input does
-	// not have, by node.
+	// Elsewhere counts the pods that are bound to nodes that the input does not have, by node.
 	Elsewhere map[string]int
-	// Warnings are fields that were ignored because a newer API server wrote
-	// them, one line each.
+	// Warnings are fields that were ignored because a newer API server wrote them, one line each.
 	Warnings []string
 
-	// places holds, for each list above by kind, where its objects stand in
-	// the input: the order across kinds, and the lines to name in errors.
+	// places[kind][i] is where the i-th object of the kind's list above stands in the input: the
+	// order across kinds, and the lines to name in errors. Workloads and PodGroups that Expand adds
+	// at the end of their lists have none.
 	places map[string][]place
 	files  []string
-	stdin  string // how messages call "-" of files
+	stdin  string // how messages refer to "-" in files
 }
 
 // place is where an object stands in the input.

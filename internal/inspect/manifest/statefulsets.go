@@ -69,8 +69,7 @@ func statefulPod(set *appsv1.StatefulSet, w workload, name string, ordinal int) 
 	return pod
 }
 
-// claimsOf are the claims of one pod of the set; they carry the labels that
-// the set selects by.
+// claimsOf returns the claims of one pod of the set, with the labels that the set selects by.
 func claimsOf(set *appsv1.StatefulSet, pod string) []*v1.PersistentVolumeClaim {
 	var claims []*v1.PersistentVolumeClaim
 	for i := range set.Spec.VolumeClaimTemplates {

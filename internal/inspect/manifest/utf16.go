@@ -21,7 +21,7 @@ func inUTF8(in *bufio.Reader) *bufio.Reader {
 		low, high, marked = 0, 1, true
 	case first == 0xfe && second == 0xff:
 		low, high, marked = 1, 0, true
-	case first != 0 && second == 0: // of manifests the first letter is in ASCII
+	case first != 0 && second == 0: // a manifest begins with an ASCII character
 		low, high = 0, 1
 	case first == 0 && second != 0:
 		low, high = 1, 0

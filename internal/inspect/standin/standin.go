@@ -125,8 +125,8 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 	return volume
 }
 
-// reach is where a volume that a driver creates for a node can be used: on all nodes with the same
-// values of the driver's topology keys.
+// reach returns where a volume that a driver creates for a node can be used: on all nodes with the
+// same values of the driver's topology keys.
 func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAffinity {
 	if node == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 // Asker asks the API server whether something is allowed.
 type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
 
-// Of asks about another user, which not every user may.
+// Of returns an Asker about another user, which not every caller may use.
 func Of(client kubernetes.Interface, user string) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -31,7 +31,7 @@ func Of(client kubernetes.Interface, user string) Asker {
 	}
 }
 
-// Mine asks about the caller, which every user may.
+// Mine returns an Asker about the caller, which every caller may use.
 func Mine(client kubernetes.Interface) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
