@@ -34,15 +34,15 @@ type Controller struct {
 	health  atomic.Pointer[nodehealthlive.Controller]
 	mover   atomic.Pointer[rebalancelive.Mover]
 
-	follower *shadow.Follower // with --shadow, and then nothing of the above but the server
+	follower *shadow.Follower // set with --shadow; of the above, only server is then
 }
 
-// ErrLeadershipLost ends Run when another replica leads: what this one knows
-// may be outdated, so the process should be started anew.
+// ErrLeadershipLost is what Run returns when another replica leads: what this one knows may be
+// outdated, so the process should be restarted.
 var ErrLeadershipLost = lead.ErrLost
 
-// New returns a controller for the cluster of config. It listens already, so
-// that Address is known.
+// New returns a controller for the cluster of config. Its endpoints listen already, so that Address
+// is known.
 func New(config *rest.Config, options Options) (*Controller, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func New(config *rest.Config, options Options) (*Controller, error) {
 	return c, nil
 }
 
-// Address is that of the endpoints, "" if there are none.
+// Address returns the address of the endpoints, "" if there are none.
 func (c *Controller) Address() string { return c.server.PlainAddress() }
 
 // Run leads, or stands by until it leads, until the context ends.
@@ -81,7 +81,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.elector.Run(ctx, c.lead)
 }
 
-// handler serves the endpoints and, of a shadow, its reports.
+// handler serves the endpoints and, for a shadow, its reports.
 func (c *Controller) handler() http.Handler {
 	if c.follower == nil {
 		return c.endpoints().Handler()
@@ -138,8 +138,9 @@ func (c *Controller) lead(ctx context.Context) error {
 	return nil
 }
 
-// clients are a controller's: one without a limit of its own, since what is in
-// flight is bounded, and one for events that cannot be in its way.
+// clients returns a controller's client, which needs no rate limit because its requests in flight
+// are bounded, and an event log with a client of its own, so that events cannot delay the
+// controller.
 func (c *Controller) clients(name, source string) (kubernetes.Interface, *eventlog.Log, error) {
 	client, err := c.client("berth-controller/"+name, -1)
 	if err != nil {
@@ -171,7 +172,7 @@ func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 	return config
 }
 
-// endpoints are what the controllers tell of themselves.
+// endpoints returns the health checks, metrics, configuration and flags of the controllers.
 func (c *Controller) endpoints() *serve.Endpoints {
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
@@ -195,7 +196,7 @@ func Metrics() []metrics.Registerable {
 	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), rebalancelive.Metrics(), shadow.Metrics())
 }
 
-// notReady says what is missing. A replica that stands by is ready to.
+// notReady returns what is missing, or nil. A replica that stands by is ready.
 func (c *Controller) notReady() error {
 	if c.follower != nil {
 		if !c.follower.Synced() {

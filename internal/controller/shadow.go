@@ -21,7 +21,7 @@ const shadowEach = time.Minute
 
 // ShadowOptions are the options of --shadow.
 type ShadowOptions struct {
-	// On: the process compares, and decides and writes nothing.
+	// On is set if the process only compares, and writes nothing to the cluster.
 	On bool
 	// Report is the file for the comparison, "" for none.
 	Report string
@@ -80,7 +80,7 @@ func writeReport(path string, report *shadow.Report) error {
 	if err != nil {
 		return err
 	}
-	next := path + ".next" // so that who reads never finds half of it
+	next := path + ".next" // so that no reader finds half of it
 	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *Controller) shadowReports() shadow.Reports {
 	reports := shadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
 	if path := c.options.Shadow.Scheduler; path != "" {
 		if text, err := os.ReadFile(path); err == nil {
-			reports.Scheduler = shadow.PlacementsOf(text) // not written yet, else: nil
+			reports.Scheduler = shadow.PlacementsOf(text) // nil unless it is a report
 		}
 	}
 	return reports

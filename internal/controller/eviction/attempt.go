@@ -14,7 +14,7 @@ const (
 	// terminating. After that the pod is read again.
 	confirmAfter = 30 * time.Second
 	// A pod that could not be deleted is retried after firstRetry, then after twice as long each
-	// time, up to lastRetry. A budget is asked every budgetRetry.
+	// time, up to lastRetry. What a budget refuses is retried after budgetRetry at the earliest.
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 10 * time.Second
 	budgetRetry = 5 * time.Second
@@ -40,14 +40,14 @@ const (
 type attempt struct {
 	pod     *pod // nil: gone since
 	step    step
-	also    []*attempt // began at the same moment on the same node: its reading serves them, too
+	also    []*attempt // begun at the same moment on the same node: they share the reading of the node
 	evicts  bool       // through the Eviction API
 	readAt  time.Time  // when the reading of the node began
 	rereads int
 	held    []Held // the node's taints as read, none if it is gone
 	live    Pod    // the pod as last known
 	unread  bool   // live is what a watch showed
-	asked   bool   // the mark was asked for: granted or not, the delete goes on
+	asked   bool   // the mark was requested: whatever the answer, the delete goes on
 }
 
 // begin starts as many attempts as are due and may be in flight.
@@ -186,7 +186,7 @@ func (c *Core) markedUnread(now time.Time, a *attempt, answer Answered) {
 		c.deleteIfDue(now, a)
 	case Gone:
 		c.accept(now, a)
-	case Conflict: // it changed since the watch showed it: to be asked again
+	case Conflict: // it changed since the watch showed it: the mark is requested again
 		a.asked = false
 		c.readPod(a)
 	default:
@@ -307,7 +307,7 @@ func (c *Core) retry(now time.Time, a *attempt, after time.Duration) {
 // unreadable ends an attempt that could not read. The API is in trouble for all pods alike, so
 // nothing is attempted for a while.
 func (c *Core) unreadable(now time.Time, a *attempt, answer Answered) {
-	if !now.Before(c.pausedUntil) { // those under way together fail together: once
+	if !now.Before(c.pausedUntil) { // those in flight together fail together, and count once
 		c.unanswered++
 		c.pausedUntil = now.Add(max(answer.RetryAfter, backOff(c.unanswered, firstPause, lastPause, "")))
 	}

@@ -12,11 +12,11 @@ type Options struct {
 	// InFlight bounds the pods whose eviction is in progress at once; each has one request in
 	// flight at a time. Zero means DefaultInFlight.
 	InFlight int
-	// Budgets: evictions go through the Eviction API, so that PodDisruptionBudgets are respected.
-	// BudgetsFor after a pod is due it is deleted regardless (zero: never).
+	// Budgets makes evictions go through the Eviction API, so that PodDisruptionBudgets are
+	// respected. A pod that is overdue by BudgetsFor is deleted regardless (zero: never).
 	Budgets    bool
 	BudgetsFor time.Duration
-	// Watches: the Core keeps deadlines, and requests nothing.
+	// Watches is set for a Core that keeps deadlines, and requests nothing.
 	Watches bool
 	// Wall converts a moment of the Core's own clock, which is never set, to wall-clock time, which
 	// others write into objects. nil: both are the same.
@@ -28,7 +28,7 @@ type Options struct {
 // connection.
 const DefaultInFlight = 100
 
-// Core decides who is evicted when. It belongs to one goroutine; see Step.
+// Core decides which pods are evicted, and when. It belongs to one goroutine; see Step.
 //
 // Invariants: a pod's deadline is always the one that follows from the newest taints and
 // tolerations seen, so nothing that was queued can be stale. A pod is in queue exactly while it has
@@ -40,20 +40,20 @@ type Core struct {
 	pods  map[types.UID]*pod                 // every pod bound to a node
 	names map[types.NamespacedName]types.UID // which of them holds its name now
 
-	queue    queue               // pods that are to go and not under way, by next step
-	attempts map[Ticket]*attempt // tries that wait for an answer
-	underway int                 // tries that were begun and are not over
+	queue    queue               // pods that are to leave and that no attempt holds, by next attempt
+	attempts map[Ticket]*attempt // attempts that wait for an answer
+	underway int                 // attempts that were begun and are not over
 	noting   map[Ticket]*node    // notes that wait for an answer
-	unnoted  []*node             // nodes whose note is not as it should be
+	unnoted  []*node             // nodes whose note has to be written
 	tickets  Ticket              // the last one given out
 	sights   uint64              // the last number given to a pod
-	pending  map[string]int      // pods that are to go, by taint key and effect
+	pending  map[string]int      // pods with a deadline, by taint key and effect
 	stats    Stats
 
 	podList, nodeList               uint32 // number of the current list
 	podsAreListing, nodesAreListing bool
 	unanswered                      int       // reads that failed in a row: the API is in trouble
-	pausedUntil                     time.Time // no try begins before, because of it
+	pausedUntil                     time.Time // no attempt begins before, because of it
 	actions                         []Action
 	breakSafeguards                 safeguards // for tests, which show that each is needed
 }
@@ -65,9 +65,9 @@ type safeguards struct {
 
 // Stats are counts that only the Core has.
 type Stats struct {
-	Retries   int // tries after a pod's first
-	Cancelled int // evictions that were pending and then not needed
-	Averted   int // tries that the live state stopped: the watch was behind
+	Retries   int // attempts after a pod's first
+	Cancelled int // pending evictions that became unnecessary
+	Averted   int // attempts that the live state stopped: the watch was behind
 }
 
 // New returns an empty Core. It learns everything from lists and watches.

@@ -28,7 +28,7 @@ func (h Held) ID() string { return h.Taint.ToString() }
 // Due is a pod's deadline. The zero Due is a pod that may stay.
 type Due struct {
 	At    time.Time
-	Taint v1.Taint // the taint that asks for it first
+	Taint v1.Taint // the taint that is due first
 }
 
 // Stays reports whether no taint evicts the pod.
@@ -101,7 +101,7 @@ func opposite(taint *v1.Taint) *v1.Taint {
 }
 
 // duration converts tolerationSeconds. Zero or less means at once. More than a Duration holds (292
-// years) means for ever; upstream lets it overflow into "at once".
+// years) means forever; upstream lets it overflow into "at once".
 func duration(seconds int64) (stay time.Duration, ends bool) {
 	if seconds <= 0 {
 		return 0, true

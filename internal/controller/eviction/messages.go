@@ -70,8 +70,8 @@ const (
 	OK       Outcome = iota
 	Gone             // 404: no object of that name
 	Conflict         // 409: another UID or resource version than asked for
-	Busy             // 429: a budget, or the server itself, says not now
-	Refused          // another 4xx: a webhook, the quota of rights, validation
+	Busy             // 429: a budget, or the server itself, refuses for now
+	Refused          // another 4xx: a webhook, missing permissions, validation
 	Failed           // 5xx, a time-out, no connection: it may have been done or not
 )
 

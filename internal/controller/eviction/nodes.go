@@ -21,7 +21,7 @@ type node struct {
 	witness time.Time // Node.Witness as of held
 	note    string    // its annotation, as last seen or written
 
-	noting    bool // a write of the note is under way
+	noting    bool // a write of the note is in flight
 	noteTries int
 	noteAt    time.Time // no write before: back-off
 }

@@ -29,12 +29,13 @@ func parseNote(text string) (n note, ok bool) {
 		return note{}, false
 	}
 	if json.Unmarshal([]byte(text), &n) != nil {
-		return note{}, false // somebody else's text: as good as none
+		return note{}, false // written by something else: treated as no note
 	}
 	return n, true
 }
 
-// wantedNote is the note from which a new Core would arrive at the same times, "" if it needs none.
+// wantedNote returns the note from which a new Core would arrive at the same times, "" if it needs
+// none.
 func (n *node) wantedNote() string {
 	since := map[string]time.Time{}
 	for _, h := range n.held {

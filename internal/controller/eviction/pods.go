@@ -16,13 +16,13 @@ type pod struct {
 	bound    time.Time // Pod.Bound by the Core's clock: what is tolerated counts from then
 	due      Due       // of the newest taints and tolerations that watches showed
 	place    int       // in Core.queue, -1: not there
-	number   uint64    // of its first sight: what is due together goes in this order
+	number   uint64    // of its first sight: pods that are due together are evicted in this order
 	among    int       // in on.pods
-	attempt  *attempt  // the try under way, nil: none
-	tries    int       // tries for this deadline that did not get through
-	notYet   time.Time // no try before: back-off
-	marked   bool      // the event that it goes has been recorded
-	cancels  bool      // the event that it stays is owed, once the try is over
+	attempt  *attempt  // the attempt in progress, nil: none
+	tries    int       // attempts for this deadline that failed
+	notYet   time.Time // no attempt before: back-off
+	marked   bool      // the event of its eviction has been recorded
+	cancels  bool      // the event of the cancellation is to be recorded once the attempt is over
 	accepted bool      // the API took the delete, or says that the pod is gone
 }
 
@@ -151,7 +151,7 @@ func (c *Core) leaveQueue(p *pod) {
 	}
 }
 
-// queue is a heap of pods by the time of their next try.
+// queue is a heap of pods by the time of their next attempt.
 type queue []*pod
 
 func (q queue) Len() int { return len(q) }

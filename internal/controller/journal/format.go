@@ -86,7 +86,7 @@ type Reader struct {
 	Header Header
 
 	at   time.Time     // of the last record
-	skew time.Duration // by which clocks on walls were ahead of the core's
+	skew time.Duration // by how much the wall clock was ahead of the core's
 }
 
 // NewReader reads the header.

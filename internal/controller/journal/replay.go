@@ -18,7 +18,7 @@ type Options struct {
 	Story *Story
 	// Each, if set, is called for every record.
 	Each func(n int, at time.Time)
-	// On: the replay continues after the first difference.
+	// On makes the replay continue after the first difference.
 	On bool
 }
 
@@ -26,7 +26,7 @@ type Options struct {
 type player[E any, A fmt.Stringer] struct {
 	words words[E]
 	step  func(now time.Time, event E) []A
-	tell  func(at time.Time, event E, actions []A) // nil: nobody asks
+	tell  func(at time.Time, event E, actions []A) // nil: there is no story
 }
 
 // Replay feeds a journal to a new core and compares the actions.

@@ -29,7 +29,7 @@ type Story struct {
 	asked  map[uint64]string
 }
 
-// begin starts a file. What came before counts only if the same core goes on.
+// begin starts a file. What was told before is kept only if the file continues the same core.
 func (s *Story) begin(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return
@@ -49,7 +49,7 @@ func (s *Story) line(at time.Time, format string, args ...any) {
 	fmt.Fprintf(s.Out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf(format, args...))
 }
 
-// node is the node of interest: the one asked for, or the pod's.
+// node returns the node of interest: the one asked for, or the pod's.
 func (s *Story) node() string {
 	if s.Node != "" {
 		return s.Node

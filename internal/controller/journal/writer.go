@@ -19,7 +19,7 @@ type Writer[E, A any] struct {
 	Save func() any
 
 	records *records.Writer[record[E]]
-	file    *file[E] // of the writer's goroutine, but for due
+	file    *file[E] // owned by the writer's goroutine, except for due
 }
 
 // OfEviction and OfNodeHealth are writers for the two cores.
@@ -47,8 +47,8 @@ type file[E any] struct {
 	at     time.Time     // of the last record
 	skew   time.Duration // of the last record
 	buffer []byte
-	asked  bool        // for the next file
-	due    atomic.Bool // it is time for the next file, and nobody has seen to it yet
+	asked  bool        // due was set for the next file
+	due    atomic.Bool // it is time for the next file, which Add is still to request
 }
 
 // ForEviction begins a journal of taint eviction.

@@ -17,9 +17,9 @@ type Options struct {
 	SecondaryEvictionRate  float64       // --secondary-node-eviction-rate
 	UnhealthyZoneThreshold float64       // --unhealthy-zone-threshold
 	LargeClusterSize       int           // --large-cluster-size-threshold
-	// MarkPodsAtZoneRate: the pods of silent nodes are marked NotReady node by node, at the rate at
-	// which the zone's nodes may be tainted, and not at all while every zone is down. Services then
-	// keep their endpoints in a partition (kubernetes/kubernetes#105617).
+	// MarkPodsAtZoneRate is set if the pods of silent nodes are marked NotReady node by node, at
+	// the rate at which the zone's nodes may be tainted, and not at all while every zone is down.
+	// Services then keep their endpoints in a partition (kubernetes/kubernetes#105617).
 	MarkPodsAtZoneRate bool
 	// InFlight bounds the writes in flight.
 	InFlight int
@@ -66,7 +66,7 @@ type Core struct {
 	nextPass                  time.Time // when all nodes are looked at again
 	passes                    int       // how often they were
 	blindSince                time.Time // zero: signs of life can be seen
-	allDown                   bool      // every zone is fully disrupted: nobody is evicted
+	allDown                   bool      // every zone is fully disrupted: no pod is evicted
 	actions                   []Action
 }
 
@@ -90,12 +90,12 @@ type node struct {
 	sign   time.Time // the last sign of life, by Core's clock
 	silent bool      // none for the grace period, as of the last pass
 	known  bool      // a pass has seen it
-	evict  bool      // its zone has let it have the taint that evicts
+	evict  bool      // its zone's rate has admitted it to the taint that evicts
 	mark   bool      // its pods are to be marked NotReady, now that they may be
 	gone   bool
 
 	queued  bool // in Core.dirty
-	writing bool // a write is under way
+	writing bool // a write is in flight
 	tries   int
 	notYet  time.Time // no write before: back-off
 }
@@ -230,11 +230,11 @@ type Zone struct {
 	State           State
 	Size, Unhealthy int
 	Rate            float64 // nodes per second that may get a taint that evicts
-	Waiting         int     // nodes that wait for it
+	Waiting         int     // nodes that are queued for it
 	Evictions       int     // nodes that got it
 }
 
-// Zones are the zones by name, as of the last pass.
+// Zones returns the zones by name, as of the last pass.
 func (c *Core) Zones() []Zone {
 	var zones []Zone
 	for _, z := range c.sortedZones() {

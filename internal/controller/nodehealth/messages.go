@@ -68,8 +68,8 @@ type Outcome int
 
 const (
 	OK     Outcome = iota
-	Gone           // no such node any more
-	Stale          // the node has changed: decide anew, on Answered.Node
+	Gone           // the node no longer exists
+	Stale          // the node has changed: decide again, on Answered.Node
 	Failed         // anything else; it may have been done or not
 )
 
@@ -95,8 +95,8 @@ type (
 		ResourceVersion string
 		Conditions      []v1.NodeCondition
 	}
-	// WriteNode replaces the list of taints, if SetTaints, and sets labels, on
-	// that version of the node.
+	// WriteNode replaces the list of taints, if SetTaints, and sets labels, on that version of the
+	// node.
 	WriteNode struct {
 		Ticket          Ticket
 		Node            string

@@ -67,7 +67,7 @@ func (c *Core) settle(now time.Time, n *node) {
 	n.known = true
 	c.do(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name + " event: Registered Node " + n.Name + " in Controller"})
 	if n.ready() == v1.ConditionUnknown {
-		c.toMark(n) // who wrote that may not have come to its pods
+		c.toMark(n) // its writer may not have got to the pods
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 	c.allDown = allDown
 }
 
-// toMark has the node's pods marked NotReady: at once, or in the zone's queue.
+// toMark requests that the node's pods be marked NotReady: at once, or when the zone's rate allows.
 func (c *Core) toMark(n *node) {
 	if !c.options.MarkPodsAtZoneRate {
 		n.mark = true
@@ -147,7 +147,8 @@ func (c *Core) toMark(n *node) {
 	}
 }
 
-// releaseAll lets as many queued nodes have the taint as each zone's rate allows.
+// releaseAll admits as many queued nodes to the taint, and to the marking of their pods, as each
+// zone's rate allows.
 func (c *Core) releaseAll(now time.Time) {
 	for _, z := range c.sortedZones() {
 		z.toTaint = c.release(now, &z.tainting, z.toTaint, func(n *node) {

@@ -19,8 +19,8 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		}
 		n = &node{sign: now}
 		if seen.ready() == "" && c.listing {
-			// It has the longer grace period from its creation, which another clock recorded that
-			// may be ahead. A node that is seen to be created is created now.
+			// Its longer grace period begins at its creation, by another clock, which may be ahead.
+			// A node that a watch shows to be created is created now.
 			n.sign = earlier(now, now.Add(seen.Created.Sub(c.wall(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
@@ -33,7 +33,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		c.alive(n, now)
 	}
 	if n.evict && n.hasEvicting() && !seen.hasEvicting() {
-		n.evict = false // somebody took it off: it has to wait in line again
+		n.evict = false // someone removed it: the node has to queue again
 	}
 	n.Node, n.list = seen, c.nodeList
 	c.adopt(n)
@@ -70,10 +70,10 @@ func (c *Core) alive(n *node, now time.Time) {
 	}
 }
 
-// leaseSeen applies a renewed Lease. Only that its time has changed counts: the time is by the
-// node's clock, and a clock that was ahead and is corrected goes backwards. Upstream takes such a
-// node for silent until its clock is where it was. What is older in the API's order is no news,
-// whatever its time.
+// leaseSeen applies a renewed Lease. It counts if its time has changed, even backwards: the time is
+// by the node's clock, and a clock that was ahead may have been corrected. Upstream considers such
+// a node silent until its clock is where it was. A version that is older in the API's order does
+// not count, whatever its time.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	before, ok := c.leases[seen.Name]
 	if ok && (seen.Renewed.Equal(before.renewed) || isOlder(seen.ResourceVersion, before.version)) {

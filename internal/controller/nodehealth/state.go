@@ -194,7 +194,7 @@ func (c *Core) restoreNode(s *NodeState) *node {
 	}
 	if s.In != nil {
 		if n.zone = c.zones[*s.In]; n.zone == nil {
-			n.zone = &zone{name: *s.In} // one without nodes: nobody asks for it again
+			n.zone = &zone{name: *s.In} // it was removed, and only this node refers to it
 		}
 	}
 	return n

@@ -34,8 +34,8 @@ func evicts(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoExecute && IsOwn(taint)
 }
 
-// wanted returns the taints that the node's state calls for. evict: the zone's rate has let the
-// node have the one that evicts.
+// wanted returns the taints that the node's state calls for. evict is set if the zone's rate has
+// admitted the node to the one that evicts.
 func (n *Node) wanted(evict bool) []v1.Taint {
 	var want []v1.Taint
 	for _, c := range n.Conditions {

@@ -11,7 +11,7 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// touch has the node checked for something to write.
+// touch queues the node for a check whether something has to be written.
 func (c *Core) touch(n *node) {
 	if !n.queued {
 		n.queued = true

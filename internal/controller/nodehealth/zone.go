@@ -12,7 +12,7 @@ const (
 	FullDisruption    State = "FullDisruption"    // nothing in it is ready
 )
 
-const fewestForPartial = 3 // fewer nodes that are not ready are no disruption of a zone
+const fewestForPartial = 3 // fewer nodes that are not ready do not disrupt a zone
 
 // zone is a failure domain: its nodes may fail together, so taints that evict are added to one
 // after the other.

@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After returns the state that a plan leads to: each victim gone and its successor running where
-// the plan says, pending pods placed that found a node, and the nodes that stay closed tainted.
+// After returns the state that a plan leads to: each victim is gone and its successor runs where
+// the plan says, pending pods that found a node are placed, and the nodes that stay closed are
+// tainted.
 func (plan *Plan) After(state *State) *State {
 	moves := map[types.UID]*Move{}
 	for i := range plan.Moves {

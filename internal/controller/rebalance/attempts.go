@@ -194,7 +194,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 const mostRestarts = 64
 
 // emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
-// first that cannot be emptied.
+// first that cannot be emptied, or nil.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool, cost map[*cluster.Node]int64, wanted int) *cluster.Node {
 	var chosen []string
 	for _, n := range list {
@@ -224,7 +224,8 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 // costly is what a pod that must not be moved adds to the cost of a node.
 const costly = 1_000_000
 
-// worth compares the room that is gained with the pods that have to move.
+// worth reports whether emptying a node frees at least half as large a share of the cluster as the
+// pods that have to move are of all.
 func (st *strategy) worth(n *cluster.Node) bool {
 	var cpu, memory, allCPU, allMemory float64
 	all := 0
@@ -323,7 +324,7 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	return ok
 }
 
-// spare is what a node has left of what the pod requests, in the scarcest resource.
+// spare returns which fraction of the scarcest resource that matters to the pod is free on a node.
 func spare(n *cluster.Node, p *pod) float64 {
 	least := 1.0
 	for name := range p.Class.Requests.Scalars {

@@ -69,8 +69,8 @@ func (b *budget) fill(w *world) {
 	b.allowed = max(b.healthy-b.required, 0)
 }
 
-// ready reports whether a pod counts as healthy. One that no kubelet has reported on is assumed to
-// be.
+// ready reports whether a pod counts as healthy. A pod without a report of a kubelet is assumed to
+// be healthy.
 func ready(object *v1.Pod) bool {
 	for i := range object.Status.Conditions {
 		if c := &object.Status.Conditions[i]; c.Type == v1.PodReady {

@@ -22,11 +22,12 @@ type Leaving struct {
 	// Pods selects the pods that leave; nil: all.
 	Pods                                        labels.Selector
 	IgnoreDaemonSets, DeleteEmptyDirData, Force bool
-	// Delete: pods are deleted instead of evicted, and no disruption budget counts.
+	// Delete deletes pods instead of evicting them, so that disruption budgets do not count.
 	Delete bool
 	// Grace overrides the pods' grace periods, in seconds.
 	Grace *int64
-	// Overdue is how long after its DeletionTimestamp a pod is not waited for any more; 0: never.
+	// Overdue is how long after its DeletionTimestamp a pod is still waited for; 0 means without
+	// limit.
 	Overdue time.Duration
 	// Returned are successors that came back to a node that is drained. They stay.
 	Returned map[types.UID]bool
@@ -48,11 +49,11 @@ type Departure struct {
 	Namespace, Name string
 	UID             types.UID
 	Owner, From     string
-	// To is where the successor lands as far as can be foretold. Or are the nodes that are as good.
-	// To is empty if there is no successor, or no node for it.
+	// To is where the successor lands, as far as that can be predicted. Or are the nodes that are
+	// as good. To is empty if there is no successor, or no node for it.
 	To string
 	Or []string
-	// Lost: nobody makes the pod again.
+	// Lost is set if no controller makes the pod again.
 	Lost bool
 	// Stranded is why the successor finds no other node, or "".
 	Stranded string
@@ -84,11 +85,11 @@ func (d *Draining) Stranded() (count int) {
 // being deleted as gone. A successor lands on the best node that it fits on: unlike a move of a
 // Plan, a departure does not have to improve anything.
 //
-// The order is the one that ends soonest: first the pods that may leave at once; among them and
-// among the others those whose successors are made at once, and then those of StatefulSets, which
-// are waited for; and of each the longest grace period first, because its time runs while others
-// wait for a budget. Where pods find no node in that order, the largest go first, if then fewer are
-// without.
+// The order is the one that ends soonest. Pods that may leave at once come before those that wait
+// for a budget. Within both, pods whose successors are made at once come before those of
+// StatefulSets, whose successors are waited for; and the longest grace period comes first, because
+// its time runs while others wait. If pods find no node in that order, the largest go first
+// instead, provided that fewer are then without a node.
 func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if options.Placing == "" {
 		options.Placing = Exact
@@ -107,7 +108,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		if !plan.keep(object, leaving, daemonSets, w.now) {
 			p := w.placed[object.UID]
-			if p == nil { // it has ended: nothing is decided for it
+			if p == nil { // it has ended: no successor is decided
 				p = &pod{Pod: w.c.Pending(object), object: object}
 			}
 			if why := w.never(p); why != "" && !leaving.Delete {
@@ -158,7 +159,7 @@ func cordoned(objects []metav1.Object, names []string) []metav1.Object {
 	return list
 }
 
-// keep sorts a pod out by kubectl's rules, in kubectl's words. It returns false if the pod leaves.
+// keep classifies a pod by kubectl's rules, in kubectl's words. It returns false if the pod leaves.
 func (d *Draining) keep(object *v1.Pod, leaving *Leaving, daemonSets map[string]bool, now time.Time) bool {
 	if leaving.Pods != nil && !leaving.Pods.Matches(labels.Set(object.Labels)) {
 		return true
@@ -210,8 +211,8 @@ func (w *world) never(p *pod) string {
 	return ""
 }
 
-// forgetLeaving takes pods that are being deleted off the nodes. A StatefulSet's successor is still
-// to come; that of another controller is there already, and placed like all that wait.
+// forgetLeaving removes pods that are being deleted from the nodes. A StatefulSet's successor is
+// still to come; that of another controller exists already, and is placed like any pending pod.
 func (w *world) forgetLeaving(nodes []string) {
 	for _, p := range w.sortedPods() {
 		if !p.Terminating || !slices.Contains(nodes, p.NodeName) {
@@ -237,7 +238,7 @@ func (leaving *Leaving) grace(object *v1.Pod) int64 {
 }
 
 // waits returns why budgets do not allow pods to leave yet. The others may leave at once, all of
-// them together.
+// them together; they are deducted from what the budgets allow.
 func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
 	waits, first := map[*pod]string{}, map[*budget]int32{}
 	for _, p := range list {

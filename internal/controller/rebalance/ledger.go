@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gauge is a number that a plan reduces. It is called for every pod that is added to a node (by =
-// 1) or removed from it (by = -1).
+// gauge is a number that a plan reduces. count is called for every pod that is added to a node (by
+// = 1) or removed from it (by = -1).
 type gauge interface {
 	name() string
 	count(p *pod, n *cluster.Node, by int64)
@@ -21,9 +21,11 @@ type gauge interface {
 // ledger is the gauge of violated constraints: by how much each of them is exceeded, summed up.
 //
 //   - Spread: in each domain the pods beyond the lowest domain and maxSkew.
-//   - Required anti-affinity: pairs of a pod and another one in its domain that a term of it repels.
-//   - Required affinity: terms without a pod in the domain that they ask for.
-//   - Node selector and affinity, and NoSchedule taints: one for each pod that its node does not suit any more.
+//   - Required anti-affinity: pairs of a pod and another one in its domain that one of its terms
+//     repels.
+//   - Required affinity: terms without a matching pod in the domain.
+//   - Node selector and affinity, and NoSchedule taints: one for each pod that its node no longer
+//     suits.
 type ledger struct {
 	title  string
 	action v1.UnsatisfiableConstraintAction
@@ -249,7 +251,8 @@ func repelling(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	return list
 }
 
-// watch starts recording which groups change. raised then returns those whose excess has grown.
+// watch starts recording which groups change. raised ends that, and returns a group whose excess
+// has grown, or nil.
 func (l *ledger) watch() { l.touched = map[*group]int64{} }
 
 func (l *ledger) raised() *group {

@@ -42,7 +42,7 @@ func waits(state *State) bool {
 	})
 }
 
-// settle plans for a state whose pending pods have not been placed.
+// settle plans for a state in which no pending pod is left that fits.
 func settle(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
 	for range mostPinnings {
@@ -114,7 +114,7 @@ func (plan *Plan) add(sequel *Plan) {
 		plan.Arrivals = append(plan.Arrivals, a)
 	}
 	plan.Stays, plan.Notes, plan.tail = sequel.Stays, sequel.Notes, sequel
-	plan.Stays = slices.DeleteFunc(plan.Stays, func(s Stay) bool { // where it is now is the plan's doing
+	plan.Stays = slices.DeleteFunc(plan.Stays, func(s Stay) bool { // the plan has moved it there
 		return slices.ContainsFunc(plan.Moves, func(m Move) bool { return m.Name == s.Name && m.Namespace == s.Namespace })
 	})
 	for i := range plan.Measures {

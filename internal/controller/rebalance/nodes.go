@@ -56,14 +56,14 @@ func (w *world) suits(p *pod, n *cluster.Node) bool {
 		return false
 	}
 	for _, t := range plugins.Untolerated(p.Pod, n) {
-		if t.Key != EmptyingTaint { // what is closed for some time is still one of its nodes
+		if t.Key != EmptyingTaint { // a node that is closed for some time still suits it
 			return false
 		}
 	}
 	return !n.Taints.Unschedulable
 }
 
-// suitable counts these nodes.
+// suitable counts the nodes that suit the pod.
 func (w *world) suitable(p *pod) (count int64) {
 	for _, n := range w.c.Nodes {
 		if n != nil && w.suits(p, n) {
@@ -73,8 +73,7 @@ func (w *world) suitable(p *pod) (count int64) {
 	return count
 }
 
-// stays reports whether a pod is bound up with its node: wherever it is deleted, it comes back
-// there.
+// stays reports whether a pod belongs to its node: if it is deleted, it comes back there.
 func stays(p *pod) bool {
 	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || ownerKind(p) == "DaemonSet" || ownerKind(p) == "Node"
 }

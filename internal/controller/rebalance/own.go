@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Goals are those of Berth's own, by name.
+// Goals are the names of Berth's own goals.
 var Goals = []string{"heal", "spread", "return", "consolidate", "defragment"}
 
 // settledFor is how long a node has to be ready before pods return to it: spot nodes come and go.
 const settledFor = 5 * time.Minute
 
-// OwnGoal is one of Berth's own goals by name, or nil. number is what consolidate asks for.
+// OwnGoal returns one of Berth's own goals by its name, or nil. number is how many nodes
+// consolidate is to empty.
 func OwnGoal(name string, number int) *Goal {
 	evictor := NewEvictor()
 	evictor.Own = true
@@ -38,8 +39,8 @@ func OwnGoal(name string, number int) *Goal {
 	return goal
 }
 
-// ReadGoals reads goals as users write them, the most important first; none is heal. Pods that a
-// goal names without a namespace are of this one.
+// ReadGoals reads goals as users write them, the most important first; an empty list means heal.
+// Pods that a goal names without a namespace are of this one.
 func ReadGoals(list []string, namespace string) (*Policy, error) {
 	if len(list) == 0 {
 		list = []string{"heal"}

@@ -67,7 +67,8 @@ type Move struct {
 	// Next is the next best candidate, and why this one was preferred.
 	Next *Next `json:"next,omitempty"`
 
-	// Closes: the node it leaves is closed to new pods before the move, and for how long.
+	// Closes is set if the node that it leaves is closed to new pods before the move, and says for
+	// how long.
 	Closes Closing `json:"closes,omitempty"`
 	// Closed are the nodes that have to be closed to new pods when it is made, in addition to those
 	// closed at the beginning: the proof of where the successor lands excludes them.
@@ -118,13 +119,13 @@ const (
 	NoBetterNode      Code = "NoBetterNode"      // the successor finds no node, or none that improves anything
 	BudgetSpent       Code = "BudgetSpent"       // a disruption budget does not allow it, or there is more than one
 	Protected         Code = "Protected"         // the pod, its annotations or the policy exclude it
-	NoSuccessor       Code = "NoSuccessor"       // nobody makes the pod again
+	NoSuccessor       Code = "NoSuccessor"       // no controller makes the pod again
 	OwnerBusy         Code = "OwnerBusy"         // the workload is being rolled out or scaled
 	VolumeBound       Code = "VolumeBound"       // its volumes keep it where it is
 	CoolingDown       Code = "CoolingDown"       // the workload was moved lately
 	NodeLeaving       Code = "NodeLeaving"       // the node is cordoned or about to be removed by others
-	Unproven          Code = "Unproven"          // it cannot be said where the successor lands
-	Contradiction     Code = "Contradiction"     // what it improves is counted behind what it makes worse
+	Unproven          Code = "Unproven"          // it is not certain where the successor lands
+	Contradiction     Code = "Contradiction"     // it makes worse what counts before what it improves
 	Limit             Code = "Limit"             // a limit of the policy is reached
 )
 

@@ -62,7 +62,7 @@ func (s *Scope) has(p *pod) bool {
 type Heal struct {
 	// Only limits it to one kind of constraint; "" is all.
 	Only HealOnly
-	// Soft: counts spread constraints with ScheduleAnyway instead.
+	// Soft counts spread constraints with ScheduleAnyway instead.
 	Soft bool
 	// Taints selects the taints that count, if Only is taints; nil means all with NoSchedule.
 	Taints func(t *v1.Taint) bool
@@ -100,10 +100,10 @@ type Defragment struct{ Pods []types.NamespacedName }
 
 // Utilization is the descheduler's Low- and HighNodeUtilization.
 type Utilization struct {
-	// High: empties nodes that are below all thresholds. Otherwise nodes above a target lose pods.
+	// High empties nodes that are below all thresholds. Otherwise, nodes above a target lose pods.
 	High                bool
 	Thresholds, Targets map[v1.ResourceName]float64 // percentages of allocatable
-	// Deviation: the numbers are deviations from the average of all nodes.
+	// Deviation is set if the numbers are deviations from the average of all nodes.
 	Deviation bool
 	// MoreThan is how many nodes must be below the thresholds for anything to happen.
 	MoreThan int
@@ -117,8 +117,9 @@ type Duplicates struct{ ExcludeOwners []string }
 type Renew struct {
 	// Wants returns why a pod is to be replaced, or "".
 	Wants func(object *v1.Pod, now time.Time) string
-	// Oldest first, or those with the most restarts.
+	// Before orders the pods: the oldest first, or those with the most restarts; nil means no
+	// order.
 	Before func(a, b *v1.Pod) int
-	// Ended: only failed pods are considered.
+	// Ended is set if only failed pods are considered.
 	Ended bool
 }

@@ -26,7 +26,7 @@ func (plan *Plan) Holds(condition string) bool {
 	return false
 }
 
-// Names are the pods to move, in order.
+// Names returns the pods to move, in order.
 func (plan *Plan) Names() (names []string) {
 	for i := range plan.Moves {
 		names = append(names, "pod/"+plan.Moves[i].Name)

@@ -45,7 +45,7 @@ type Evictor struct {
 	PriorityClass string
 	MinReplicas   int
 	MinPodAge     time.Duration
-	// Mandatory: prefer-no-eviction is binding.
+	// Mandatory makes prefer-no-eviction binding.
 	Mandatory bool
 	// The descheduler's default protections, which can be disabled, and the others, which can be
 	// enabled.
@@ -53,16 +53,17 @@ type Evictor struct {
 	Claims, WithoutBudget, DeviceClaims            bool
 	// StorageClasses limits Claims to volumes of these classes; none means all.
 	StorageClasses []string
-	// Own: for Berth's own goals, which also respect annotations of other tools, and exclude Jobs.
+	// Own is set for Berth's own goals, which also respect annotations of other tools, and exclude
+	// Jobs.
 	Own bool
 }
 
-// NewEvictor has the descheduler's default protections.
+// NewEvictor returns an Evictor with the descheduler's default protections.
 func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
 
-// protects returns why the pod stays whatever is wrong with its place; "" if it may be moved.
+// protects returns why the pod must stay, whatever is wrong with its place; "" if it may be moved.
 func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	object := p.object
 	owner := metav1.GetControllerOfNoCopy(object)
@@ -263,8 +264,8 @@ func (w *world) rolling(rs *appsv1.ReplicaSet) string {
 
 // Cost is what a move costs, the most expensive first.
 type Cost struct {
-	// Sole: it is the only pod of its workload. Stateful: it belongs to a StatefulSet, whose
-	// successor comes only when the pod is gone.
+	// Sole is set if it is the only pod of its workload, Stateful if it belongs to a StatefulSet,
+	// which makes the successor only when the pod is gone.
 	Sole     bool `json:"sole,omitempty"`
 	Stateful bool `json:"stateful,omitempty"`
 	// Budget is the disruption budget that the move uses, and Left what it then still allows.

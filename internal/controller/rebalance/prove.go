@@ -26,11 +26,11 @@ func refused(code Code, format string, args ...any) proof {
 
 // wish is what a move has to achieve for its cause.
 type wish struct {
-	gauge int // of those of the world, that has to go down
-	// within: the move is part of an attempt, which is measured at its end. Until then the gauge
-	// must only not go up.
+	gauge int // the index in world.gauges of the one that has to go down
+	// within is set if the move is part of an attempt, which is measured at its end. Until then the
+	// gauge must only not go up.
 	within bool
-	// renews: the pod is to be replaced, no matter where.
+	// renews is set if the pod is to be replaced, no matter where.
 	renews bool
 	// settled is how long a node must have been ready before pods are moved to it.
 	settled time.Duration
@@ -204,7 +204,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	return found
 }
 
-// judge counts a move to one node, and undoes it.
+// judge counts a move to one node, and undoes it. It returns the gauges after the move.
 func (w *world) judge(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 	if !is.renews {
 		if n == p.Node || slices.Contains(p.been, n.Name) {

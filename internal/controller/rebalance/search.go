@@ -17,7 +17,7 @@ type search struct {
 	policy     *Policy
 	strategies []*strategy
 	moves      []Move
-	undo       []func() // what takes things back, in the order in which they were done
+	undo       []func() // how to undo what was done, in the order in which it was
 	start      []int64  // the gauges at the beginning
 	closed     []string // nodes that were closed at the beginning
 	stays      map[*pod]Stay
@@ -84,7 +84,7 @@ func (s *search) round(st *strategy) (moved bool) {
 	for i := range list {
 		c := &list[i]
 		if st.gain(c.pod) < c.gain || s.depth(st, c.pod) < c.depth {
-			continue // what was wrong is less wrong already: the next round looks again
+			continue // an earlier move has helped it already: the next round looks again
 		}
 		if code, why := s.refusal(st, c.pod); code != "" {
 			s.stay(st, c.pod, code, why)

@@ -31,7 +31,7 @@ type strategy struct {
 	// attempts, for goals whose moves help only together, makes one attempt after the other; gain
 	// is nil then.
 	attempts func(s *search) bool
-	// anew: candidates are chosen again after every move.
+	// anew is set if candidates are chosen again after every move.
 	anew bool
 }
 

@@ -22,11 +22,11 @@ type usage struct {
 	sum                 int64
 }
 
-// fullness is that of one node.
+// fullness is how full one node is.
 type fullness struct {
 	n      *cluster.Node
 	used   []int64
-	pods   int64 // that do not belong to the node
+	pods   int64 // those that can run elsewhere
 	amount int64 // what the node adds to the gauge
 }
 

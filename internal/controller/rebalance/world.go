@@ -24,8 +24,8 @@ type world struct {
 	schedulers map[string]*scheduler
 	placed     map[types.UID]*pod // the pods on nodes
 	ended      []*pod             // in phase Failed, still there
-	waiting    []*pod             // found no node
-	arrivals   []*pod             // waited, and were placed
+	waiting    []*pod             // pending, and found no node
+	arrivals   []*pod             // were pending, and have been placed
 	moved      int                // moves so far
 	gauges     []gauge
 	hard       *ledger
@@ -33,7 +33,7 @@ type world struct {
 	strategies []*strategy
 	siblings   map[string]int // pods of each workload
 	pinned     map[types.UID]bool
-	unsettled  bool // something was left only because a pod had been moved or placed already
+	unsettled  bool // something was skipped only because a pod had been moved or placed already
 }
 
 // scheduler serves the pods of one profile.
@@ -42,7 +42,7 @@ type scheduler struct {
 	decider  *decide.Decider
 	spread   spreader
 	affinity nodePreference
-	objects  map[string]bool // filters that look at API objects beside nodes and pods, as those of volumes do
+	objects  map[string]bool // filters that look at API objects besides nodes and pods, as those of volumes do
 }
 
 // spreader returns a pod's spread constraints.
@@ -63,12 +63,12 @@ type pod struct {
 	object *v1.Pod
 	// victim is the pod of the state whose successor this is; the pod itself if it was not moved.
 	victim *pod
-	been   []string // nodes where those before it were
-	// late: it was pending when the plan began, or is a successor. It is not moved.
+	been   []string // nodes that the pods that it succeeds have left
+	// late is set if it was pending when the plan began, or is a successor. It is not moved.
 	late    bool
-	after   int  // of a pod that waited: the number of moves before it came
+	after   int  // for a pod that was pending: how many moves were made before it was placed
 	counted bool // in the gauges
-	next    *pod // its successor, once somebody asked
+	next    *pod // its successor, once it was needed
 }
 
 // open loads a state and places the pending pods.
@@ -89,7 +89,7 @@ func open(state *State, policy *Policy, options Options) *world {
 	}
 	w.budgets = readBudgets(w)
 	all := w.sortedPods()
-	for _, p := range all { // groups are known before anybody counts in them
+	for _, p := range all { // groups are known before pods are counted in them
 		w.hard.concernOf(p)
 	}
 	for _, p := range all {

@@ -12,17 +12,17 @@ import (
 type Evictions struct {
 	core   *eviction.Core
 	ledger *Ledger
-	pods   map[types.UID]*watched // those that are to go, or have gone
+	pods   map[types.UID]*watched // those that are to be evicted, or have left
 }
 
 // watched is a pod that at least one side means to evict.
 type watched struct {
 	name   types.NamespacedName
-	due    eviction.Due // as of the last look at which it was to go
-	dueAt  time.Time    // when that look was; zero: it never was to go
+	due    eviction.Due // as of the last look at which it was due
+	dueAt  time.Time    // when that look was; zero: it never was due
 	left   time.Time    // when it was seen to be leaving, zero: it is there
 	marked bool         // by the other controller, for a taint
-	said   bool         // what there is to say of a pod that left has been said
+	said   bool         // it has left, and has been judged
 	gone   bool         // from the API: forgotten once it is judged
 	missed bool         // it stayed beyond Patience, and has been counted
 }
@@ -43,8 +43,8 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 		if seen.Pod.Terminating {
 			e.leaving(now, &seen.Pod)
 		}
-		// For the core it has not left: the core's actions on a terminating pod are judged when all
-		// watches have come as far.
+		// For the core it has not left: what the core knows of a terminating pod is judged when all
+		// watches have caught up.
 		seen.Pod.Terminating = false
 		event = seen
 	case eviction.PodGone:
@@ -83,7 +83,7 @@ func (e *Evictions) look(now time.Time) {
 			w = &watched{name: pod.Name}
 			e.pods[pod.UID] = w
 		}
-		// A pod may become due until it leaves; what happened later is no reason.
+		// Only what happened before the pod left can be a reason for that.
 		if w.left.IsZero() || !due.At.After(w.left.Add(Same)) {
 			w.due, w.dueAt = due, now
 		}
@@ -96,7 +96,7 @@ func (e *Evictions) look(now time.Time) {
 	e.ledger.seen(Eviction, e.core.Pods())
 }
 
-// judged reports whether the pod has been dealt with.
+// judged judges a pod, and reports whether it can be forgotten.
 func (e *Evictions) judged(now time.Time, uid types.UID, w *watched) bool {
 	if w.left.IsZero() {
 		return e.judgeThere(now, w)
@@ -116,7 +116,7 @@ func (e *Evictions) judged(now time.Time, uid types.UID, w *watched) bool {
 
 // judgeThere judges a pod that is due and still there.
 func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
-	if w.dueAt.Before(now) { // it need not go any more; the other controller may be about to act on what was
+	if w.dueAt.Before(now) { // it is no longer due; the other controller may be about to act on what it saw before
 		return w.dueAt.Add(Same).Before(now)
 	}
 	if late := now.Sub(w.due.At); late >= Patience && !w.missed {

@@ -22,8 +22,8 @@ const (
 type Kind string
 
 const (
-	Eviction Kind = "eviction" // a pod goes for a NoExecute taint
-	Taint    Kind = "taint"    // a taint for a node's health comes or goes
+	Eviction Kind = "eviction" // a pod is evicted for a NoExecute taint
+	Taint    Kind = "taint"    // a taint for a node's health is added or removed
 )
 
 // Outcome is how the two sides compare.
@@ -71,7 +71,7 @@ func (t *Tally) Agreement() float64 {
 	return 1 - float64(t.Outcomes[OnlyBerth]+t.Outcomes[OnlyOther])/float64(t.Decisions)
 }
 
-// Report is what came of the comparison until now.
+// Report is the result of the comparison so far.
 type Report struct {
 	APIVersion  string          `json:"apiVersion"`
 	Kind        string          `json:"kind"`

@@ -31,7 +31,7 @@ func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{decisions, lag, agreement, placements}
 }
 
-// count takes a decision into the metrics.
+// count counts a decision in the metrics.
 func count(d Decision) {
 	decisions.WithLabelValues(string(d.Kind), string(d.Outcome)).Inc()
 	if d.Outcome != OnlyBerth && d.Outcome != OnlyOther {

@@ -25,8 +25,8 @@ type Nodes struct {
 type node struct {
 	real     nodehealth.Node
 	reported []v1.NodeCondition // as the kubelet wrote them last
-	unknown  []v1.NodeCondition // as Berth wrote them since, nil: it did not
-	taints   []v1.Taint         // of those that are node health's, Berth's
+	unknown  []v1.NodeCondition // those that Berth has written since, nil: none
+	taints   []v1.Taint         // node health's own taints, as Berth has written them
 	labels   map[string]string  // that Berth has set
 }
 
@@ -40,7 +40,7 @@ type flip struct {
 type decided struct {
 	at      time.Time
 	byBerth bool
-	counted bool // the other one has been waited for long enough
+	counted bool // as one side's alone, after Patience
 }
 
 // NewNodes returns a comparison that knows no node.
@@ -105,18 +105,18 @@ func sameReport(a, b []v1.NodeCondition) bool {
 	})
 }
 
-// beat is a renewed Lease. A kubelet that is back overwrites the conditions that a controller has
-// written, Berth's on the copy as well.
+// beat applies a renewed Lease. A kubelet that is back overwrites the conditions that a controller
+// has written, Berth's on the copy as well.
 func (n *Nodes) beat(now time.Time, name string) {
 	known := n.nodes[name]
 	if known == nil || known.unknown == nil || byController(known.real.Conditions) {
-		return // it does so on the real node, and that will be seen
+		return // there is nothing to overwrite, or a watch will show it on the real node
 	}
 	known.unknown = nil
 	n.carryOut(now, n.core.Step(now, nodehealth.NodeSeen{Node: n.copy(known)}))
 }
 
-// copy is the node as it would be with Berth's writes.
+// copy returns the node as it would be with Berth's writes.
 func (n *Nodes) copy(known *node) nodehealth.Node {
 	n.version++
 	copied := known.real
@@ -203,7 +203,7 @@ func (n *Nodes) flips(now time.Time, known *node, before, after []v1.Taint, byBe
 	}
 }
 
-// flip records one side's decision. equal: the other side is already there.
+// flip records one side's decision. equal is set if the other side has it already.
 func (n *Nodes) flip(now time.Time, f flip, byBerth, equal bool) {
 	if !equal {
 		n.open[f] = &decided{at: now, byBerth: byBerth}

@@ -11,8 +11,8 @@ type Reports struct {
 	Scheduler  *Placements `json:"scheduler,omitempty"`
 }
 
-// Placements is the scheduler's shadow's report, as package internal/scheduler/shadow
-// writes it.
+// Placements is the report of the scheduler's shadow, as package internal/scheduler/shadow writes
+// it.
 type Placements struct {
 	Since         time.Time   `json:"since"`
 	Until         time.Time   `json:"until"`
@@ -41,7 +41,7 @@ type Placement struct {
 	Why       string `json:"why,omitempty"`
 }
 
-// PlacementsOf parses the scheduler's report; nil if it is none.
+// PlacementsOf parses the scheduler's report; nil if the text is not one.
 func PlacementsOf(text []byte) *Placements {
 	var kind struct{ Kind string }
 	var p Placements

@@ -37,7 +37,7 @@ func Churn(w *World) []string {
 	return w.Check()
 }
 
-const longest = 45 // seconds that any toleration lasts, or for ever
+const longest = 45 // seconds that any toleration lasts, unless it lasts forever
 
 // Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
 // and sometimes repeats that. At the end, if the taint is on, the pod must be gone; if it is off, a
@@ -110,7 +110,7 @@ func randomTolerations(w *World) []v1.Toleration {
 	return list
 }
 
-// happening is one random event in the cluster or at its controller.
+// happening makes one random event happen in the cluster or at its controller.
 func happening(w *World) {
 	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
 	switch w.Rand.IntN(20) {
@@ -148,7 +148,7 @@ func happening(w *World) {
 	comeBack(w, pod)
 }
 
-// comeBack is a StatefulSet: a deleted pod returns under its name.
+// comeBack acts as a StatefulSet: a deleted pod returns under its name.
 func comeBack(w *World, pod string) {
 	if w.PodNamed(pod) == nil && w.chance(0.7) {
 		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)

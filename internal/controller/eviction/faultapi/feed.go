@@ -17,7 +17,7 @@ type feed struct {
 	world *World
 	list  func()
 
-	cut       int       // how often it was cut: what was under way then is lost
+	cut       int       // how often it was cut: what was scheduled before a cut is dropped
 	broken    bool      // between a cut and what follows it
 	last      time.Time // when the last change is shown
 	unshown   []change  // changes not shown yet

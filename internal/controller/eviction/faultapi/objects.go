@@ -17,7 +17,7 @@ import (
 type Node struct {
 	eviction.Node
 	since       map[string]time.Time // when each taint really came
-	doubtful    map[string]time.Time // no later than this a controller may think it came
+	doubtful    map[string]time.Time // the latest time at which a controller may think it came
 	written     time.Time            // when the list of taints was last written
 	unseen      bool                 // the list was written since a controller last saw it
 	noteTrouble time.Time            // when a note was last prevented, or became necessary
@@ -185,7 +185,7 @@ func (w *World) Touch(name string) {
 	}
 }
 
-// RefuseDeletes has a webhook reject that many deletes of the pod.
+// RefuseDeletes makes a webhook reject that many deletes of the pod.
 func (w *World) RefuseDeletes(name string, times int) {
 	if p := w.PodNamed(name); p != nil {
 		p.refuse = times

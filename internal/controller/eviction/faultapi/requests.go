@@ -22,7 +22,7 @@ type Faults struct {
 	LostAnswers int
 }
 
-const timeout = 2 * time.Second // after which the controller gives a request up
+const timeout = 2 * time.Second // after which the controller gives up a request
 
 func (w *World) faulty() bool { return w.Now.Before(w.Faults.Until) }
 
@@ -63,8 +63,8 @@ func (w *World) carryOut(action eviction.Action) {
 	}
 }
 
-// send has the request carried out and answered, or not. A request that was given up may still
-// arrive.
+// send carries out the request and answers it, unless a fault prevents either. A request that was
+// given up may still arrive.
 func (w *World) send(ticket eviction.Ticket, do func() eviction.Answered) {
 	there, back := w.between(500*time.Microsecond, 2*time.Millisecond), w.between(500*time.Microsecond, 2*time.Millisecond)
 	outcome := eviction.OK

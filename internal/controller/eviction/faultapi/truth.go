@@ -81,7 +81,7 @@ func (w *World) checkCarriedOut(p *Pod, asked types.UID) {
 	}
 }
 
-// lateness is how much later than faults excuse a pod goes that goes now, or is still there.
+// lateness returns by how much a pod that goes now, or is still there, is later than faults excuse.
 func (w *World) lateness(p *Pod) time.Duration {
 	due := w.due(p, true)
 	if due.Stays() {

@@ -66,7 +66,7 @@ func New(seed uint64) *World {
 // Wall is the controller's wall clock.
 func (w *World) Wall(now time.Time) time.Time { return now.Add(w.Ahead) }
 
-// After schedules something.
+// After schedules a call.
 func (w *World) After(wait time.Duration, do func()) {
 	w.order++
 	heap.Push(&w.agenda, item{at: w.Now.Add(wait), order: w.order, do: do})
@@ -113,7 +113,7 @@ func (w *World) Crash() {
 // Running reports whether there is a controller.
 func (w *World) Running() bool { return w.core != nil }
 
-// Core is the controller's, nil while there is none.
+// Core returns the controller's core, nil while there is none.
 func (w *World) Core() *eviction.Core { return w.core }
 
 // step gives the controller an event and carries out its actions.

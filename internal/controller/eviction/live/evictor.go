@@ -20,32 +20,31 @@ import (
 // Name is the component's, as in kube-controller-manager's --controllers.
 const Name = journal.Eviction
 
-// idle is how long nothing needs to be done while nothing is due.
+// idle is how long the loop sleeps while nothing is due.
 const idle = time.Hour
 
-// Evictor takes pods off tainted nodes.
+// Evictor evicts pods from tainted nodes.
 type Evictor struct {
 	*loop.Loop[eviction.Event, eviction.Action]
 	requests *requests
 	events   *eventlog.Log
 	core     *eviction.Core
 	journal  *journal.OfEviction // nil: none
-	wall     time.Time           // what clocks on walls show in this step
+	wall     time.Time           // the wall-clock time of this step
 
 	podsListed, nodesListed atomic.Bool
-	told                    eviction.Stats // what the metrics know
+	told                    eviction.Stats // the counts that metrics have
 }
 
-// New returns an evictor. The client should not be limited on its own side:
-// options bound what is in flight. events is where pods' events go.
+// New returns an evictor. The client should have no rate limit: options bound what is in flight.
+// Pods' events go to events.
 func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Options) *Evictor {
 	e := &Evictor{
 		Loop:     loop.New[eviction.Event, eviction.Action](Name),
 		requests: newRequests(client.CoreV1().RESTClient()),
 		events:   events,
 	}
-	// The loop's clock is set by nobody; times that others write down are of the
-	// clock that is set.
+	// The loop's clock is monotonic; times that others write into objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return e.wall }
 	e.core = eviction.New(options)
 	e.Step, e.Tick, e.Tell, e.Do = e.step, eviction.Tick{}, e.tellMetrics, e.do
@@ -58,8 +57,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Opt
 	return e
 }
 
-// Record has all that the core is told, and what it asks for, written down.
-// It goes before Run.
+// Record makes the evictor record the core's events and actions. It must be called before Run.
 func (e *Evictor) Record(j *journal.OfEviction) {
 	e.journal = j
 	j.Save = func() any { return e.core.Save() }
@@ -77,8 +75,8 @@ func (e *Evictor) step(now time.Time, event eviction.Event) []eviction.Action {
 // Synced reports whether all pods and nodes have been seen.
 func (e *Evictor) Synced() bool { return e.podsListed.Load() && e.nodesListed.Load() }
 
-// Run evicts until the context ends, and returns when no request is under way
-// any more. What it knows is built from the API; an Evictor runs once.
+// Run evicts until the context ends, and returns once no request is in flight. It learns everything
+// from the API. An Evictor runs once.
 func (e *Evictor) Run(ctx context.Context) {
 	e.Loop.Run(ctx,
 		func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) },
@@ -99,7 +97,7 @@ func (e *Evictor) do(ctx context.Context, action eviction.Action) func(context.C
 
 func (e *Evictor) podSource() feed.Source {
 	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
-	pods.Selector = "spec.nodeName!=" // the others are nobody's to evict
+	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
 	return pods
 }
 

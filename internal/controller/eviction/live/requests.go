@@ -146,8 +146,8 @@ func (r *requests) mark(ctx context.Context, a eviction.Mark) (*eviction.Pod, er
 		Name(a.Name.Name).SubResource("status").MaxRetries(0).Body(patch).Do(ctx))
 }
 
-// preconditions are metadata that a patch cannot change, so that it fails with
-// a conflict if the object's differ.
+// preconditions returns metadata that a patch cannot change, so that it fails with a conflict if
+// the object's differ.
 func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	metadata := map[string]any{}
 	if uid != "" {

@@ -30,15 +30,14 @@ type Controller struct {
 	events   *eventlog.Log // about nodes
 	core     *nodehealth.Core
 	journal  *journal.OfNodeHealth // nil: none
-	wall     time.Time             // what clocks on walls show in this step
+	wall     time.Time             // the wall-clock time of this step
 
 	nodesListed, leasesListed atomic.Bool
 	sight                     sight
-	told                      map[string]int // evictions by zone, as the metrics know them
+	told                      map[string]int // the evictions by zone that metrics have
 }
 
-// New returns a controller. The client should not be limited on its own side:
-// options bound what is in flight.
+// New returns a controller. The client should have no rate limit: options bound what is in flight.
 func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.Options) *Controller {
 	c := &Controller{
 		Loop:     loop.New[nodehealth.Event, nodehealth.Action](Name),
@@ -47,16 +46,14 @@ func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.O
 		events:   events,
 		told:     map[string]int{},
 	}
-	// The loop's clock is set by nobody; times that are written into objects are
-	// of the clock that is set.
+	// The loop's clock is monotonic; times that are written into objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return c.wall }
 	c.core = nodehealth.New(options)
 	c.Step, c.Tick, c.Tell, c.Do, c.Wake = c.step, nodehealth.Tick{}, c.tellMetrics, c.do, c.core.Wake
 	return c
 }
 
-// Record has all that the core is told, and what it asks for, written down.
-// It goes before Run.
+// Record makes the controller record the core's events and actions. It must be called before Run.
 func (c *Controller) Record(j *journal.OfNodeHealth) {
 	c.journal = j
 	j.Save = func() any { return c.core.Save() }
@@ -65,8 +62,8 @@ func (c *Controller) Record(j *journal.OfNodeHealth) {
 // Synced reports whether all nodes and leases have been seen.
 func (c *Controller) Synced() bool { return c.nodesListed.Load() && c.leasesListed.Load() }
 
-// Run keeps taints up to date until the context ends, and returns when no write
-// is under way any more. A Controller runs once.
+// Run keeps taints up to date until the context ends, and returns once no write is in flight. A
+// Controller runs once.
 func (c *Controller) Run(ctx context.Context) {
 	c.Loop.Run(ctx,
 		func(ctx context.Context) { feed.Run(ctx, c.nodeSource(), c.nodeSink()) },
@@ -74,7 +71,7 @@ func (c *Controller) Run(ctx context.Context) {
 	)
 }
 
-// step is the core's, and measures those that look at all nodes.
+// step steps the core, and measures the steps that examine all nodes.
 func (c *Controller) step(now time.Time, event nodehealth.Event) []nodehealth.Action {
 	began, passes := time.Now(), c.core.Passes()
 	c.wall = began.Round(0).UTC()
@@ -144,7 +141,7 @@ func (c *Controller) leaseSink() feed.Sink {
 	}
 }
 
-// sight is which watches are broken: signs of life come by both.
+// sight records which watches are broken. Signs of life come through both.
 type sight struct {
 	mu   sync.Mutex
 	lost map[string]bool

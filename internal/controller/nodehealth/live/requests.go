@@ -87,8 +87,8 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 	return answer
 }
 
-// preconditions are metadata that a patch cannot change, so that it fails with
-// a conflict if the object's differ.
+// preconditions returns metadata that a patch cannot change, so that it fails with a conflict if
+// the object's differ.
 func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
 }

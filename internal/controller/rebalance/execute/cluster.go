@@ -53,8 +53,8 @@ func (c *cluster) drop(object metav1.Object) {
 	delete(c.objects, key)
 }
 
-// state is a copy for a plan. Nodes that are closed only during moves are open in it, because the
-// plan closes them itself. Those that are empty stay closed.
+// state returns a copy for a plan. Nodes that are closed only during moves are open in it, because
+// the plan closes them itself. Those that are empty stay closed.
 func (c *cluster) state() (list []metav1.Object) {
 	holding := c.holding()
 	list = make([]metav1.Object, 0, len(c.objects))

@@ -27,8 +27,8 @@ const (
 	unreadyFor  = 10 * time.Minute // for how long it may be on its node without being ready
 	leavingFor  = 2 * time.Minute  // beyond its grace period, for how long a victim may take to end
 	refusedFor  = 2 * time.Minute  // for how long the eviction of one pod may be put off
-	allRefused  = 10 * time.Minute // for how long those of one pod after the other may be
-	placesFor   = 20 * time.Second // for how long pods that wait and fit are given to be placed
+	allRefused  = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
+	placesFor   = 20 * time.Second // how long the scheduler has to place pending pods that fit
 	settlesFor  = time.Minute      // for how long statuses may take to catch up with the last move
 	firstPause  = time.Second      // between tries, doubled up to lastPause
 	lastPause   = 15 * time.Second //
@@ -37,7 +37,7 @@ const (
 	suspended   = 30 * time.Minute // between a run that was stopped and the next
 	mostMissed  = 2                // in a row
 	mostRefused = 3                // moves whose evictions are refused, in a row
-	mostStale   = 5                // plans in a row that were outdated when they were there
+	mostStale   = 5                // plans in a row that were outdated when they were ready
 	mostResting = 2000             // workloads in the journal
 )
 
@@ -64,12 +64,12 @@ type Core struct {
 	cluster *cluster
 	journal Journal
 	version string
-	dirty   bool // the journal in the API says something else
+	dirty   bool // the journal in the API differs
 
 	phase    phase
 	listed   bool
 	recalled bool
-	asked    bool // for the journal
+	asked    bool // the journal has been requested
 	stopping bool
 	actions  []Action
 	now      time.Time
@@ -82,13 +82,13 @@ type Core struct {
 	run     run
 	move    *move
 	plan    *rebalance.Plan
-	filled  map[string]bool // nodes that have got a pod since the state of the plan
+	filled  map[string]bool // nodes that have got a pod since the plan's state was taken
 }
 
-// run is the moves since the run began.
+// run is the state of one run.
 type run struct {
 	began         time.Time
-	told          bool // what is proved
+	told          bool // the first plan has been reported
 	moves, misses int
 	missed        int // in a row
 	withheld      int // in a row
@@ -96,8 +96,8 @@ type run struct {
 	refusal       refusal
 	arrived       map[types.UID]bool
 	spent         rebalance.Spent
-	resting       map[string]Rest // when the run began, and what was refused since
-	placing       time.Time       // since when pods wait that the scheduler is about to place
+	resting       map[string]Rest // the journal's when the run began, and workloads that were refused since
+	placing       time.Time       // since when pods are pending that the scheduler is about to place
 	settling      time.Time       // until when an empty plan may be due to statuses that lag
 	stopped       string
 	failed        int // writes, in a row
@@ -164,7 +164,7 @@ func (c *Core) wall() time.Time {
 	return c.options.Wall(c.now)
 }
 
-// advance does what the time, or what was seen, leads to.
+// advance does what follows from the time, or from what was seen.
 func (c *Core) advance() {
 	due := !c.at.IsZero() && !c.now.Before(c.at)
 	switch c.phase {
@@ -335,7 +335,7 @@ func (c *Core) close(wanted map[string]string) {
 	for _, n := range c.cluster.nodes() {
 		has, want := taintOf(n), wanted[n.Name]
 		switch {
-		case has == want, has != "" && has != valueEmpty && has != valueRoom: // somebody else's
+		case has == want, has != "" && has != valueEmpty && has != valueRoom: // not Berth's
 			continue
 		case want == "" && has == valueEmpty && !holding[n.Name]:
 			continue

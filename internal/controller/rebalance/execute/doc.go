@@ -1,8 +1,8 @@
 // Package execute carries out what package rebalance plans: one move at a time, each proved on the
 // newest state right before it is made.
 //
-// The Core is a state machine. It is shown the objects of the cluster and asks for a plan. It makes
-// the plan's first move, waits until the successor is ready, and asks for a plan again. So every
+// The Core is a state machine. It receives the objects of the cluster and requests a plan. It makes
+// the plan's first move, waits until the successor is ready, and requests another plan. So every
 // move is the first of a plan that was proved a moment ago, with all moves that an attempt needs.
 // What a plan says about later moves is never relied on.
 //

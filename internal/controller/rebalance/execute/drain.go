@@ -30,10 +30,10 @@ type DrainOptions struct {
 
 // Bounds of a drain.
 const (
-	retryAfter = 5 * time.Second  // an eviction that was refused, as kubectl does
-	landsFor   = 5 * time.Second  // for how long the next eviction waits until a successor has a node
-	plannedFor = 10 * time.Second // for how long a plan is good while all that happens is what it says
-	mostFailed = 5                // answers to requests for the same eviction, in a row
+	retryAfter = 5 * time.Second  // until a refused eviction is retried, as kubectl does
+	landsFor   = 5 * time.Second  // for how long the next eviction waits for a successor to get a node
+	plannedFor = 10 * time.Second // for how long a plan is good while only what it predicts happens
+	mostFailed = 5                // failed requests for the same eviction, in a row
 )
 
 // stage is what a Drainer waits for.
@@ -45,16 +45,16 @@ const (
 	cordoning               // the nodes
 	emptying                // pods that leave, and plans
 	replanning              // a plan
-	drained                 // nothing any more
+	drained                 // nothing: the drain is over
 )
 
 // Drainer drains nodes. It cordons them, evicts the pods in the order of a plan, and ends when the
-// pods are gone and their successors have a node. An eviction follows when the successor of the one
-// before has a node, so each landing is decided on the state that its plan was made on. Pods
-// terminate side by side, but for those of StatefulSets. Where a successor lands elsewhere, or
-// another pod gets a node, the plan is made anew.
+// pods are gone and their successors have a node. The next eviction waits until the successor of
+// the previous pod has a node, so that each landing is decided on the state that its plan was made
+// on. Pods terminate concurrently, except for those of StatefulSets. If a successor lands
+// elsewhere, or another pod gets a node, a new plan is made.
 //
-// It writes down nothing: cordoned nodes and the pods on them are all that another run has to know.
+// It has no journal: the cordoned nodes and the pods on them are all that another run has to know.
 type Drainer struct {
 	options DrainOptions
 	cluster *cluster
@@ -74,14 +74,14 @@ type Drainer struct {
 	stale   bool // the plan is no longer good
 	next    int  // of the plan's pods
 
-	evicting *departure // the eviction under way
+	evicting *departure // the eviction in progress
 	ticket   Ticket     // of its request; 0: it is tried again at retry
 	retry    time.Time
-	failed   int // answers to it
+	failed   int // requests for it that failed
 
-	under   []*departure // in the order of their evictions
+	under   []*departure // pods that were evicted, in order
 	refused map[types.UID]putOff
-	waits   string // what was told last
+	waits   string // the last message about pods that wait for budgets
 	count   int    // pods that have left
 }
 
@@ -95,12 +95,12 @@ type putOff struct {
 type departure struct {
 	rebalance.Departure
 	owner types.UID
-	known map[types.UID]bool // pods of the workload before
+	known map[types.UID]bool // the workload's pods before the eviction
 	maybe bool               // an eviction was sent, and its answer lost
 	at    time.Time          // when the eviction was accepted
 	left  time.Time          // when it was first seen gone
 	next  types.UID          // the successor
-	ended bool               // nothing more is to be expected of the successor
+	ended bool               // the successor is no longer waited for
 }
 
 // follows reports whether the workload's controller makes a successor.
@@ -192,14 +192,14 @@ func (d *Drainer) wall() time.Time {
 
 func (d *Drainer) do(action Action) { d.actions = append(d.actions, action) }
 
-// foretold reports whether a pod that has got a node is a successor where the plan said.
+// foretold reports whether a pod that has got a node is a successor on the planned node.
 func (d *Drainer) foretold(pod *v1.Pod) bool {
 	return slices.ContainsFunc(d.under, func(p *departure) bool {
 		return !p.ended && p.owner == ownerUID(pod) && p.To == pod.Spec.NodeName
 	})
 }
 
-// allows has the plan made anew where pods wait for the budget.
+// allows marks the plan as stale if pods wait for the budget.
 func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 	if d.plan == nil {
 		return
@@ -243,7 +243,7 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	}
 }
 
-// refusals says which pods are in the way, as kubectl does.
+// refusals says which pods prevent the drain, as kubectl does.
 func refusals(list []rebalance.Kept) string {
 	var reasons []string
 	names := map[string][]string{}
@@ -299,7 +299,7 @@ func (d *Drainer) answered(e Answered) {
 	switch {
 	case e.Outcome == OK, p.maybe && (e.Outcome == NotFound || e.Outcome == Conflict):
 		d.accepted(p)
-	case e.Outcome == NotFound, e.Outcome == Conflict: // it went by itself
+	case e.Outcome == NotFound, e.Outcome == Conflict: // it left by itself
 		d.stale = true
 	case e.Outcome == Busy:
 		d.refused[p.UID] = putOff{d.now.Add(max(retryAfter, min(e.RetryAfter, lastPause))), e.Message}
@@ -325,7 +325,7 @@ func (d *Drainer) accepted(p *departure) {
 	d.do(DrainTold{Result: Evicted, Pod: &p.Departure})
 }
 
-// advance does what the time, or what was seen, leads to.
+// advance does what follows from the time, or from what was seen.
 func (d *Drainer) advance() {
 	if d.stage == drained {
 		return
@@ -350,14 +350,14 @@ func (d *Drainer) advance() {
 	}
 }
 
-// wake has the Drainer look again at a time.
+// wake requests a Tick at a time, or earlier.
 func (d *Drainer) wake(at time.Time) {
 	if d.at.IsZero() || at.Before(d.at) {
 		d.at = at
 	}
 }
 
-// proceed makes the next eviction, or waits for what stands in its way.
+// proceed makes the next eviction, or waits for what prevents it.
 func (d *Drainer) proceed() {
 	if p := d.evicting; p != nil {
 		if d.ticket == 0 && !d.now.Before(d.retry) {
@@ -441,7 +441,7 @@ func (d *Drainer) rest() {
 	}
 }
 
-// follow looks where the pods are that were evicted, and their successors.
+// follow checks where the evicted pods and their successors are.
 func (d *Drainer) follow() {
 	var still []*departure
 	for _, p := range d.under {

@@ -51,7 +51,7 @@ func (c *Core) noted(e Answered) {
 		c.version, c.run.failed, c.dirty = e.Version, 0, c.journal.Move != nil
 	case e.Outcome == Conflict && c.phase == noting:
 		c.run.stopped = "another process carries out moves: it wrote the journal"
-		c.recalled = false // what is known of it is old
+		c.recalled = false // the version that was read is outdated
 		c.done()
 		return
 	case e.Outcome != Refused && c.run.failed < 3:
@@ -80,7 +80,7 @@ func (c *Core) noted(e Answered) {
 	c.evict()
 }
 
-// rest leaves a workload alone from now on. missed doubles the time.
+// rest leaves a workload alone for some time. Each miss doubles the time.
 func (c *Core) rest(workload string, missed bool) {
 	before := c.journal.Resting[workload]
 	rest := Rest{Until: metav1.NewTime(c.wall().Add(restsFor))}
@@ -94,8 +94,8 @@ func (c *Core) rest(workload string, missed bool) {
 	}
 }
 
-// forgetRests drops what is over. A workload that missed is remembered for twice as long, so that
-// the next miss adds to it.
+// forgetRests drops what is over. A workload that missed is remembered for longestRest after that,
+// so that the next miss adds to it.
 func (c *Core) forgetRests() {
 	for workload, rest := range c.journal.Resting {
 		until := rest.Until.Time

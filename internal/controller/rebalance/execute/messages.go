@@ -19,7 +19,7 @@ type (
 	Seen struct{ Object metav1.Object }
 	// Gone is an object that was deleted.
 	Gone struct{ Object metav1.Object }
-	// Listed: all existing objects have been Seen.
+	// Listed means that all existing objects have been Seen.
 	Listed struct{}
 	// Recalled is the answer to Recall.
 	Recalled struct {
@@ -39,7 +39,8 @@ type (
 	}
 	// DrainPlanned is the answer to PlanDrain.
 	DrainPlanned struct{ Plan *rebalance.Draining }
-	// Stop: no further move begins. A victim that has been evicted is followed to the end.
+	// Stop means that no further move begins. A victim that has been evicted is followed to the
+	// end.
 	Stop struct{}
 )
 
@@ -96,7 +97,7 @@ type (
 		Grace           *int64
 		Delete          bool
 	}
-	// Told is progress.
+	// Told reports progress.
 	Told struct {
 		Result  Result
 		Move    *rebalance.Move // nil for what is not about one
@@ -106,12 +107,12 @@ type (
 	// Done ends a run.
 	Done struct {
 		Moves, Misses int
-		// Stopped is why the run ended while there was still something to move; "" if it did not.
+		// Stopped is why the run ended early; "" if nothing was left to move.
 		Stopped string
 		// Plan is the last one.
 		Plan *rebalance.Plan
 	}
-	// DrainTold is progress of a drain.
+	// DrainTold reports the progress of a drain.
 	DrainTold struct {
 		Result  Result
 		Plan    *rebalance.Draining  // with Proved
@@ -122,7 +123,7 @@ type (
 	}
 	// DrainDone ends a drain.
 	DrainDone struct {
-		// Evicted pods have left, and Left are still there.
+		// Evicted counts the pods that were evicted, and Left those that are still there.
 		Evicted, Left int
 		// Stopped is why it ended before the nodes were empty; "" if they are.
 		Stopped string
@@ -152,7 +153,7 @@ const (
 	OK       Outcome = iota
 	NotFound         // no object of that name
 	Conflict         // another UID, or another version
-	Busy             // 429: a budget, or the server itself, says not now
+	Busy             // 429: a budget, or the server itself, refuses for now
 	Refused          // another refusal, which is not going to change soon
 	Failed           // 5xx, a time-out, no connection: it may have been done or not
 )
@@ -170,7 +171,7 @@ const (
 	Unready   Result = "Unready"   // the successor did not become ready in time
 	Stuck     Result = "Stuck"     // the victim did not end in time
 	Withheld  Result = "Withheld"  // the eviction was refused for too long
-	Ended     Result = "Ended"     // the victim went by itself, or nobody wants a successor any more
+	Ended     Result = "Ended"     // the victim left by itself, or no successor is wanted
 	Resumed   Result = "Resumed"   // a move of an earlier process is followed
 	Cordoned  Result = "Cordoned"  // a node takes no new pods
 	Left      Result = "Left"      // the victim is gone

@@ -12,10 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// move is the one in progress.
+// move is the move in progress.
 type move struct {
 	Flight
-	known   map[types.UID]bool // pods of the workload before; nil after a restart
+	known   map[types.UID]bool // the workload's pods before the eviction; nil after a restart
 	maybe   bool               // an eviction was sent, and its answer lost
 	evicted time.Time
 	left    time.Time // when the victim was first seen gone
@@ -62,7 +62,7 @@ func graceOf(p *v1.Pod) int64 {
 // and the proof may become stale.
 func (c *Core) watchVictim(due bool) {
 	m := c.move
-	if c.at.IsZero() { // a request is under way: its answer says more
+	if c.at.IsZero() { // a request is in flight: its answer decides
 		return
 	}
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
@@ -201,8 +201,8 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 	}
 }
 
-// successor returns the pod that the workload has created in place of the victim, as far as can be
-// told.
+// successor returns the pod that the workload has most likely created in place of the victim, or
+// nil.
 func (c *Core) successor() *v1.Pod {
 	m := c.move
 	if m.OwnerUID == "" {

@@ -71,8 +71,8 @@ func served(ctx context.Context, all []kind) (list []kind, err error) {
 	return list, nil
 }
 
-// feedsOf returns what shows a core the objects of these kinds. When all have been listed, the core
-// is told, and then listed is called.
+// feedsOf returns functions that show a core the objects of these kinds. When all have been listed,
+// the core gets Listed, and then listed is called.
 func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed func()) (feeds []func(context.Context), err error) {
 	kinds, err = served(ctx, kinds)
 	if err != nil {

@@ -21,15 +21,15 @@ import (
 // Name is the component's, as in --controllers.
 const Name = "rebalance"
 
-// idle is how long nothing needs to be done while nothing is due.
+// idle is how long the loop sleeps while nothing is due.
 const idle = time.Hour
 
-// Options are what a Mover is told.
+// Options configure a Mover.
 type Options struct {
 	Execute execute.Options
 	// Policy reads what to move for; names of priority classes are looked up in the cluster.
 	Policy func(policy.Priorities) (*rebalance.Policy, error)
-	// Profiles are the scheduler's, and Placing how far its choice can be foretold.
+	// Profiles are the scheduler's, and Placing is how well its choice can be predicted.
 	Profiles []*plugins.Profile
 	Placing  rebalance.Placing
 	// Told and Done, if set, are called as a run goes on. They must not block.
@@ -48,7 +48,7 @@ type Mover struct {
 	synced   atomic.Bool
 }
 
-// New returns a Mover. events is where events about pods go.
+// New returns a Mover. Events about pods go to events.
 func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
 	core := execute.New(options.Execute)
 	m := &Mover{
@@ -67,10 +67,10 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 // Synced reports whether everything has been seen.
 func (m *Mover) Synced() bool { return m.synced.Load() }
 
-// Stop has no further move begin. A victim that has been evicted is followed to the end.
+// Stop prevents further moves. A victim that has been evicted is followed to the end.
 func (m *Mover) Stop() { m.See(execute.Stop{}) }
 
-// Run moves until the context ends, and returns when no request is under way any more.
+// Run makes moves until the context ends, and returns once no request is in flight.
 func (m *Mover) Run(ctx context.Context) error {
 	classes, err := m.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {

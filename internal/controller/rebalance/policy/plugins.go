@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// plugin is one of the descheduler's: its extension point, and how its arguments become a goal.
+// plugin is a plugin of the descheduler: its extension point, and how its arguments become a goal.
 type plugin struct {
 	point string
 	into  func(r *reader, goal *rebalance.Goal, args *yaml.Node)

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// statuses are those of a pod's containers.
+// statuses returns those of a pod's containers.
 func statuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus {
 	list := slices.Clone(o.Status.ContainerStatuses)
 	if initial {
