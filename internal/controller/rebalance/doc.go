@@ -13,8 +13,8 @@
 //   - The successor is decided twice: while the victim terminates, and after it has gone. Every
 //     node that is best in one of the two must do, and none may be the victim's own: otherwise the
 //     pod could land where it was.
-//   - No constraint of any other pod is newly violated, no budget is overdrawn, no pod is
-//     preempted, and none becomes pending.
+//   - No constraint of any other pod is newly violated, no budget is overdrawn, no pod preempts
+//     another, and none becomes pending.
 //   - What the policy counts goes down. There is one list of gauges for the whole policy, compared
 //     in order, and a move that raises an earlier one is refused; so two strategies cannot move one
 //     pod back and forth.
