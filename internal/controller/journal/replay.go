@@ -14,7 +14,7 @@ import (
 
 // Options are the options of a replay.
 type Options struct {
-	// Story, if set, is told along the way.
+	// Story, if set, is printed during the replay.
 	Story *Story
 	// Each, if set, is called for every record.
 	Each func(n int, at time.Time)

@@ -15,9 +15,9 @@ import (
 type Closing string
 
 const (
-	// Emptying: the taint stays on the node when it is empty.
+	// Emptying means that the taint stays on the node when it is empty.
 	Emptying Closing = "Emptying"
-	// MakingRoom: the taint is removed after the last move of the attempt.
+	// MakingRoom means that the taint is removed after the last move of the attempt.
 	MakingRoom Closing = "MakingRoom"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// search looks for moves until none can be proved any more. It makes one move at a time, the best
-// first, and does not look ahead.
+// search looks for moves until no more can be proved. It makes one move at a time, the best first,
+// and does not look ahead.
 type search struct {
 	w          *world
 	policy     *Policy

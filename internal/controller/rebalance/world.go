@@ -31,7 +31,7 @@ type world struct {
 	hard       *ledger
 	budgets    []*budget
 	strategies []*strategy
-	siblings   map[string]int // pods of each workload
+	siblings   map[string]int // pods of each workload that were on nodes at the beginning, and not terminating
 	pinned     map[types.UID]bool
 	unsettled  bool // something was skipped only because a pod had been moved or placed already
 }

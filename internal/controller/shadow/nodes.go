@@ -17,8 +17,8 @@ type Nodes struct {
 	core    *nodehealth.Core
 	ledger  *Ledger
 	nodes   map[string]*node
-	open    map[flip]*decided
-	version int // of the copies: each is a newer one
+	open    map[flip]*decided // decisions of one side that the other has not made
+	version int               // of the copies: each is a newer one
 }
 
 // node is a node as the cluster has it, and how Berth's copy differs.

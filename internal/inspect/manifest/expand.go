@@ -53,9 +53,9 @@ type expansion struct {
 	set     *Set
 	rng     *rand.Rand
 	names   map[types.NamespacedName]bool // of all pods, old and new
-	byUID   map[types.UID][]*v1.Pod
-	byOwner map[ownerName][]*v1.Pod
-	made    []madePod
+	byUID   map[types.UID][]*v1.Pod       // the input's pods, by their controller's UID
+	byOwner map[ownerName][]*v1.Pod       // the same, by its kind and name
+	made    []madePod                     // the new pods
 }
 
 type ownerName struct{ kind, namespace, name string }

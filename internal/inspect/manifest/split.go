@@ -196,7 +196,8 @@ type jsonSplitter struct {
 	buf   []byte
 	depth int
 	word  []byte // the last string at depth 1
-	// items: the array under "items" is open, its elements are at depth 2.
+	// items is set while the array under "items" is open: its elements are at depth 2. wasList is
+	// set until the end of the object that had it.
 	items, wasList bool
 	head           string
 }

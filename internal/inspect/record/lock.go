@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// lockFile is locked while a recording is under way. It is left behind, unlocked.
+// lockFile is locked while a recording runs. It is left behind, unlocked.
 const lockFile = "lock"
 
 // claim creates the folder if necessary, and checks that it is a recording that no other process is

@@ -172,7 +172,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	candidates := make([]Cost, 0, len(w.machines))
 	for _, name := range w.nodeNames() {
 		if w.machines[name].object.Spec.Unschedulable {
-			continue // it is on its way out already
+			continue // it is about to leave already
 		}
 		candidates = append(candidates, w.bound(name))
 	}

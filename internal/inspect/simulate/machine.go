@@ -17,7 +17,8 @@ import (
 // machine is a node and the kubelet on it.
 type machine struct {
 	object *v1.Node // never changed in place
-	// dead: its kubelet does not respond. No pod terminates there, and nothing is reported.
+	// dead is set if its kubelet does not respond. No pod terminates there, and nothing is
+	// reported.
 	dead bool
 	// silent is when a node that is dead from the beginning last renewed its Lease: a negative time
 	// from the beginning, or 0 if it is not known.

@@ -30,7 +30,7 @@ const (
 	ByScaling     Cause = "Scaled"
 	ByRollout     Cause = "RolledOut"
 	ByRebalance   Cause = "Rebalance"
-	ByTermination Cause = "Terminated" // its deletion was under way from the beginning
+	ByTermination Cause = "Terminated" // it was being deleted from the beginning
 )
 
 // Fate is what becomes of a pod that has left.

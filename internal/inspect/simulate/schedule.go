@@ -28,7 +28,8 @@ type scheduling struct {
 	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
 	// created are pods that the core has not been shown yet, and pending those without a node that
-	// it has been shown.
+	// it has been shown. Pods that are refused, or that no profile serves, are in neither once they
+	// have been introduced.
 	created []*pod
 	pending map[types.UID]*pod
 	tried   int // of the pending ones, how many have been decided

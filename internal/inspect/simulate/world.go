@@ -22,8 +22,8 @@ import (
 type World struct {
 	options  Options
 	c        *cluster.Cluster
-	set      *manifest.Set // where the world came from, and the workloads that can make pods
-	origin   manifest.Set  // the same as it was, for a twin
+	set      *manifest.Set // what the world was made from, with the workloads that can make pods
+	origin   manifest.Set  // set as it was at the beginning, for a twin
 	catalog  *admission.Catalog
 	machines map[string]*machine // the nodes, by name
 	scheduling

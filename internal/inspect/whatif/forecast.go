@@ -117,8 +117,7 @@ type Drain struct {
 	// Refused are pods that keep kubectl from beginning; nothing has been drained then.
 	Refused []simulate.Blocked `json:"refused,omitempty"`
 	Ignored []simulate.Blocked `json:"ignored,omitempty"`
-	// Terminating are pods whose deletion was under way already: kubectl waits until they have
-	// ended.
+	// Terminating are pods that were being deleted already: kubectl waits until they have ended.
 	Terminating []simulate.Blocked `json:"terminating,omitempty"`
 	// Blocked are pods that a budget kept to the end, Waited those that it kept for a while.
 	Blocked []simulate.Blocked `json:"blocked,omitempty"`

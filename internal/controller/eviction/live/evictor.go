@@ -44,7 +44,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Opt
 		requests: newRequests(client.CoreV1().RESTClient()),
 		events:   events,
 	}
-	// The loop's clock is monotonic; times that others write into objects are wall-clock times.
+	// The loop's clock is never set; times that others write into objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return e.wall }
 	e.core = eviction.New(options)
 	e.Step, e.Tick, e.Tell, e.Do = e.step, eviction.Tick{}, e.tellMetrics, e.do

@@ -46,7 +46,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.O
 		events:   events,
 		told:     map[string]int{},
 	}
-	// The loop's clock is monotonic; times that are written into objects are wall-clock times.
+	// The loop's clock is never set; times that are written into objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return c.wall }
 	c.core = nodehealth.New(options)
 	c.Step, c.Tick, c.Tell, c.Do, c.Wake = c.step, nodehealth.Tick{}, c.tellMetrics, c.do, c.core.Wake
