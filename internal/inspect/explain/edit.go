@@ -16,7 +16,7 @@ import (
 // edit is a change that can be made and undone.
 type edit struct {
 	Change
-	size int
+	size int // see Suggestion.Size
 	// One of these is set.
 	pod    func(*v1.Pod)
 	node   *nodeEdit

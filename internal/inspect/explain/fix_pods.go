@@ -108,8 +108,8 @@ func (s *search) takenPorts(nodes []verdict) map[int32]bool {
 	return taken
 }
 
-// repelling proposes to delete pods that the pending one has anti-affinity to, or that have it to
-// the pending one.
+// repelling proposes to delete pods that the pending one has anti-affinity to, or that have
+// anti-affinity to it.
 func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {

@@ -283,7 +283,7 @@ func (r *recorder) delete(k snapshot.Kind, namespace, name string) {
 	}
 }
 
-// note appends a change, once the session's objects have been written.
+// note appends a change, unless the session has not begun: its objects then include the change.
 func (r *recorder) note(kind string, object json.RawMessage) {
 	if !r.begun || r.failed != nil {
 		return

@@ -19,7 +19,7 @@ import (
 
 // Found is a pod as the world has it.
 type Found struct {
-	// Object is the pod as the API server has it, or would have it. It is not to be changed.
+	// Object is the pod as the API server has it, or would have it. It must not be changed.
 	Object *v1.Pod
 	// Pod is the engine's form of it; nil if the pod has ended or no longer waits for a node.
 	Pod *cluster.Pod

@@ -16,7 +16,7 @@ func (w *World) explain(schedulerName string, p *cluster.Pod) []Node {
 	return Verdicts(w.core.Decider(schedulerName).Evaluate(p))
 }
 
-// Verdicts lists what an evaluation says of each node, sorted by name.
+// Verdicts returns an evaluation's verdicts on the nodes, sorted by name.
 func Verdicts(e *decide.Evaluation) []Node {
 	nodes := make([]Node, 0, len(e.Nodes))
 	for i := range e.Nodes {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/standin"
 )
 
-// scheduling is the core that schedules the world's pods, and what the world keeps beside it.
+// scheduling is the core that schedules the world's pods, and what the world keeps about them.
 type scheduling struct {
 	core *cycle.Core
 	// behind is how far the core's clock is behind the world's until what is pending has been tried

@@ -80,7 +80,7 @@ type Otherwise struct {
 	Detail string           `json:"detail,omitempty"`
 }
 
-// Next is the pod that is made in the place of one that left.
+// Next is the pod that replaces one that left.
 type Next struct {
 	Name    string `json:"name"`
 	Node    string `json:"node"`

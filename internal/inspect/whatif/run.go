@@ -33,8 +33,8 @@ type Options struct {
 const longest = 24 * time.Hour
 
 // Run carries out the steps in the world and returns their outcome, compared with the same time
-// without them, so that what happens anyway is listed apart. Pending pods are tried first, for the
-// same reason.
+// without them, so that what happens anyway is listed separately. Pending pods are tried first, for
+// the same reason.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	w.Settle()
 	if err := w.Err(); err != nil {

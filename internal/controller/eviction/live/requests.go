@@ -174,8 +174,8 @@ func (r *requests) evict(ctx context.Context, a eviction.Evict) error {
 }
 
 // annotate sets the note by server-side apply. On a node that was created without managed fields,
-// the API server keeps none until the first apply, and nothing would tell when the taints were last
-// written. The note is removed like any other annotation, whoever owns it.
+// the API server keeps none until the first apply, and nothing would show when the taints were last
+// written. The note is removed like any other annotation, regardless of its owner.
 func (r *requests) annotate(ctx context.Context, a eviction.Annotate) error {
 	metadata := preconditions("", a.ResourceVersion)
 	metadata["name"] = a.Node

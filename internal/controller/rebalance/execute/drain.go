@@ -18,7 +18,7 @@ import (
 // DrainOptions say what to drain, and how.
 type DrainOptions struct {
 	rebalance.Leaving
-	// AllowPending goes on although successors find no other node.
+	// AllowPending continues although successors find no other node.
 	AllowPending bool
 	// Timeout ends the drain; 0: never.
 	Timeout time.Duration

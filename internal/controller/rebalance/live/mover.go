@@ -32,7 +32,7 @@ type Options struct {
 	// Profiles are the scheduler's, and Placing is how well its choice can be predicted.
 	Profiles []*plugins.Profile
 	Placing  rebalance.Placing
-	// Told and Done, if set, are called as a run goes on. They must not block.
+	// Told and Done, if set, are called as a run proceeds. They must not block.
 	Told func(execute.Told)
 	Done func(execute.Done)
 }
