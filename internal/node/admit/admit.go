@@ -75,7 +75,8 @@ func Ask(in Input) Answer {
 }
 
 // Fit is the part of Ask that depends only on the pod and the node, not on the state of the
-// machine: for nodes without a machine. The pod is one of the API, whatever its annotations say.
+// machine, so that simulated nodes can use it. It treats the pod as one from the API, whatever its
+// annotations say.
 func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	if r := otherSystem(pod); r != nil {
 		return r
@@ -91,7 +92,7 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 }
 
 // Resize decides whether the node has room for the new resources of a pod that it has already
-// admitted. never reports that it would not have it even if it were empty.
+// admitted. never reports that they would not fit even on an empty node.
 func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, never bool) {
 	wants := Demand{amounts: amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))}
 	if refused = Room(wants, node, others); refused == nil {
@@ -159,7 +160,7 @@ func sysctls(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// unenforced refuses a pod whose requested confinement the node would silently not provide.
+// unenforced refuses a pod that requests confinement that the node cannot provide.
 func unenforced(in Input) *Refusal {
 	if in.Pod.Status.Phase != v1.PodRunning && !in.AppArmor && confined(in.Pod) {
 		return &Refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
@@ -202,7 +203,7 @@ func otherSystem(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// misfit is what keeps the pod off this node, apart from room.
+// misfit returns what keeps the pod off this node, other than a lack of room.
 func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")

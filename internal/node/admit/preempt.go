@@ -38,7 +38,8 @@ func (n need) without(pods ...*v1.Pod) need {
 	return out
 }
 
-// distance is how far a pod is from covering what is needed: 0 if it does.
+// distance is how far a pod is from covering the need: the sum of the squared fractions that it
+// leaves missing, 0 if there are none.
 func (n need) distance(pod *v1.Pod) float64 {
 	var sum float64
 	for _, one := range n {
@@ -57,7 +58,7 @@ func frees(pod *v1.Pod, name v1.ResourceName) int64 {
 }
 
 // makeRoom chooses the pods to evict for a critical pod: BestEffort before Burstable before
-// Guaranteed ones, and of each class as few, and as small ones, as suffice.
+// Guaranteed ones, and within each class as few and as small pods as suffice.
 func makeRoom(pod *v1.Pod, taken []*v1.Pod, short []shortage) ([]*v1.Pod, error) {
 	var missing need
 	for _, s := range short {
@@ -84,15 +85,15 @@ func makeRoom(pod *v1.Pod, taken []*v1.Pod, short []shortage) ([]*v1.Pod, error)
 	if left := missing.without(all...); len(left) > 0 {
 		return nil, fmt.Errorf("no set of running pods found to reclaim resources: %v", left)
 	}
-	// Guaranteed pods only for what all others cannot free; Burstable ones only for what these and
-	// all BestEffort ones cannot.
+	// Guaranteed pods are evicted only for what all others cannot free; Burstable ones only for
+	// what the chosen Guaranteed and all BestEffort pods cannot.
 	g := nearest(guaranteed, missing.without(slices.Concat(bestEffort, burstable)...))
 	b := nearest(burstable, missing.without(slices.Concat(bestEffort, g)...))
 	e := nearest(bestEffort, missing.without(slices.Concat(b, g)...))
 	return slices.Concat(e, b, g), nil
 }
 
-// yields reports whether one pod has to make room for the other.
+// yields reports whether other has to make room for pod.
 func yields(pod, other *v1.Pod) bool {
 	if Critical(pod) && !Critical(other) {
 		return true
@@ -100,7 +101,7 @@ func yields(pod, other *v1.Pod) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// nearest repeatedly picks the pod that comes closest to what is still missing; of equals the
+// nearest repeatedly picks the pod that comes closest to what is still missing; among equals, the
 // smaller one.
 func nearest(pods []*v1.Pod, missing need) []*v1.Pod {
 	pods = slices.Clone(pods)

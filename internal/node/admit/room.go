@@ -31,7 +31,8 @@ func (a hostPort) conflicts(b hostPort) bool {
 	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == "0.0.0.0" || b.ip == "0.0.0.0")
 }
 
-// hostPorts returns those of long-running containers: sidecars, but not other init containers.
+// hostPorts returns the host ports of long-running containers: regular ones and sidecars, but not
+// other init containers.
 func hostPorts(pod *v1.Pod) []hostPort {
 	var ports []hostPort
 	add := func(c *v1.Container) {
@@ -73,14 +74,14 @@ func amounts(list v1.ResourceList) map[v1.ResourceName]int64 {
 	return out
 }
 
-// requests of a pod, overhead included.
+// requests returns a pod's requests, overhead included.
 func requests(pod *v1.Pod, placed bool) map[v1.ResourceName]int64 {
 	return amounts(resource.PodRequests(pod, resource.PodResourcesOptions{
 		UseStatusResources: placed, InPlacePodLevelResourcesVerticalScalingEnabled: placed,
 	}))
 }
 
-// shortage of a resource.
+// shortage is a lack of one resource: requested and used together exceed capacity.
 type shortage struct {
 	name                      v1.ResourceName
 	requested, used, capacity int64
@@ -102,7 +103,7 @@ func (s shortage) refusal() *Refusal {
 }
 
 // lacking returns what is short, in the kubelet's order: pods, CPU, memory, ephemeral storage, then
-// everything else by name. An extended resource that the node does not know at all is ignored.
+// everything else by name. An extended resource that the node does not report is ignored.
 func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	room, used := amounts(node.Status.Allocatable), map[v1.ResourceName]int64{}
 	for _, demand := range taken {
@@ -128,7 +129,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	return out
 }
 
-// Room returns the first resource that is short as a refusal.
+// Room refuses a pod for the first resource that is short; nil if nothing is.
 func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if short := lacking(wants, node, taken); len(short) > 0 {
 		return short[0].refusal()

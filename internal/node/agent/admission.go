@@ -80,13 +80,13 @@ func (a *Agent) taken(without *worker) (out []*v1.Pod, leaving bool) {
 	return out, leaving
 }
 
-// reject the pod: it will never run here.
+// reject fails a pod that the node refuses: it will never run here.
 func (w *worker) reject(pod *v1.Pod, why admit.Refusal) {
 	w.fail(pod, why.Reason, why.Message)
 	w.agent.event(pod, v1.EventTypeWarning, why.Reason, why.Message)
 }
 
-// fail a pod that was not admitted.
+// fail sets the status of a pod that was not admitted.
 func (w *worker) fail(pod *v1.Pod, reason, message string) {
 	klog.InfoS("Rejected a pod", "pod", klog.KObj(pod), "uid", pod.UID, "reason", reason, "message", message)
 	status := pod.Status.DeepCopy()

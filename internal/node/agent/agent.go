@@ -82,7 +82,7 @@ type Agent struct {
 	admission sync.Mutex
 
 	mu   sync.Mutex
-	node *v1.Node // as it was seen last
+	node *v1.Node // the newest seen
 	// nodeVersion is the newest version seen, of the node or of its deletion.
 	nodeVersion string
 	// missing: the node's object has been deleted, and must be registered again.
@@ -193,7 +193,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// prepare the folders and the connection to the runtime.
+// prepare creates the folders and connects to the runtime.
 func (a *Agent) prepare(ctx context.Context) error {
 	for _, dir := range []string{a.config.RootDir, a.config.PodLogDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -206,7 +206,8 @@ func (a *Agent) prepare(ctx context.Context) error {
 	}
 	runtime.Runtime, runtime.Images = a.kubelet.Runtime(runtime.Runtime), a.kubelet.Images(runtime.Images)
 	a.runtime = runtime
-	// Asked once before the node registers, so that it is not reported as not ready for a moment.
+	// The runtime is asked once before the node registers, so that the node is not NotReady for a
+	// moment.
 	a.health.begin(time.Now())
 	if state, err := runtime.State(ctx); err == nil {
 		a.health.answer(time.Now(), state)
@@ -214,7 +215,7 @@ func (a *Agent) prepare(ctx context.Context) error {
 	return nil
 }
 
-// startPatience is how long to wait for a runtime that is starting, too.
+// startPatience is how long to wait for the runtime, which may still be starting.
 const startPatience = time.Minute
 
 func connect(ctx context.Context, endpoint, node string) (*cri.Runtime, error) {
@@ -272,7 +273,7 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	return nil
 }
 
-// openVolumes creates what follows the objects that pods use, and what shows them as files.
+// openVolumes creates the store of the objects that pods use, and the manager of the pods' volumes.
 func (a *Agent) openVolumes(ctx context.Context) (err error) {
 	a.objects = objects.New(ctx, a.client, func(uid types.UID) {
 		a.volumes.Changed(uid)

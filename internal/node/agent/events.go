@@ -13,7 +13,7 @@ import (
 // component is the source of events: tools select a node's events by it.
 const component = "kubelet"
 
-// eventsDrain is how long an agent that stops goes on writing events: that the node shuts down is
+// eventsDrain is how long a stopping agent keeps writing events: that of the node's shutdown is
 // among the last.
 const eventsDrain = 2 * time.Second
 

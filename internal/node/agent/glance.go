@@ -16,8 +16,8 @@ import (
 // glanceEvery is how often the runtime is polled for changes, as by the kubelet.
 const glanceEvery = time.Second
 
-// glanceAround wakes the workers of pods that have changed in the runtime, and ends what belongs to
-// no pod any more.
+// glanceAround wakes the workers of pods that have changed in the runtime, and ends pods that only
+// the runtime still has.
 func (a *Agent) glanceAround(ctx context.Context) {
 	last := map[types.UID]string{}
 	ticker := time.NewTicker(glanceEvery)
@@ -122,7 +122,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	}
 }
 
-// sweepEvery is how often, beginning when all pods are known.
+// sweepEvery is how often leftovers are removed, beginning when all pods are known.
 const sweepEvery = 2 * time.Minute
 
 func (a *Agent) sweepAround(ctx context.Context) {

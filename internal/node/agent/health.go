@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// silence is how long the runtime may not answer before the node is not ready, as with the
-	// kubelet. It is longer than a restart.
+	// silence is how long the runtime may fail to answer before the node is NotReady, as with the
+	// kubelet. A restart of the runtime takes less.
 	silence = 30 * time.Second
-	// listSilence is the same for listing pods, which takes longer the more there are; the
+	// listSilence is the same for listing pods, which takes longer the more there are. It is the
 	// threshold of the kubelet's PLEG.
 	listSilence = 3 * time.Minute
 	// askEvery is how often the runtime's status is read.

@@ -113,7 +113,7 @@ func (a *Agent) memory() int64 {
 	return a.machine.memory
 }
 
-// capacity of the machine.
+// capacity is that of the machine.
 func (a *Agent) capacity() v1.ResourceList {
 	out := v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(int64(a.machine.cpus), resource.DecimalSI),
@@ -176,7 +176,7 @@ func (a *Agent) allocatable(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// threshold as a quantity, or a percentage of what there is.
+// threshold parses a quantity, or a percentage of the capacity; anything else is zero.
 func threshold(text string, of resource.Quantity) resource.Quantity {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		if n, err := strconv.ParseFloat(percent, 64); err == nil {

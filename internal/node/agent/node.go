@@ -171,9 +171,9 @@ func (a *Agent) keepNode(ctx context.Context) {
 	}
 }
 
-// updateNode writes the node's status if it has changed, or anyway. It writes nothing else:
-// NodeRestriction rejects a node that writes its taints, even if only to repeat slightly older
-// ones.
+// updateNode writes the node's status if it has changed or, with anyway, in any case. It writes
+// nothing else: NodeRestriction rejects a node that writes its taints, even if only to repeat
+// slightly older ones.
 func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 	nodes := a.client.CoreV1().Nodes()
 	node := a.Node()

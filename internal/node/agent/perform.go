@@ -49,14 +49,14 @@ func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, 
 			return fmt.Errorf("%s: %w", action, err)
 		}
 		if !ending && w.toEnd() {
-			return nil // what is left of the list was for a pod that was to go on
+			return nil // the remaining actions were for a pod that was to keep running
 		}
 	}
 	return nil
 }
 
-// later postpones the pod: something that all its containers need is not available. It is tried
-// again then.
+// later postpones the start of the pod, and reports why: something that all its containers need is
+// not available.
 func (w *worker) later(pod *v1.Pod, reason, message string) {
 	w.agent.event(pod, v1.EventTypeWarning, reason, message)
 	w.wait()

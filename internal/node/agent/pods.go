@@ -84,7 +84,7 @@ func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 		own := fromAPI(pod, firstSeen(time.Now()))
 		w = a.newWorker(own, false)
 		w.inAPI, w.takenUp = pod, !a.listed.Load()
-		if w.admitted = pod.Status.StartTime != nil && !terminal(pod); w.admitted { // by the agent that was here before
+		if w.admitted = pod.Status.StartTime != nil && !terminal(pod); w.admitted { // by the agent that ran here before
 			w.allocation = allocatedBefore(pod)
 			own = w.allocation.applied(own)
 			w.pod = own

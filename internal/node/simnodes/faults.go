@@ -22,15 +22,15 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// Faults makes simulated nodes fail, by annotations that the process which
-// plays them follows: so it works from anywhere, and survives its restarts.
+// Faults makes simulated nodes fail by annotating them. The process that simulates them follows the
+// annotations, so a fault can be set from anywhere and survives restarts of that process.
 type Faults struct{ Client kubernetes.Interface }
 
 // Selection names nodes: by name, by zone, or both.
 type Selection struct{ Names, Zones []string }
 
-// Fail stops the heartbeats of the selected nodes, and all that their kubelets
-// do, for a time or (0) until Recover.
+// Fail stops the heartbeats of the selected nodes, and everything else that their kubelets do, for
+// the given time, or until Recover if that is 0.
 func (f Faults) Fail(ctx context.Context, which Selection, forHow time.Duration) ([]string, error) {
 	annotations := map[string]any{
 		kubelet.AnnotationHeartbeat:      kubelet.HeartbeatStopped,
@@ -49,11 +49,11 @@ func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) 
 	})
 }
 
-// SetConditions has the selected nodes report conditions, besides those they
-// were told before; an empty status takes one back.
+// SetConditions makes the selected nodes report conditions, in addition to those set before. An
+// empty status removes a condition.
 func (f Faults) SetConditions(ctx context.Context, which Selection, change kubelet.Conditions) ([]string, error) {
 	return f.annotateAll(ctx, which, func(node *v1.Node) map[string]any {
-		// One that cannot be read was written by hand: it is replaced.
+		// A value that cannot be parsed was written by hand: it is replaced.
 		asked, err := kubelet.ParseConditions(node.Annotations[kubelet.AnnotationConditions])
 		if err != nil {
 			asked = kubelet.Conditions{}
@@ -83,8 +83,8 @@ func (f Faults) annotateAll(ctx context.Context, which Selection, annotations fu
 	return names, group.Wait()
 }
 
-// annotate is a read, a change and a write that fails if somebody else wrote
-// in between, so that two of these at once do not lose one.
+// annotate patches the node at the version that was read, and tries again after a conflict, so that
+// concurrent changes are not lost.
 func (f Faults) annotate(ctx context.Context, node *v1.Node, annotations func(*v1.Node) map[string]any) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

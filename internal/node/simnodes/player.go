@@ -19,7 +19,7 @@ import (
 
 // AnnotationPlayer, on the first node, identifies the process that simulates the nodes of its
 // prefix. Two processes that simulate the same nodes would fight over every Lease and delete each
-// other's nodes, and `berth nodes` next to `berth up` is easily typed.
+// other's nodes, and it is easy to run `berth nodes` next to `berth up` by mistake.
 const AnnotationPlayer = "berth.dev/played-by"
 
 // player identifies this process so that another one on this machine can tell whether it still
@@ -31,8 +31,8 @@ func playerOf(pid int) string {
 	return fmt.Sprintf("%s/%d/%s", host, pid, startOf(pid))
 }
 
-// startOf is the start time of a process in the kernel's count; "" when it does
-// not run, or the system has no /proc.
+// startOf is the start time of a process in clock ticks since boot; "" if it does not run or the
+// system has no /proc.
 func startOf(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

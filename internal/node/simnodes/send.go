@@ -29,7 +29,7 @@ type sender struct {
 	client kubernetes.Interface
 	log    *slog.Logger
 
-	failing seldom.Line // about requests that are sent again
+	failing seldom.Line // about requests that are retried
 
 	mu     sync.Mutex
 	leases map[string]*knownLease
@@ -53,8 +53,8 @@ func (s *sender) send(ctx context.Context, a kubelet.Action) (kubelet.Outcome, a
 	return outcome, object
 }
 
-// complain logs a request that failed, at debug level if it is sent again and others have failed
-// lately: without an API server, those of thousands of nodes do.
+// complain logs a request that failed, at debug level if it is retried and others have failed
+// recently: without an API server, the requests of thousands of nodes fail.
 func (s *sender) complain(a kubelet.Action, outcome kubelet.Outcome, err error) {
 	if errors.Is(err, context.Canceled) {
 		return

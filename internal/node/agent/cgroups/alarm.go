@@ -14,8 +14,8 @@ import (
 // stall is the PSI trigger: tasks have waited for memory for 70 ms within half a second.
 const stall = "some 70000 500000"
 
-// rearm is how often thresholds of version 1 are set again: the droppable pages, which do not count
-// as used, change.
+// rearm is how often thresholds of version 1 are set again: the amount of pages that can be
+// dropped, which do not count as used, changes.
 const rearm = 10 * time.Second
 
 // Alarm reports when the kernel says that memory has become short, without waiting for the next
@@ -106,7 +106,7 @@ func (a *Alarm) wait(waiting *os.File, fd int) {
 			return n > 0
 		})
 		if err == nil {
-			_, _ = unix.Pread(fd, make([]byte, 512), 0) // or the next change is not told
+			_, _ = unix.Pread(fd, make([]byte, 512), 0) // otherwise the next change is not reported
 			a.raise()
 		}
 	}
@@ -160,7 +160,8 @@ func (a *Alarm) crossed(file *os.File) {
 	}
 }
 
-// threshold of a group's memory, as an eventfd that counts how often it was crossed.
+// threshold sets one for a group's memory, and returns the eventfd that counts how often it is
+// crossed.
 func threshold(folder string, margin int64) (*os.File, error) {
 	used, err := readNumber(folder, "memory.usage_in_bytes")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cgroups manages the control groups of pods: which group (by QoS class), how large (from
-// requests, limits and overhead), what is used in it, and that nothing is left of it afterwards.
+// Package cgroups manages the control groups of pods: it chooses a pod's group by QoS class, sizes
+// it from requests, limits and overhead, reads its usage, and removes it with everything in it.
 // Sizes and OOM scores are pure functions of the pod, with the kubelet's numbers.
 //
 // The tree is the kubelet's: kubepods with the groups of Guaranteed pods, and in it burstable and

@@ -13,9 +13,9 @@ const (
 	bestEffortScore = 1000
 )
 
-// OOMScoreAdj is how much sooner (or later, if negative) than by its size the kernel kills a
-// container's processes when the machine, which has this many bytes of memory, runs out: Guaranteed
-// pods last, BestEffort ones first, and in between the sooner, the less they request.
+// OOMScoreAdj is a container's oom_score_adj on a machine with this many bytes of memory. When
+// memory runs out, the kernel kills Guaranteed pods last, BestEffort ones first, and Burstable ones
+// the sooner, the less they request.
 func OOMScoreAdj(pod *v1.Pod, container *v1.Container, memory int64) int64 {
 	if pod.Spec.PriorityClassName == nodeCritical && admit.Critical(pod) {
 		return guaranteedScore
@@ -33,13 +33,14 @@ func OOMScoreAdj(pod *v1.Pod, container *v1.Container, memory int64) int64 {
 		request = max(request, leastRequest(pod.Spec.Containers))
 	}
 	score := bestEffortScore - 1000*(request+extra)/memory
-	// Never among the guaranteed, never among the best-effort ones.
+	// A Burstable pod ranks neither with the Guaranteed nor with the BestEffort ones.
 	return min(max(score, 1000+guaranteedScore), bestEffortScore-1)
 }
 
 const nodeCritical = "system-node-critical"
 
-// unassigned is a container's share of what the pod requests as a whole and no container requests.
+// unassigned is a container's share of the memory that the pod requests as a whole beyond what its
+// containers request.
 func unassigned(pod *v1.Pod) int64 {
 	if pod.Spec.Resources == nil || pod.Spec.Resources.Requests.Memory().IsZero() {
 		return 0

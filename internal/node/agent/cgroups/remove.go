@@ -82,8 +82,8 @@ func kill(folder string) {
 	for _, group := range groupsIn(folder) {
 		text, _ := read(group, "cgroup.procs")
 		for _, word := range strings.Fields(text) {
-			// 0 is a process of another PID namespace, and to signal 0 or less would be to signal
-			// ourselves and more.
+			// 0 is a process of another PID namespace, and a signal to 0 or a negative number would
+			// reach our own process group, or every process.
 			if pid, err := strconv.Atoi(word); err == nil && pid > 1 && pid != os.Getpid() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}

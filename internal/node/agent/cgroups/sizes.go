@@ -87,8 +87,8 @@ func ForContainer(pod *v1.Pod, container *v1.Container) Sizes {
 	return plain(container.Resources.Requests, cpu, memory)
 }
 
-// ForSandbox is the pod's total size as told to runtimes, some of which size a virtual machine by
-// it: the containers' part and the overhead.
+// ForSandbox is the pod's total size for the runtime, the containers' part and the overhead. Some
+// runtimes size a virtual machine by it.
 func ForSandbox(pod *v1.Pod) (containers, overhead Sizes) {
 	options := helper.PodResourcesOptions{ExcludeOverhead: true}
 	limits := helper.PodLimits(pod, options)
@@ -113,7 +113,7 @@ func plain(requests v1.ResourceList, cpuLimit, memoryLimit *resource.Quantity) S
 	}
 }
 
-// burstable are the shares of the group of all burstable pods: what they request together.
+// burstable sizes the group of all Burstable pods: its shares are what they request together.
 func burstable(pods []*v1.Pod) Sizes {
 	var milliCPU int64
 	for _, pod := range pods {

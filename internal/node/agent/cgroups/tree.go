@@ -25,9 +25,9 @@ const (
 type Options struct {
 	// Mount is where the kernel shows the groups; empty: /sys/fs/cgroup.
 	Mount string
-	// Proc is where it shows processes and itself; empty: /proc.
+	// Proc is where the proc file system is mounted; empty: /proc.
 	Proc string
-	// Root is the group below which all is made, created if necessary; empty: the topmost.
+	// Root is the group below which all others are made, created if necessary; empty: the topmost.
 	Root string
 	// Driver is cgroupfs or systemd; empty: cgroupfs. The runtime must have the same.
 	Driver string
@@ -50,23 +50,23 @@ type Tree struct {
 	shares int64
 }
 
-// files are those of one version: where a group's folders are, and what its files are called.
+// files is one version of cgroups: where a group's folders are, and what its files are called.
 type files interface {
-	// folders returns a group's folders in every hierarchy; removal has to look at all of them.
+	// folders returns a group's folders, one per hierarchy; removal has to look at all of them.
 	folders(path string) []string
 	// make creates the group and those above it, able to contain others.
 	make(path string) error
 	set(path string, sizes Sizes) error
 	usage(path string) (Usage, error)
-	// sizes that the group has: memory and quota.
+	// sizes returns the group's memory limit and CPU quota.
 	sizes(path string) (Sizes, error)
-	// limits on memory and tasks; 0: none.
+	// limits returns the group's limits on memory and tasks; 0: none.
 	limits(path string) (memory, pids int64, err error)
 }
 
 var qosClasses = []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
-// Open detects the machine's version, and creates the upper part of the tree.
+// Open detects the machine's version of cgroups, and creates the upper part of the tree.
 func Open(options Options) (*Tree, error) {
 	if options.Mount == "" {
 		options.Mount = "/sys/fs/cgroup"
@@ -104,7 +104,7 @@ func Open(options Options) (*Tree, error) {
 		return nil, err
 	}
 	if !fresh {
-		return t, nil // pods may be running: their shares stay as they are until it is known which
+		return t, nil // pods may be running: their shares stay as they are until the pods are known
 	}
 	return t, t.Share(nil)
 }

@@ -24,7 +24,7 @@ type Usage struct {
 	Memory, WorkingSet int64
 	RSS                int64
 	Faults, MajorFault int64
-	// Tasks includes threads: it is what the limit of PIDs counts.
+	// Tasks includes threads, as the limit of PIDs does.
 	Tasks int64
 }
 
@@ -135,7 +135,7 @@ func (t *Tree) Machine() (memory, tasks Level, err error) {
 	return memory, tasks, nil
 }
 
-// Capacity of memory and tasks, as Machine has it.
+// Capacity returns the capacities that Machine reports.
 func (t *Tree) Capacity() (memory, tasks int64, err error) {
 	m, p, err := t.Machine()
 	return m.Capacity, p.Capacity, err
@@ -147,7 +147,7 @@ func (t *Tree) machineMemory() (Level, error) {
 		return Level{}, err
 	}
 	level := Level{Capacity: table["MemTotal"], Used: workingSet(table["MemTotal"]-table["MemFree"], table["Inactive(file)"])}
-	// Version 1 counts in the topmost group, too, and the kubelet reads it there.
+	// Version 1 counts memory in the topmost group, too, and the kubelet reads it there.
 	if usage, err := t.files.usage("/"); err == nil && usage.Memory > 0 {
 		level.Used = usage.WorkingSet
 	}
@@ -199,7 +199,7 @@ func (t *Tree) machineTasks() (Level, error) {
 	return level, err
 }
 
-// NodeUsage is the whole machine's CPU time, or that of the tree's root where it stands for the
+// NodeUsage is the usage of the whole machine, or of the tree's root where that stands for the
 // machine.
 func (t *Tree) NodeUsage() (Usage, error) {
 	if memory, _, err := t.files.limits(t.path(t.root)); err == nil && memory > 0 && len(t.root) > 0 {

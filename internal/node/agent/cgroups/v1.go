@@ -11,8 +11,8 @@ import (
 // hierarchies of cgroup v1: controller to mount point. Some controllers may share one.
 type hierarchies map[string]string
 
-// Those in which a pod's group is made. The runtime makes groups in others, too; all are looked at
-// when a group is removed.
+// made are the hierarchies in which a pod's group is created. The runtime creates groups in others,
+// too, so removal looks at all.
 var made = []string{"cpu", "cpuacct", "cpuset", "memory", "pids", "systemd"}
 
 func v1Hierarchies(mount string) hierarchies {
@@ -67,7 +67,7 @@ func (h hierarchies) make(path string) error {
 }
 
 // inherit copies processors and memory nodes from the parent: a new group has none, and accepts no
-// process without.
+// process without them.
 func inherit(mount, path string) error {
 	above := mount
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {

@@ -31,8 +31,8 @@ func read(folder, file string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// unlimited is where cgroup v1 begins to mean "none": the largest number of bytes in whole pages,
-// whatever their size.
+// unlimited is the smallest value that means "none" in cgroup v1, which then shows the largest
+// number of bytes in whole pages, whatever the page size.
 const unlimited = int64(1<<63 - 1<<20)
 
 // readNumber reads a file with one number. "max", and what amounts to no limit, is 0.

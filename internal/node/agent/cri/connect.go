@@ -79,8 +79,7 @@ func (s State) Handler(name string) *v1.NodeRuntimeHandler {
 	return nil
 }
 
-// State reads the runtime's status and features. A feature that it does not report, it does not
-// have.
+// State reads the runtime's status and features. It lacks the features that it does not report.
 func (r *Runtime) State(ctx context.Context) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()

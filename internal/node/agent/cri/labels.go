@@ -27,7 +27,7 @@ const (
 	annotationTerminationPeriod = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// annotationNode is on sandboxes: whose they are.
+// annotationNode is on sandboxes: the node whose agent made them.
 const annotationNode = "berth.dev/node"
 
 // annotationResources is on containers: the resources that they were made with.

@@ -27,13 +27,14 @@ func messageFile(st *runtimeapi.ContainerStatus) string {
 	return ""
 }
 
-// fileEnd is the last bytes of a regular file, from at most so many whole lines if lines is set.
+// fileEnd returns the last bytes of a regular file, most at most. If lines is set, it keeps only
+// that many lines.
 func fileEnd(path string, most int64, lines int) string {
 	if path == "" {
 		return ""
 	}
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
-		return "" // the container may put what it likes in its place
+		return "" // the container may replace it with anything
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -56,7 +57,7 @@ func fileEnd(path string, most int64, lines int) string {
 	return string(text)
 }
 
-// logEnd is the end of a container's log, without the runtime's marks before each line.
+// logEnd is the end of a container's log, without the runtime's prefix of each line.
 func logEnd(path string) string {
 	var out strings.Builder
 	for line := range strings.Lines(fileEnd(path, 64<<10, maxLogLines+1)) {

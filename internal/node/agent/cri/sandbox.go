@@ -118,7 +118,7 @@ func sandboxSecurity(pod *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod),
 		Privileged:       anyPrivileged(pod),
-		// The sandbox itself runs nothing of the user's: the strictest profile there is by default.
+		// The sandbox runs nothing of the user's, so it gets the runtime's default profile.
 		Seccomp:            &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 		SupplementalGroups: groups(pod),
 	}

@@ -58,7 +58,8 @@ func (r *Runtime) Glances(ctx context.Context) (map[types.UID]Glance, error) {
 	for _, c := range containers {
 		uid := types.UID(c.Labels[LabelPodUID])
 		if g, known := out[uid]; !known {
-			// A container cannot outlive its sandbox; seen between two requests.
+			// No container outlives its sandbox, so this one's was created between the two
+			// requests.
 			g.Owner = Owner{uid, c.Labels[LabelPodNamespace], c.Labels[LabelPodName]}
 			out[uid] = g
 		}
@@ -115,8 +116,8 @@ func (r *Runtime) Seen(ctx context.Context, uid types.UID) (lifecycle.Seen, erro
 	return seen, nil
 }
 
-// errNoStatus is the error of an empty answer. Nothing follows from it, least of all that there is
-// nothing.
+// errNoStatus is the error of an empty answer, which does not mean that the sandbox or container is
+// gone.
 var errNoStatus = errors.New("the container runtime answers without a status")
 
 func (r *Runtime) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (lifecycle.Sandbox, error) {
@@ -171,8 +172,8 @@ func (r *Runtime) container(st *runtimeapi.ContainerStatus, sandbox string) life
 	return out
 }
 
-// lastWords is a container's termination message: from its file or, if it failed and asks for that,
-// the end of its log, or what the runtime says.
+// lastWords is a container's termination message: from its file or, if it failed and its policy
+// asks for that, the end of its log; what the runtime reports comes first.
 func lastWords(st *runtimeapi.ContainerStatus) string {
 	text := fileEnd(messageFile(st), maxMessage, 0)
 	if text == "" && st.ExitCode != 0 && v1.TerminationMessagePolicy(st.Annotations[annotationMessagePolicy]) == v1.TerminationMessageFallbackToLogsOnError {

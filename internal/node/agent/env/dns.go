@@ -56,7 +56,7 @@ func (r Resolver) For(pod *v1.Pod) (DNS, []Warning) {
 	return dns.fitting(warnings)
 }
 
-// and adds the pod's own dnsConfig, without duplicates; for an option the pod's value counts.
+// and adds the pod's own dnsConfig, without duplicates; the pod's value of an option wins.
 func (d DNS) and(own *v1.PodDNSConfig) DNS {
 	options := slices.Clone(d.Options)
 	for _, option := range own.Options {

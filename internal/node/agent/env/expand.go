@@ -63,8 +63,8 @@ func expandAll(words []string, value func(string) string) []string {
 	return out
 }
 
-// ExpandStatic expands the command of an exec probe, for which only those variables count that have
-// their value in the pod's spec.
+// ExpandStatic expands the command of an exec probe. It knows only values that are in the pod's
+// spec; a variable that gets its value from elsewhere counts as empty.
 func ExpandStatic(command []string, vars []v1.EnvVar) []string {
 	values := map[string]string{}
 	for _, variable := range vars {

@@ -18,7 +18,7 @@ func podField(pod *v1.Pod, ref *v1.ObjectFieldSelector, sources Sources) (string
 		return "", fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
 	}
 	switch ref.FieldPath {
-	case "spec.nodeName", "spec.host": // the second is its name in clients from before v1
+	case "spec.nodeName", "spec.host": // the second is the name that API versions before v1 used
 		return pod.Spec.NodeName, nil
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil

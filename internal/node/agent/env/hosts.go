@@ -51,8 +51,8 @@ func fitting(pod, host string) (string, error) {
 	return short, nil
 }
 
-// KernelHostname is what the kernel of the pod calls itself: the short name, or the full one if the
-// pod asks for that.
+// KernelHostname is the host name that the kernel reports in the pod: the short name, or the fully
+// qualified one if the pod asks for that.
 func KernelHostname(pod *v1.Pod, host, domain string) (string, error) {
 	if domain == "" || !is(pod.Spec.SetHostnameAsFQDN) {
 		return host, nil

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Variable is one of a container's environment.
+// Variable is an environment variable of a container.
 type Variable struct{ Name, Value string }
 
 // Process is what a container is started with. An empty Command or Args means the image's.
@@ -24,7 +24,7 @@ type Sources struct {
 	ConfigMap func(namespace, name string) (*v1.ConfigMap, error)
 	Secret    func(namespace, name string) (*v1.Secret, error)
 	// Services lists all Services; nil if the API has not been reached yet, as for a static pod of
-	// a node that starts alone.
+	// a node that starts without the API.
 	Services func() ([]*v1.Service, error)
 	// VolumeFile reads a file of one of the pod's volumes, and never one outside of it; nil if
 	// there is none.

@@ -1,8 +1,8 @@
-// Package identity gets a machine the certificate of a node, and keeps it fresh: as the kubelet
-// does, with client-go's own certificate manager. A bootstrap kubeconfig is good for asking once;
-// what is signed is the name system:node:NAME in the group system:nodes, for which the Node
-// authorizer lets in what the node's own pods need, and no more. The certificate lies in a file, in
-// which it is renewed long before it ends; clients read it from there again.
+// Package identity obtains a node's client certificate and renews it, as the kubelet does, with
+// client-go's certificate manager. A bootstrap kubeconfig is used only for the first request. The
+// certificate is for the user system:node:NAME in the group system:nodes, to whom the Node
+// authorizer grants what the node's own pods need, and no more. It is kept in a file and renewed
+// there long before it expires; clients reload it.
 package identity
 
 import (
@@ -32,29 +32,30 @@ const (
 	pair = "kubelet-client"
 	// nodes is the group of the nodes' certificates.
 	nodes = "system:nodes"
-	// patience is how long a certificate is waited for: somebody may have to approve it.
+	// patience is how long to wait for a certificate: somebody may have to approve the request.
 	patience = 15 * time.Minute
-	// look is how often it is looked for.
+	// look is how often to check whether it has been issued.
 	look = 200 * time.Millisecond
 )
 
-// Options say whose certificate is wanted, where it is kept, and who vouches for the machine.
+// Options are the node, the folder that keeps its certificate, and the credentials of the first
+// request.
 type Options struct {
 	Bootstrap string // a kubeconfig
 	Dir       string
 	Node      string
 }
 
-// Identity is a node's.
+// Identity is a node's client certificate, which is renewed until Stop.
 type Identity struct {
-	// Config is for clients in the node's name.
+	// Config is for clients that act as the node.
 	Config *rest.Config
 
 	manager certificate.Manager
 }
 
-// Obtain returns the identity of the node: the one that is kept, if the cluster still knows it, or
-// a new one, for which it waits. The certificate is renewed until Stop.
+// Obtain returns the node's identity: the stored one if the cluster still accepts it, otherwise a
+// new one, for which it waits. The certificate is renewed until Stop.
 func Obtain(ctx context.Context, o Options) (*Identity, error) {
 	bootstrap, err := clientcmd.BuildConfigFromFlags("", o.Bootstrap)
 	if err != nil {
@@ -74,7 +75,7 @@ func Obtain(ctx context.Context, o Options) (*Identity, error) {
 		return nil, fmt.Errorf("the node's certificate in %s: %w", o.Dir, err)
 	}
 	manager, err := certificate.NewManager(&certificate.Config{
-		// The bootstrap token asks for the first one, and each certificate for the next.
+		// The bootstrap token requests the first certificate, and each certificate the next.
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
 			if current == nil {
 				return kubernetes.NewForConfig(bootstrap)
@@ -103,12 +104,13 @@ func (i *Identity) Stop() { i.manager.Stop() }
 
 func userOf(node string) string { return "system:node:" + node }
 
-// forgetStrange takes away a certificate of another node's, or of another cluster's: the API server
-// does not know it. That it cannot be asked is no reason.
+// forgetStrange removes a stored certificate that is for another node, or that the API server
+// rejects because it is another cluster's. If the API server cannot be reached, the certificate
+// stays.
 func forgetStrange(ctx context.Context, own *rest.Config, node string) error {
 	kept, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
 	if err != nil {
-		return nil // there is none, or the manager says what is wrong with it
+		return nil // there is none, or the manager will report what is wrong with it
 	}
 	strange := kept.Leaf == nil || kept.Leaf.Subject.CommonName != userOf(node)
 	if !strange {

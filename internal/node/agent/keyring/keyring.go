@@ -18,7 +18,7 @@ type Login struct {
 	Secret *v1.Secret `json:"-"`
 }
 
-// entry is what logins apply to.
+// entry is a registry, or a path on one, and its logins.
 type entry struct {
 	host, path string
 	logins     []Login
@@ -60,7 +60,7 @@ func (k *Keyring) add(registry string, login Login) error {
 	return nil
 }
 
-// dockerHub is the key of the registry of images that name none.
+// dockerHub is the key of the registry that is used for images that name none.
 const dockerHub = "index.docker.io"
 
 // For returns the logins to try, in this order, for a repository with its full name
@@ -84,7 +84,8 @@ func (k *Keyring) For(repository string) []Login {
 	return nil
 }
 
-// matchHost: the same port, and as many labels, each of which matches its glob.
+// matchHost reports whether a host matches a glob: it has the same port and as many labels, and
+// each label matches its glob.
 func matchHost(glob, host string) bool {
 	globs, globPort := labels(glob)
 	names, port := labels(host)

@@ -32,6 +32,7 @@ const (
 	Resize Kind = "resize"
 )
 
+// Action is one step in the runtime. Which fields are set depends on Kind.
 type Action struct {
 	Kind Kind
 	// ID of the sandbox or container; for StartContainer the sandbox it is started in.
@@ -39,7 +40,7 @@ type Action struct {
 	// Name of the container.
 	Name string
 	// Container is its spec, for StartContainer, PreStop and StopContainer (nil there if the pod
-	// knows none of this name).
+	// has no container of this name).
 	Container *v1.Container
 	// Attempt of the sandbox or container to be made.
 	Attempt int

@@ -54,7 +54,7 @@ func truth(t v1.PodConditionType, is bool, reason, message string) v1.PodConditi
 	return c
 }
 
-// put sets a condition. Its time is that of its last change.
+// put sets a condition. Its transition time changes only with its status.
 func (d *decision) put(st *v1.PodStatus, old []v1.PodCondition, c v1.PodCondition) {
 	c.ObservedGeneration = d.Pod.Generation
 	c.LastTransitionTime = metav1.NewTime(d.Now)

@@ -28,7 +28,7 @@ func Decide(in Input) Output {
 	}
 	d := &decision{Input: in, waiting: map[string]v1.ContainerStateWaiting{}}
 	if d.ended() && d.Seen.Empty() {
-		// Nothing can change any more, least of all what was said of a pod that never ran.
+		// Nothing can change any more, in particular not the status of a pod that never ran.
 		st := d.Old
 		if !Terminal(st.Phase) {
 			st = d.Pod.Status
@@ -104,7 +104,7 @@ func (d *decision) usable() *Sandbox {
 	return s
 }
 
-// run takes a pod closer to what its spec wants.
+// run brings a pod closer to its spec.
 func (d *decision) run() {
 	if d.sandbox == nil {
 		d.renew()
@@ -126,7 +126,7 @@ func (d *decision) run() {
 }
 
 // renew creates the sandbox that a pod needs: its first, or the next after one that was lost with
-// all that ran in it.
+// everything in it.
 func (d *decision) renew() {
 	next := 0
 	for _, s := range d.Seen.Sandboxes {
@@ -241,7 +241,7 @@ func (d *decision) dropOldContainers() {
 	}
 }
 
-// notYet reports that something that every container needs is not available at the moment.
+// notYet reports whether something that every container needs is missing at the moment.
 func (d *decision) notYet() bool {
 	if d.Now.Before(d.Memory.NotBefore) {
 		d.wakeAt(d.Memory.NotBefore)

@@ -1,6 +1,6 @@
 // Package lifecycle decides what a node does next for one pod, and what the pod's status is: from
-// the pod as the API (or a file) wants it, what the container runtime shows of it, the results of
-// probes and hooks, whether it has to end, and the time.
+// the pod as the API (or a file) specifies it, what the container runtime shows of it, the results
+// of probes and hooks, whether it has to end, and the time.
 //
 // It creates sandboxes, runs init containers in order, keeps sidecars and main containers running
 // by their restart policy with the kubelet's back-off, and ends pods in order: main containers

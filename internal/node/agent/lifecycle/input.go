@@ -25,7 +25,7 @@ type Input struct {
 	HostIPs []string
 	// Pending is the resize that was not granted, if one was asked for.
 	Pending *PendingResize
-	// ResizeGeneration of the pod is that of the resize that was granted last; 0: unknown.
+	// ResizeGeneration is the generation of the resize that was granted last; 0: unknown.
 	ResizeGeneration int64
 	// RecursiveReadOnly: the runtime supports recursive read-only mounts.
 	RecursiveReadOnly bool
@@ -40,6 +40,7 @@ type Seen struct {
 	Containers []Container
 }
 
+// Sandbox is one of the pod's sandboxes in the runtime.
 type Sandbox struct {
 	ID        string
 	Attempt   uint32
@@ -50,7 +51,7 @@ type Sandbox struct {
 	HostNetwork bool
 }
 
-// State of a container as the runtime has it.
+// State is a container's state in the runtime.
 type State string
 
 const (
@@ -60,6 +61,7 @@ const (
 	Unknown State = "unknown"
 )
 
+// Container is one run of a container in the runtime.
 type Container struct {
 	ID, SandboxID, Name string
 	// Attempt is how often the container was started before.
@@ -80,12 +82,13 @@ type Verdict struct {
 	// Started: the startup probe has passed, or there is none.
 	Started bool
 	Ready   bool
-	// LivenessFailed and StartupFailed have the container killed.
+	// LivenessFailed and StartupFailed: the container has to be killed.
 	LivenessFailed, StartupFailed bool
 	// Grace of the probe that failed, if it has its own.
 	Grace *int64
 }
 
+// HookState is how far a hook has got; the zero value: it has not begun.
 type HookState int
 
 const (
@@ -111,7 +114,7 @@ type Ending struct {
 // minimumGrace is the minimum time between SIGTERM and SIGKILL for every container.
 const minimumGrace = 2 * time.Second
 
-// newest container of that name; nil when there is none.
+// newest returns the newest container of that name; nil if there is none.
 func (s *Seen) newest(name string) *Container {
 	if i := slices.IndexFunc(s.Containers, func(c Container) bool { return c.Name == name }); i >= 0 {
 		return &s.Containers[i]
@@ -119,7 +122,7 @@ func (s *Seen) newest(name string) *Container {
 	return nil
 }
 
-// in is the newest container of that name in a sandbox.
+// in returns the newest container of that name in a sandbox; nil if there is none.
 func (s *Seen) in(sandbox, name string) *Container {
 	i := slices.IndexFunc(s.Containers, func(c Container) bool { return c.Name == name && c.SandboxID == sandbox })
 	if i < 0 {
@@ -138,5 +141,5 @@ func (s *Seen) running() []*Container {
 	return out
 }
 
-// Empty: nothing of the pod is left in the runtime.
+// Empty reports whether nothing of the pod is left in the runtime.
 func (s *Seen) Empty() bool { return len(s.Sandboxes) == 0 && len(s.Containers) == 0 }

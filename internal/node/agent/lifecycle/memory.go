@@ -17,7 +17,7 @@ const (
 
 // Memory is what is kept about a pod between decisions. All of it can be lost.
 type Memory struct {
-	// Restarts of containers, for the back-off, by name.
+	// restarts of containers, for the back-off, by name.
 	restarts map[string]*restart
 	// failures to start a container, by name.
 	failures map[string]*Failure
@@ -28,7 +28,7 @@ type Memory struct {
 	resizing map[string]bool
 	// resizeFailed is the last resize that failed.
 	resizeFailed failedResize
-	// finishBy is when the grace period ends of what still runs of a finished pod.
+	// finishBy is the end of the grace period for what still runs of a finished pod.
 	finishBy time.Time
 	// stuck are the containers that the runtime cannot remove, by ID.
 	stuck map[string]bool
@@ -52,7 +52,8 @@ type restart struct {
 type Failure struct {
 	Reason, Message string
 	At              time.Time
-	// Pull: the image could not be pulled, so there is a back-off with a reason of its own.
+	// Pull is the message of the back-off after a failed pull; empty for other failures. Image is
+	// the container's: the failure counts only for this image.
 	Pull, Image string
 	tries       int
 	retry       time.Time
@@ -100,7 +101,7 @@ func (m *Memory) Started(c *v1.Container, previous *Container, now time.Time) {
 	if r := m.restarts[container]; r != nil && !r.forgotten(previous) {
 		delay = min(max(2*r.delay, backOffFirst), backOffMost)
 	} else if r == nil {
-		// Memory was lost: the number of restarts tells as much.
+		// Memory was lost: the delay follows from the number of restarts.
 		delay = max(delay, delayAfter(previous.Attempt+1))
 		if previous.FinishedAt.Sub(previous.StartedAt) > forgetAfter {
 			delay = backOffFirst
@@ -111,7 +112,7 @@ func (m *Memory) Started(c *v1.Container, previous *Container, now time.Time) {
 
 func (r *restart) forgotten(ended *Container) bool { return ended.FinishedAt.Sub(r.at) > forgetAfter }
 
-// delayAfter is the back-off after so many restarts.
+// delayAfter is the back-off after this many restarts.
 func delayAfter(restarts int) time.Duration {
 	if restarts <= 0 {
 		return 0
@@ -119,7 +120,7 @@ func delayAfter(restarts int) time.Duration {
 	return min(backOffFirst<<min(restarts-1, 10), backOffMost)
 }
 
-// backOff of a container that ended: how long it has to wait since then.
+// backOff is how long after its end a container has to wait for its restart.
 func (m *Memory) backOff(c *Container) time.Duration {
 	r := m.restarts[c.Name]
 	switch {

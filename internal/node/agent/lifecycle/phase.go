@@ -20,8 +20,8 @@ func (d *decision) setPhase(st *v1.PodStatus) {
 		st.Phase, st.Reason, st.Message = e.Phase, e.Reason, e.Message
 		return
 	case e != nil && d.out.Done && !Terminal(phase):
-		// Deleted before anything of it ran, or while some of it never did. A static pod has no end
-		// that anybody could see.
+		// Deleted before anything of it ran, or while some of its containers never did. A static
+		// pod keeps its phase: nobody would see the end.
 		if !d.Static {
 			phase = v1.PodFailed
 		}

@@ -60,7 +60,7 @@ func (d *decision) resizeRestarts(c *v1.Container, seen *Container) bool {
 	return false
 }
 
-// resize the container in place, together with all others of the pod.
+// resize plans to resize the container in place, together with the others of the pod.
 func (d *decision) resize(c *v1.Container, seen *Container) {
 	if len(d.outgrown(c, seen)) > 0 {
 		d.resizes = append(d.resizes, ContainerResize{ID: seen.ID, Container: c, From: *seen.Resources})

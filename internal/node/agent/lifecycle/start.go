@@ -10,12 +10,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Sidecar is an init container that runs as long as the pod does.
+// Sidecar reports whether an init container is a sidecar, which runs as long as the pod does.
 func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Hash is that of the fields whose change replaces a container.
+// Hash covers the fields whose change replaces a container.
 func Hash(c *v1.Container) string {
 	h := fnv.New32a()
 	h.Write([]byte(c.Name + "\x00" + c.Image))
@@ -81,8 +81,8 @@ func (d *decision) initContainers() (initialized, failed bool) {
 	return true, false
 }
 
-// furthest is the last init container that has begun in this sandbox; the end of the sequence once
-// a main container has.
+// furthest is the index of the last init container that has begun in this sandbox: -1 if none has,
+// and the length of the sequence once a main container has.
 func (d *decision) furthest() int {
 	for i := range d.Pod.Spec.Containers {
 		if d.Seen.in(d.sandbox.ID, d.Pod.Spec.Containers[i].Name) != nil {
@@ -212,7 +212,7 @@ func (d *decision) ephemeral() {
 	}
 }
 
-// start starts a container now, or has it wait for the end of a back-off.
+// start starts a container now, or lets it wait for the end of a back-off.
 func (d *decision) start(c *v1.Container) {
 	last := d.Seen.newest(c.Name)
 	if f, retry, waits := d.Memory.failing(c.Name, c.Image, d.Now); f.Reason != "" {
@@ -248,8 +248,7 @@ func (d *decision) start(c *v1.Container) {
 			attempt++
 		}
 	} else if old := d.oldStatus(c.Name); old != nil {
-		// The runtime has forgotten it. Once that was told, the run that was lost is counted
-		// already.
+		// The runtime has forgotten it. Once that was reported, the lost run is already counted.
 		attempt = int(old.RestartCount)
 		if old.State.Waiting == nil {
 			attempt++

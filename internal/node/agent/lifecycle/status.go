@@ -15,7 +15,7 @@ const (
 	statusUnknown     = "ContainerStatusUnknown"
 )
 
-// status is the one to report.
+// status is the pod's status to report.
 func (d *decision) status() v1.PodStatus {
 	st := *d.Old.DeepCopy()
 	st.ObservedGeneration = d.Pod.Generation
@@ -51,7 +51,7 @@ func (d *decision) addresses(st *v1.PodStatus) {
 	ips := d.HostIPs
 	if !d.Pod.Spec.HostNetwork {
 		if d.sandbox == nil {
-			return // what the pod had last is told until it has something new
+			return // the last addresses are reported until there are new ones
 		}
 		ips = d.sandbox.IPs
 	}
@@ -173,8 +173,8 @@ func (d *decision) before(c *Container) *Container {
 	return nil
 }
 
-// told keeps a reported end: it does not change any more, though its termination message may have
-// been cleaned up.
+// told keeps an end that was reported before: it must not change, although its termination message
+// may have been cleaned up.
 func told(s v1.ContainerState, old *v1.ContainerStatus) v1.ContainerState {
 	if s.Terminated == nil || old == nil {
 		return s
@@ -207,8 +207,8 @@ func state(c *Container, old *v1.ContainerStatus) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 }
 
-// probed sets Started and Ready: by the probes' verdict, or, as long as there is none, as it was
-// told of the same container.
+// probed sets Started and Ready: by the probes' verdict, or, as long as there is none, as last
+// reported for the same container.
 func (d *decision) probed(c *v1.Container, cs, old *v1.ContainerStatus, init bool) {
 	started := false
 	defer func() { cs.Started = &started }()
@@ -271,11 +271,11 @@ func statusTerminated(list []v1.ContainerStatus, name string) *v1.ContainerState
 	return nil
 }
 
-// scheme is the prefix of container IDs in the API: the runtime's name. Every runtime that Berth
-// was tested with is containerd.
+// scheme is the prefix of container IDs in the API: the runtime's name. Berth is tested with
+// containerd only.
 const scheme = "containerd://"
 
-// ContainerID as statuses have it.
+// ContainerID returns a container's ID as statuses show it.
 func ContainerID(id string) string { return scheme + id }
 
 func runtimeID(id string) string { return id[min(len(id), len(scheme)):] }

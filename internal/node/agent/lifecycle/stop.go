@@ -14,7 +14,7 @@ func (d *decision) finish() {
 	d.end(d.finishBy())
 }
 
-// finishBy is when the grace period is over that began when the pod was first seen to be done.
+// finishBy is the end of the grace period that began when the pod was first seen to be done.
 func (d *decision) finishBy() time.Time {
 	if d.Memory.finishBy.IsZero() {
 		d.Memory.finishBy = d.Now.Add(GraceOf(d.Pod))
@@ -88,7 +88,7 @@ func (d *decision) hasPreStop(c *Container) bool {
 	return c.State == Running && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 }
 
-// stop stops a container, after its hook if the pod as a whole does not end.
+// stop stops a container. Unless the pod as a whole ends, its preStop hook runs first.
 func (d *decision) stop(c *Container, by time.Time, message string) {
 	if latest := d.Now.Add(minimumGrace); by.Before(latest) {
 		by = latest

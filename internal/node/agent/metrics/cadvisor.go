@@ -35,8 +35,8 @@ var (
 	machineMemory      = prometheus.NewDesc("machine_memory_bytes", "Amount of memory installed on the machine.", nil, nil)
 )
 
-// Cadvisor gathers /metrics/cadvisor: of what cAdvisor has, CPU and memory of pods and containers,
-// and what they are limited to.
+// Cadvisor gathers /metrics/cadvisor. Of cAdvisor's metrics it has the CPU and memory of pods and
+// containers, and their limits.
 func (c *Collector) Cadvisor(cpus int, memory int64) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(containers{c, cpus, memory})
@@ -72,7 +72,7 @@ func (c containers) Collect(out chan<- prometheus.Metric) {
 		measured := &summary.Pods[i]
 		pod := pods[measured.PodRef.UID]
 		if pod == nil {
-			continue // it has come in between
+			continue // it was added in between
 		}
 		group := c.Tree.PodGroup(pod)
 		one := series{out, []string{"", group, "", "", pod.Namespace, pod.Name}}
@@ -100,7 +100,7 @@ func (c containers) container(out chan<- prometheus.Metric, pod *v1.Pod, group s
 	}
 }
 
-// runs is the ID of a container that runs, and its image.
+// runs returns the ID and the image of a container.
 func runs(pod *v1.Pod, name string) (id, image string) {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
@@ -112,7 +112,7 @@ func runs(pod *v1.Pod, name string) (id, image string) {
 	return "", ""
 }
 
-// series of a pod or a container.
+// series are the metrics of one pod or container.
 type series struct {
 	out    chan<- prometheus.Metric
 	labels []string
@@ -135,7 +135,8 @@ func (s series) usage(cpu *stats.CPUStats, memory *stats.MemoryStats) {
 	at(then, cadvisorFaults, prometheus.CounterValue, float64(*memory.MajorPageFaults), "pgmajfault", "hierarchy")
 }
 
-// sizes that are limits: what has none has no such series but that of memory, which is 0 then.
+// sizes reports limits. Without a CPU quota there is no series for it; without a memory limit, its
+// series is 0.
 func (s series) sizes(sizes cgroups.Sizes) {
 	s.gauge(cadvisorLimit, float64(sizes.Memory))
 	s.gauge(cadvisorShares, float64(sizes.Shares))

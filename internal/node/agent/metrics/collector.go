@@ -27,7 +27,7 @@ type Tree interface {
 	ContainerUsage(uid types.UID, container string) (cgroups.Usage, error)
 }
 
-// Runtime is what the container runtime is asked.
+// Runtime is what a Collector needs of the container runtime.
 type Runtime interface {
 	ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
 	ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
@@ -38,7 +38,7 @@ type Options struct {
 	Node    string
 	Tree    Tree
 	Runtime Runtime
-	// Pods that are measured, with the IDs of their containers in their statuses.
+	// Pods returns those to measure, with the IDs of their containers in their statuses.
 	Pods func() []*v1.Pod
 	// Volumes measures the volumes of a pod, until the context ends at the latest.
 	Volumes func(context.Context, *v1.Pod) ([]volumes.Usage, error)
@@ -55,7 +55,7 @@ type Collector struct {
 	mu sync.Mutex
 	// rates are the last samples per cgroup, from which CPU usage per second is computed.
 	rates map[string]rate
-	// mounts are where the runtime keeps images and containers, once it has told.
+	// mounts are where the runtime keeps images and containers; empty: not known yet.
 	mounts mounts
 }
 
@@ -177,7 +177,7 @@ func (c *Collector) pod(pod *v1.Pod, seen map[string]bool) (*stats.PodStats, boo
 	return measured, true
 }
 
-// containerID without the runtime's name before it.
+// containerID strips the runtime's name from an ID.
 func containerID(id string) string {
 	if _, bare, found := strings.Cut(id, "://"); found {
 		return bare
@@ -196,15 +196,15 @@ func memoryLimit(pod *v1.Pod, container string) int64 {
 	return 0
 }
 
-// rate of CPU usage between two samples.
+// rate is the CPU usage between two samples.
 type rate struct {
 	at    time.Time
 	used  time.Duration
 	cores *uint64 // nanoseconds of CPU a second; nil before the second sample
 }
 
-// window is the minimum time between the samples of a rate: over less, a single time slice would be
-// a full core.
+// window is the minimum time between the samples of a rate: over less, a single time slice could
+// look like a full core.
 const window = 5 * time.Second
 
 func (c *Collector) cpu(key string, usage cgroups.Usage) *stats.CPUStats {
@@ -222,7 +222,7 @@ func (c *Collector) cpu(key string, usage cgroups.Usage) *stats.CPUStats {
 	return &stats.CPUStats{Time: metav1.NewTime(usage.Time), UsageCoreNanoSeconds: number(int64(usage.CPU)), UsageNanoCores: last.cores}
 }
 
-// forget the samples of what is gone.
+// forget drops the samples of what is gone.
 func (c *Collector) forget(seen map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

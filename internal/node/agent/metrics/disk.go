@@ -55,7 +55,7 @@ func (c *Collector) runtime(ctx context.Context) (*stats.RuntimeStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	if layers == nil { // as runtimes before CRI v1.29
+	if layers == nil { // as with runtimes before CRI v1.29
 		layers = new(*images)
 	}
 	return &stats.RuntimeStats{ImageFs: images, ContainerFs: layers}, nil
@@ -71,7 +71,7 @@ func runtimeFilesystem(list []*runtimeapi.FilesystemUsage) (*stats.FsStats, erro
 	if err != nil {
 		return nil, fmt.Errorf("measure the runtime's filesystem: %w", err)
 	}
-	// Of the filesystem, what images or layers take.
+	// What images or layers take, not all that is used on the filesystem.
 	measured.UsedBytes = number(int64(list[0].GetUsedBytes().GetValue()))
 	measured.InodesUsed = number(int64(list[0].GetInodesUsed().GetValue()))
 	return measured, nil
@@ -84,7 +84,7 @@ func mountOf(list []*runtimeapi.FilesystemUsage) string {
 	return list[0].GetFsId().GetMountpoint()
 }
 
-// remember where the runtime's filesystems are.
+// remember records where the runtime's filesystems are.
 func (c *Collector) remember(info *runtimeapi.ImageFsInfoResponse) mounts {
 	found := mounts{images: mountOf(info.GetImageFilesystems()), layers: mountOf(info.GetContainerFilesystems())}
 	if found.layers == "" {
@@ -122,7 +122,8 @@ func (c *Collector) walk(ctx context.Context, pod *v1.Pod) podDisk {
 		name := pod.Spec.EphemeralContainers[i].Name
 		disk.logs[name] = treeSize(ctx, filepath.Join(logs, name))
 	}
-	// A volume that cannot be measured, because it goes away just now, is left out with the others.
+	// A volume that cannot be measured, because it is just being removed, is left out with the
+	// others.
 	disk.volumes, _ = c.Volumes(ctx, pod)
 	return disk
 }
@@ -134,7 +135,7 @@ func treeSize(ctx context.Context, dir string) size {
 }
 
 // addDisks adds what the pod and its containers have on disk. A pod that was not measured in time
-// is left without.
+// is left without it.
 func addDisks(pod *v1.Pod, measured *stats.PodStats, sizes map[types.UID]podDisk, layers map[string]*runtimeapi.FilesystemUsage, node, layerFs *stats.FsStats) {
 	disk, known := sizes[pod.UID]
 	if !known {
@@ -171,7 +172,7 @@ func addDisks(pod *v1.Pod, measured *stats.PodStats, sizes map[types.UID]podDisk
 
 type size struct{ bytes, inodes int64 }
 
-// used is a part of a filesystem.
+// used is the usage of a part of a filesystem, with the capacity of the whole.
 func used(on *stats.FsStats, part size) *stats.FsStats {
 	all := stats.FsStats{Time: metav1.NewTime(time.Now())}
 	if on != nil {

@@ -26,7 +26,7 @@ type Kubelet struct {
 	census      census
 }
 
-// NewKubelet counts the pods of the node when it is asked.
+// NewKubelet returns the metrics of a node. Its pods are counted at every scrape.
 func NewKubelet(node string, pods func() []*v1.Pod) *Kubelet {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: alpha + help, Buckets: buckets})
@@ -72,7 +72,7 @@ func (k *Kubelet) all() []prometheus.Collector {
 	return []prometheus.Collector{k.podWorker, k.podStart, k.relist, k.relistGap, k.startedPods, k.operations.total, k.operations.errors, k.operations.duration, k.census}
 }
 
-// Describe and Collect make it a collector.
+// Describe and Collect implement prometheus.Collector.
 func (k *Kubelet) Describe(descs chan<- *prometheus.Desc) {
 	for _, c := range k.all() {
 		c.Describe(descs)

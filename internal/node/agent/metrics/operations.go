@@ -30,7 +30,7 @@ func newOperations() operations {
 	}
 }
 
-// done counts an operation that began then.
+// done counts an operation that has ended.
 func (o operations) done(kind string, began time.Time, err error) {
 	o.total.WithLabelValues(kind).Inc()
 	o.duration.WithLabelValues(kind).Observe(time.Since(began).Seconds())

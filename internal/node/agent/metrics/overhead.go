@@ -12,8 +12,8 @@ var (
 	overheadMemory = prometheus.NewDesc("kube_pod_overhead_memory_bytes", "The pod overhead in regards to memory associated with running a pod.", identity, nil)
 )
 
-// Overhead collects the overhead of those pods that have one, whatever the list: the agent's are
-// those of its node.
+// Overhead collects the overhead of those pods of a list that have one. The agent's list is the
+// pods of its node.
 func Overhead(pods func() []*v1.Pod) prometheus.Collector { return overhead(pods) }
 
 type overhead func() []*v1.Pod

@@ -23,7 +23,7 @@ var (
 	scrapeError     = describe("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil)
 )
 
-// describe has the kubelet's names and texts; all of these are stable there.
+// describe returns a metric with the kubelet's name and text; all of these are stable there.
 func describe(name, help string, labels []string) *prometheus.Desc {
 	return prometheus.NewDesc(name, "[STABLE] "+help, labels, nil)
 }
@@ -65,7 +65,7 @@ func (r resources) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// send gives the values the time at which they were measured, which whoever computes a rate needs.
+// send emits values with the time at which they were measured, which rates are computed from.
 func send(out chan<- prometheus.Metric, cpuDesc, memoryDesc *prometheus.Desc, cpu *stats.CPUStats, memory *stats.MemoryStats, labels ...string) {
 	seconds := float64(*cpu.UsageCoreNanoSeconds) / float64(time.Second)
 	out <- prometheus.NewMetricWithTimestamp(cpu.Time.Time, prometheus.MustNewConstMetric(cpuDesc, prometheus.CounterValue, seconds, labels...))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Core tracks since when which threshold is met. It is not safe for concurrent use.
+// Core tracks which thresholds are met, and since when. It is not safe for concurrent use.
 type Core struct {
 	thresholds []Threshold
 	transition time.Duration
@@ -18,8 +18,8 @@ type Core struct {
 	since []time.Time
 	// due: it has been met for its grace period, and its minimum reclaim has not been freed yet.
 	due []bool
-	// seen is when each condition was last true by itself. Conditions that never were are not in
-	// it.
+	// seen is when a threshold of each condition was last met. A condition is true as long as it is
+	// here: for the transition period.
 	seen map[v1.NodeConditionType]time.Time
 }
 
@@ -35,7 +35,7 @@ func NewCore(config Config) (*Core, error) {
 	}, nil
 }
 
-// Verdict of one step.
+// Verdict is the result of one step.
 type Verdict struct {
 	// Conditions that are true now, sorted.
 	Conditions []v1.NodeConditionType
@@ -43,7 +43,7 @@ type Verdict struct {
 	Starved *Starved
 }
 
-// Starved is a resource that is short, and the observation.
+// Starved is a resource that is short, and the observation that showed it.
 type Starved struct {
 	Signal   Signal
 	Resource v1.ResourceName

@@ -107,7 +107,7 @@ func (g *Garbage) RemoveImages(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// sandboxImage is in containerd's configuration; runtimes that pin it need not be asked.
+// sandboxImage reads it from containerd's configuration. Runtimes that pin it do not need this.
 func (g *Garbage) sandboxImage(ctx context.Context) string {
 	status, err := g.Runtime.Status(ctx, true)
 	if err != nil {

@@ -137,9 +137,9 @@ func tasksUsed(c Candidate) resource.Quantity {
 	return quantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
 }
 
-// diskUsed sums up what a pod has on the full filesystem: logs and volumes on the node's, writable
-// layers on that of the images unless they are separate from these, or everything if there is only
-// one.
+// diskUsed sums up what a pod has on the full filesystem. If there is only one, that is everything.
+// Otherwise logs and volumes are on the node's, and writable layers are with the images or, if the
+// runtime is configured so, on the node's.
 func diskUsed(s *Starved) measure {
 	layers, _ := s.holds()
 	rest := !s.imagesApart || !s.ofImages()

@@ -50,7 +50,7 @@ type amount struct {
 	fraction float32 // of the capacity; float32 as in the kubelet, so that thresholds in messages are the same to the byte
 }
 
-// of the capacity: the quantity that is meant.
+// of returns the quantity that the amount means for a capacity.
 func (a amount) of(capacity int64) resource.Quantity {
 	if a.quantity != nil {
 		return a.quantity.DeepCopy()
@@ -61,7 +61,7 @@ func (a amount) of(capacity int64) resource.Quantity {
 // Threshold is met while less than its amount is available.
 type Threshold struct {
 	Signal Signal
-	// Grace is how long it must be met before a pod goes; 0: it is a hard one.
+	// Grace is how long it must be met before a pod is evicted; 0: the threshold is a hard one.
 	Grace   time.Duration
 	amount  amount
 	reclaim amount // how much beyond it is freed once it has been met
@@ -69,7 +69,8 @@ type Threshold struct {
 
 func (t Threshold) hard() bool { return t.Grace == 0 }
 
-// Thresholds reads the configuration. Memory comes before all else, and hard ones before soft ones.
+// Thresholds parses the configuration. Those of memory come first, and among these and among the
+// others, hard ones before soft ones.
 func (c Config) Thresholds() ([]Threshold, error) {
 	if c.Transition < 0 {
 		return nil, fmt.Errorf("--eviction-pressure-transition-period: %s must not be negative", c.Transition)
@@ -106,7 +107,7 @@ func only(all []Threshold, keep func(Threshold) bool) []Threshold {
 	return slices.DeleteFunc(slices.Clone(all), func(t Threshold) bool { return !keep(t) })
 }
 
-// thresholds of one flag, in an order that does not change.
+// thresholds parses those of one flag, in a fixed order.
 func thresholds(flag string, statements map[string]string, reclaims map[Signal]amount) (all []Threshold, err error) {
 	for _, signal := range signals(statements) {
 		value, some, err := threshold(flag, signal, statements[string(signal)])

@@ -18,7 +18,7 @@ const (
 	// glance is how often the signals are read: a few small files.
 	glance = time.Second
 	// look is how often pods' own limits are checked, and the pause after no pod could be evicted:
-	// to measure pods is to walk through their volumes. It is the kubelet's interval.
+	// measuring pods walks through their volumes. It is the kubelet's interval.
 	look = 10 * time.Second
 	// walkPatience is how long measuring disks may take. A pod that has not been measured by then
 	// counts with what is known.
@@ -30,7 +30,7 @@ const (
 // Stats is what the node and its pods use.
 type Stats interface {
 	Levels(ctx context.Context) (Levels, error)
-	// Summary measures pods; with all, their disks, too.
+	// Summary measures pods: only their CPU and memory, or their disks, too.
 	Summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error)
 }
 
@@ -50,8 +50,8 @@ type Node struct {
 	Event func(pod *v1.Pod, annotations map[string]string, kind, reason, message string)
 	// Changed is called when the result of Conditions has changed.
 	Changed func()
-	// Nudge triggers a reading of the signals, when the kernel reports a change; nil: there is no
-	// such report, and they are read every second.
+	// Nudge has the signals read when the kernel reports a change, not only every second; nil: the
+	// kernel reports none.
 	Nudge <-chan struct{}
 	// Arm is called at every reading with how far memory is above its thresholds, of the machine
 	// and of all pods, so that the kernel can be asked to report when it no longer is; nil: it is
@@ -84,7 +84,7 @@ func New(config Config, node Node) (*Watcher, error) {
 	return &Watcher{node: node, core: core}, nil
 }
 
-// Conditions that are true now: MemoryPressure, DiskPressure, PIDPressure.
+// Conditions returns those that are true now: MemoryPressure, DiskPressure, PIDPressure.
 func (w *Watcher) Conditions() []v1.NodeConditionType {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,7 +179,7 @@ func (w *Watcher) enforceLimits(ctx context.Context, levels Levels) (evicted boo
 	return len(evictions) > 0, nil
 }
 
-// diskLimited pods are those that are worth measuring.
+// diskLimited reports whether a pod has limits on disk, so that it has to be measured.
 func diskLimited(pod *v1.Pod) bool {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.EmptyDir != nil && volume.EmptyDir.SizeLimit != nil {
@@ -200,7 +200,7 @@ func (w *Watcher) relieve(ctx context.Context, starved *Starved) (evicted bool, 
 	w.node.Event(nil, nil, v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", starved.Resource))
 	switch enough, err := w.reclaim(ctx, starved); {
 	case errors.Is(err, errShortMeanwhile):
-		return true, nil // what is short now comes first, at the next look
+		return true, nil // what is short now comes first, at the next reading
 	case err != nil:
 		return false, err
 	case enough:
@@ -287,7 +287,7 @@ func (w *Watcher) measure(ctx context.Context, pods []*v1.Pod, cpuAndMemory bool
 	return candidates, nil
 }
 
-// errShortMeanwhile: something else than disk has become short while disks were measured.
+// errShortMeanwhile: something other than disk has become short while disks were measured.
 var errShortMeanwhile = errors.New("memory or PIDs are short")
 
 type walked struct {

@@ -3,7 +3,7 @@
 // end.
 //
 // A core without clock or network ([Gauge]) decides: which probe is due when, what several results
-// in a row mean, what waits for the startup probe, and what a container counts as that the agent
+// in a row mean, what waits for the startup probe, and what holds for a container that the agent
 // finds after its own restart. [Prober] runs one gauge for each probe of each pod, gives it what
 // the runtime shows ([Prober.Sync]) and the results of exec, HTTP, TCP and gRPC, and provides the
 // [Verdicts]. What follows from these, a status or a kill, is up to the caller. Event messages are

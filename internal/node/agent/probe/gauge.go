@@ -56,7 +56,7 @@ type Gauge struct {
 	id      string    // the container that the rest is about
 	verdict Result    // what holds now
 	last    Result    // of the last probe
-	run     int       // how often in a row it was the last
+	run     int       // how many probes in a row had this result
 	final   bool      // the verdict stands until there is another container
 	due     time.Time // no probe begins before
 }

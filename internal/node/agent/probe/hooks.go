@@ -16,7 +16,7 @@ import (
 // Hooks runs a container's postStart and preStop hooks.
 type Hooks struct{ options Options }
 
-// NewHooks are hooks that run with these options; Report is not needed.
+// NewHooks returns hooks that run with these options. Report is not needed.
 func NewHooks(options Options) *Hooks { return &Hooks{options} }
 
 // PostStart runs the container's hook after its start, if it has one. Its error is the message of
@@ -132,6 +132,6 @@ func do(request *http.Request) error {
 		return err
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, longest)) // read to its end, so that the server can end well
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, longest)) // read to its end, so that the server can finish its answer
 	return nil
 }

@@ -52,7 +52,7 @@ func httpRequest(ctx context.Context, action *v1.HTTPGetAction, c *v1.Container,
 	}
 	target, err := url.Parse(action.Path)
 	if err != nil {
-		target = &url.URL{Path: action.Path} // it is too late to refuse it
+		target = &url.URL{Path: action.Path} // it is too late to reject it
 	}
 	target.Scheme = strings.ToLower(orElse(string(action.Scheme), "http"))
 	target.Host = net.JoinHostPort(orElse(action.Host, podIP), strconv.Itoa(number))
@@ -102,7 +102,7 @@ func get(request *http.Request, timeout time.Duration) answer {
 	case err != nil:
 		return failed(err.Error())
 	case response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusBadRequest:
-		// Without the body: who may see events may not be meant to see that.
+		// Without the body: not everyone who may read events may see that.
 		return failedf("HTTP probe failed with statuscode: %d", response.StatusCode)
 	case response.StatusCode >= http.StatusMultipleChoices:
 		return answer{result: Success, warning: true, output: fmt.Sprintf("Probe terminated redirects, Response body: %v", string(body))}

@@ -12,17 +12,17 @@ import (
 type Kind int
 
 const (
-	// Register creates the node Object, or finds it there.
+	// Register creates the node, Object, or reads the existing one.
 	Register Kind = iota
 	// Renew creates or renews the node's Lease.
 	Renew
-	// PatchNode patches labels, or with Status the status, of the node.
+	// PatchNode patches the node's labels or, with Status, its status.
 	PatchNode
 	// PatchPod patches the status of the pod.
 	PatchPod
 	// DeletePod removes the pod: its processes have ended.
 	DeletePod
-	// DeleteNode removes a node that an earlier, larger run left.
+	// DeleteNode removes a node that an earlier, larger run left behind.
 	DeleteNode
 	// Report emits an event about the pod.
 	Report
@@ -69,7 +69,7 @@ type Outcome int
 const (
 	// OK: carried out.
 	OK Outcome = iota
-	// Gone: the object is not there any more, or another one of that name is.
+	// Gone: the object no longer exists.
 	Gone
 	// Failed: not carried out, may succeed later.
 	Failed

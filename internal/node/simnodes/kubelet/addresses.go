@@ -2,8 +2,8 @@ package kubelet
 
 import "net/netip"
 
-// ipPool gives the addresses of a node's pod range to its pods, in turn, so
-// that an address is not used again right after it was freed.
+// ipPool hands out the addresses of a node's pod range in turn, so that an address is not used
+// again right after it was freed.
 type ipPool struct {
 	prefix netip.Prefix
 	taken  map[netip.Addr]struct{}
@@ -51,7 +51,7 @@ func (p *ipPool) take(ip string) {
 	}
 }
 
-// free gives an address back and returns what its owner has then: none.
+// free gives an address back. It returns "", for the owner to store in its place.
 func (p *ipPool) free(ip string) string {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		delete(p.taken, a)

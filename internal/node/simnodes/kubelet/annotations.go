@@ -14,11 +14,11 @@ import (
 const (
 	prefix = "berth.dev/"
 
-	// LabelSimulated marks a node as one that no machine stands behind.
+	// LabelSimulated marks simulated nodes, which have no machine.
 	LabelSimulated = prefix + "simulated"
 
-	// On a node: HeartbeatStopped as value of AnnotationHeartbeat silences it,
-	// until the time in AnnotationHeartbeatUntil if there is one.
+	// On a node: HeartbeatStopped as the value of AnnotationHeartbeat silences it, until the time
+	// in AnnotationHeartbeatUntil if there is one.
 	AnnotationHeartbeat      = prefix + "heartbeat"
 	AnnotationHeartbeatUntil = prefix + "heartbeat-until"
 	HeartbeatStopped         = "stopped"
@@ -40,8 +40,8 @@ const forEver time.Duration = -1
 
 // script is how a pod's processes behave.
 type script struct {
-	// runFor and exitCode are those of containers whose command line does not say it; given: the
-	// annotations say it for all.
+	// runFor and exitCode apply to containers whose command line does not tell how they end; given:
+	// an annotation sets one of them, so they apply to all.
 	runFor         time.Duration
 	exitCode       int32
 	given          bool
@@ -91,8 +91,8 @@ func (sc *script) ending(c *v1.Container) ending {
 	return ending{sc.runFor, sc.exitCode}
 }
 
-// initEnding is how an init container does: soon, and well, unless its command line says something
-// else.
+// initEnding is how an init container ends: after initFor and with success, unless its command line
+// says otherwise.
 func (sc *script) initEnding(c *v1.Container) ending {
 	if e, known := endingOf(c); known {
 		if e.runFor != forEver {
@@ -122,8 +122,8 @@ func (sc *script) fault(key, value, allowed string) {
 	}
 }
 
-// silentUntil says whether a node's heartbeat is stopped by annotation, and
-// when it resumes; the zero time is never.
+// silentUntil reports whether an annotation stops a node's heartbeat, and when it resumes; the zero
+// time means never.
 func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 	if node.Annotations[AnnotationHeartbeat] != HeartbeatStopped {
 		return false, time.Time{}

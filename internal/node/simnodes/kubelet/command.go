@@ -29,7 +29,7 @@ func endingOf(c *v1.Container) (ending, bool) {
 	case len(argv) == 3 && argv[1] == "-c" && (name == "sh" || name == "bash" || name == "ash"):
 		return endingOfScript(argv[2])
 	case name == "exit" || name == ":":
-		return ending{}, false // a shell's own words, which are no programs
+		return ending{}, false // builtins of a shell, not programs
 	default:
 		var e ending
 		_, known := e.statement(append([]string{name}, argv[1:]...))
@@ -56,14 +56,14 @@ func endingOfScript(text string) (ending, bool) {
 				return e, known
 			}
 			if e.exitCode != 0 {
-				break // what stands behind && is left out
+				break // what follows && is skipped
 			}
 		}
 	}
 	return e, true
 }
 
-// statement takes one command into account; last: none runs after it.
+// statement takes one command into account. last: no command runs after it.
 func (e *ending) statement(words []string) (last, known bool) {
 	switch words[0] {
 	case "true", ":", "echo":
@@ -95,8 +95,8 @@ func (e *ending) statement(words []string) (last, known bool) {
 	return false, true
 }
 
-// mostSleep is for ever, for a simulated process; sums of a script's sleeps then stay within what a
-// duration can hold.
+// mostSleep counts as forever for a simulated process, so that the sum of a script's sleeps cannot
+// overflow a duration.
 const mostSleep = 365 * 24 * time.Hour
 
 func sleepOf(text string) (time.Duration, bool) {

@@ -24,7 +24,7 @@ type play struct {
 	wake time.Time
 }
 
-// Exit codes of a process that a signal ended: 128 and the signal's number.
+// Exit codes of a process that a signal ended: 128 plus the signal's number.
 const (
 	exitTerminated = 143
 	exitKilled     = 137
@@ -54,8 +54,8 @@ func (p *play) containers() {
 	}
 }
 
-// ephemeralContainers are there for someone to look around in: they run until the pod ends, unless
-// their command line says something else, and never again.
+// ephemeralContainers plays the containers added for debugging. They run until the pod ends, unless
+// their command line says otherwise, and are never restarted.
 func (p *play) ephemeralContainers() {
 	never := v1.ContainerRestartPolicyNever
 	containers := make([]v1.Container, len(p.pod.Spec.EphemeralContainers))
@@ -73,7 +73,7 @@ func (p *play) ephemeralContainers() {
 	}
 }
 
-// initContainers is true once the containers proper may start.
+// initContainers plays the init containers. It is true once the regular containers may start.
 func (p *play) initContainers() bool {
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
@@ -99,8 +99,8 @@ func (p *play) initContainers() bool {
 	return true
 }
 
-// stopSidecars ends those that run when an init container has failed for good. What has not begun
-// is left waiting.
+// stopSidecars ends the running sidecars when an init container has failed for good. Those that
+// have not started are left waiting.
 func (p *play) stopSidecars() {
 	for i := range p.status.InitContainerStatuses {
 		if cs := &p.status.InitContainerStatuses[i]; cs.State.Running != nil {
@@ -109,8 +109,8 @@ func (p *play) stopSidecars() {
 	}
 }
 
-// known gives every container of the spec its status, in the spec's order; one
-// that has none yet is waiting.
+// known returns a status for every container of the spec, in the spec's order. A container that has
+// none yet is waiting.
 func (p *play) known(containers []v1.Container, have []v1.ContainerStatus) []v1.ContainerStatus {
 	if len(containers) == 0 {
 		return nil
@@ -134,7 +134,7 @@ func (p *play) step(c *v1.Container, cs *v1.ContainerStatus, e ending) {
 	for {
 		switch state := &cs.State; {
 		case state.Running != nil && cs.Image != c.Image:
-			// The image of a running container was changed: out with the old.
+			// The image of a running container was changed: the container is replaced.
 			p.end(cs, p.now, exitTerminated)
 			if !p.pull(c, cs) {
 				return
@@ -165,8 +165,8 @@ func (p *play) step(c *v1.Container, cs *v1.ContainerStatus, e ending) {
 	}
 }
 
-// restart starts a container that ended, or has it wait for that; false when
-// there is nothing to do now.
+// restart starts a container again, or puts it into back-off. It is false when there is nothing to
+// do now.
 func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 	last := cs.State.Terminated
 	if last == nil {
@@ -191,7 +191,7 @@ func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 	return true
 }
 
-// restarts says whether a container that ended with this code is started again.
+// restarts reports whether a container that ended with this code is started again.
 func (p *play) restarts(c *v1.Container, exitCode int32) bool {
 	policy := p.pod.Spec.RestartPolicy
 	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
@@ -248,13 +248,13 @@ func (p *play) end(cs *v1.ContainerStatus, at time.Time, exitCode int32) {
 	cs.State = v1.ContainerState{Terminated: ended}
 	notStarted := false
 	cs.Started = &notStarted
-	// An init container that succeeded counts as ready, as the kubelet has it.
+	// An init container that succeeded counts as ready, as with the kubelet.
 	cs.Ready = exitCode == 0 && slices.ContainsFunc(p.pod.Spec.InitContainers, func(c v1.Container) bool {
 		return c.Name == cs.Name && !isSidecar(&c)
 	})
 }
 
-// endedForGood is true when no container proper runs or will run again.
+// endedForGood reports whether no regular container runs or will run again.
 func (p *play) endedForGood() bool {
 	for i := range p.status.ContainerStatuses {
 		ended := p.status.ContainerStatuses[i].State.Terminated
@@ -280,8 +280,8 @@ func isSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// after is when a duration that began at a stored time is over. The API keeps
-// whole seconds, cut off: a second is added so that it is never over too early.
+// after is the end of a duration that began at a stored time. The API truncates times to whole
+// seconds: a second is added so that the end is never too early.
 func after(t metav1.Time, d time.Duration) time.Time {
 	if d == 0 {
 		return t.Time

@@ -14,8 +14,8 @@ import (
 // Fleet is all simulated nodes of one process. It belongs to one goroutine.
 type Fleet struct {
 	shape Shape
-	// nodes are those with numbers 1 to Count, always, and gone ones of an earlier run that still
-	// have pods; by name.
+	// nodes by name: always those with the numbers 1 to Count, and the deleted ones of an earlier,
+	// larger run, whose pods have to be removed.
 	nodes map[string]*node
 	// pods that are bound to one of nodes.
 	pods   map[types.UID]*pod
@@ -29,7 +29,7 @@ type Fleet struct {
 
 // node is one simulated node.
 type node struct {
-	// number counts from 1; 0 for one of an earlier, larger run.
+	// number counts from 1; 0 for a node of an earlier, larger run.
 	number int
 	name   string
 	// object is the newest seen; nil before it is registered and after it is
@@ -50,7 +50,7 @@ type node struct {
 	reported time.Time // last report
 	status   timer
 	renewing bool
-	asked    time.Time // when the last renewal was asked for
+	asked    time.Time // when the last renewal was requested
 	renew    timer
 }
 
@@ -71,7 +71,8 @@ func New(shape Shape) *Fleet {
 	return f
 }
 
-// Start registers the nodes that are not there; NodesListed has said which are.
+// Start registers the nodes that do not exist. NodesListed must be called before, with those that
+// do.
 func (f *Fleet) Start(now time.Time) {
 	for number := 1; number <= f.shape.Count; number++ {
 		if n := f.nodes[f.shape.Name(number)]; n.object == nil && !n.busy {
@@ -111,14 +112,14 @@ func (f *Fleet) retire(object *v1.Node) {
 	}
 }
 
-// Take hands over what is to be done.
+// Take returns the actions to carry out, and forgets them.
 func (f *Fleet) Take() []Action {
 	out := f.out
 	f.out = nil
 	return out
 }
 
-// Next is when Tick has something to do; false is never.
+// Next is when Tick has something to do next; false if never.
 func (f *Fleet) Next() (time.Time, bool) { return f.timers.next() }
 
 // Tick does what is due.
@@ -196,7 +197,7 @@ func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 		n.failures++
 		f.timers.set(&n.status, now.Add(retry(n.failures)))
 	case Refused:
-		// The next report is due at its time; until then nothing changes.
+		// A retry would be refused, too: the next report is sent when it is due.
 		f.timers.set(&n.status, now.Add(f.shape.StatusInterval))
 	case Gone:
 		// The watch will say so.
@@ -209,7 +210,7 @@ func (f *Fleet) register(n *node, now time.Time) {
 	f.emit(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, now)})
 }
 
-// checkNode reports what is new about the node, or that nothing is when a
+// checkNode registers the node if it does not exist, and reports its status if it has changed or a
 // report is due.
 func (f *Fleet) checkNode(n *node, now time.Time) {
 	if n.object == nil {
@@ -264,8 +265,7 @@ func (f *Fleet) listen(n *node, now time.Time) {
 	}
 }
 
-// addLabels patches labels that are missing, once in a process; true when it
-// had to.
+// addLabels patches missing labels, once per process. It is true if there were any.
 func (f *Fleet) addLabels(n *node) bool {
 	if n.labelled {
 		return false
@@ -345,7 +345,7 @@ func newer(is, than string) bool {
 	return err != nil || order > 0
 }
 
-// olderThan is true when a list at a version would have the object in it.
+// olderThan reports whether a list at this version would include the object.
 func olderThan(object, list string) bool {
 	order, err := resourceversion.CompareResourceVersion(object, list)
 	return err == nil && order <= 0

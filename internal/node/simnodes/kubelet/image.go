@@ -29,7 +29,8 @@ func pullable(image string) bool {
 	return tag != "404" && !slices.ContainsFunc(missing, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// pull has a container wait for an image that cannot be pulled.
+// pull reports whether the container's image can be pulled. If not, the container waits in
+// ImagePullBackOff.
 func (p *play) pull(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if pullable(c.Image) {
 		return true

@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// reasonSimulated marks conditions that an annotation asked for, so that they
-// can be taken back when it no longer does.
+// reasonSimulated marks conditions that an annotation requested, so that they can be withdrawn when
+// it no longer does.
 const reasonSimulated = "SimulatedByAnnotation"
 
-// Node is the object with which a node registers: already Ready, as a kubelet
-// whose runtime is up.
+// Node is the object with which a node registers: already Ready, like that of a kubelet whose
+// runtime is up.
 func (s *Shape) Node(number int, now time.Time) *v1.Node {
 	name := s.Name(number)
 	podRange := s.podRange(number).String()
@@ -54,9 +54,9 @@ func (s *Shape) labels(number int) map[string]string {
 	return labels
 }
 
-// nodeStatus is what the node's kubelet has to say now, on top of what the API
-// holds: resources that others put into capacity stay, conditions keep their
-// transition times, and heartbeats are not touched (heartbeat does that).
+// nodeStatus is what the node's kubelet reports now, based on what the API holds: resources that
+// others added to the capacity stay, conditions keep their transition times, and heartbeats are not
+// touched (heartbeat does that).
 func (s *Shape) nodeStatus(node *v1.Node, number int, now time.Time) v1.NodeStatus {
 	st := node.Status.DeepCopy()
 	if st.Capacity == nil {
@@ -89,7 +89,7 @@ func (s *Shape) nodeStatus(node *v1.Node, number int, now time.Time) v1.NodeStat
 	return *st
 }
 
-// nodeCondition is a condition with the words for its healthy and sick state.
+// nodeCondition is a condition, with its reasons and messages when healthy and when not.
 type nodeCondition struct {
 	kind                    v1.NodeConditionType
 	healthy                 v1.ConditionStatus
@@ -97,8 +97,7 @@ type nodeCondition struct {
 	sickReason, sickMessage string
 }
 
-// kubeletConditions are those that every kubelet reports, in its order: Ready
-// comes last.
+// kubeletConditions are those that every kubelet reports, in the kubelet's order: Ready comes last.
 var kubeletConditions = []nodeCondition{
 	{v1.NodeMemoryPressure, v1.ConditionFalse,
 		"KubeletHasSufficientMemory", "kubelet has sufficient memory available",
@@ -115,8 +114,7 @@ var kubeletConditions = []nodeCondition{
 }
 
 func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, now time.Time) {
-	// An annotation that cannot be read asks for nothing; `berth nodes
-	// condition` does not write one.
+	// An annotation that cannot be parsed is ignored; `berth nodes condition` never writes one.
 	asked, _ := ParseConditions(node.Annotations[AnnotationConditions])
 	for _, c := range kubeletConditions {
 		status, ok := asked[c.kind]
@@ -167,8 +165,8 @@ func heartbeat(st *v1.NodeStatus, now time.Time) {
 	}
 }
 
-// labelsToAdd are labels that the node should have and has not, or has with
-// another value: after a run with other zones or labels.
+// labelsToAdd are the labels that the node lacks or has with another value, as after a run with
+// other zones or labels.
 func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	missing := map[string]string{}
 	for k, v := range s.labels(number) {

@@ -95,7 +95,7 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 	return marshal(patch)
 }
 
-// resourcesPatch names what is new or other, and what is gone as null.
+// resourcesPatch contains what is new or changed, and null for what is gone.
 func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
 	patch := map[v1.ResourceName]any{}
 	for name, quantity := range is {
@@ -132,7 +132,7 @@ func orNull(s string) *string {
 
 func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// marshal panics on types that JSON does not know, of which there are none here.
+// marshal panics on types that JSON cannot represent; the patches contain none.
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -32,7 +32,7 @@ type pod struct {
 	deferred bool
 
 	busy     bool // an action is under way
-	sent     bool // the delete was done; the watch will say so
+	sent     bool // the pod is removed; the watch will report it
 	failures int
 	timer    timer
 
@@ -130,8 +130,7 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	}
 }
 
-// demands of the pods that the node has taken and that have not ended, without
-// one of them.
+// demands returns those of all admitted pods that have not ended, except one.
 func (n *node) demands(without *pod) []admit.Demand {
 	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -221,8 +220,9 @@ func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
 }
 
 // stop terminates a deleted pod: SIGTERM when the node sees the deletion, the end after as long as
-// the processes take or the grace period allows, then the removal. Only a pod that is waited for
-// (by a finalizer, as the Job controller does) gets a last status: no one could see another's.
+// the processes take or the grace period allows, then the removal. Only a pod that a finalizer
+// keeps (such as the Job controller's) gets a final status: any other is removed before that could
+// be read.
 func (f *Fleet) stop(p *pod, now time.Time) {
 	object := p.object
 	grace := graceOf(object)
@@ -260,7 +260,8 @@ func (f *Fleet) stop(p *pod, now time.Time) {
 }
 
 // patience is how long a pod without grace left may remain. The API server writes the deletion and
-// then removes the pod, in two steps; a failure in between leaves it to whoever asks again.
+// then removes the pod, in two steps; after a failure in between, the pod remains until it is
+// deleted again.
 const patience = 5 * time.Second
 
 func graceOf(pod *v1.Pod) time.Duration {

@@ -47,7 +47,7 @@ func answer(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if wait == 0 {
 		return true, began
 	}
-	// A second more, since the beginning was stored without its fraction.
+	// A second more, since the start time is stored without its fraction.
 	return true, began.Add(time.Duration(wait+1) * time.Second)
 }
 
@@ -66,8 +66,8 @@ func alwaysFails(command []string) bool {
 	return false
 }
 
-// unhealthy is true when a readiness probe of a running container fails for
-// ever, which a kubelet reports.
+// unhealthy reports whether the readiness probe of a running container always fails, which a
+// kubelet reports as an event.
 func (p *play) unhealthy() bool {
 	for i := range p.status.ContainerStatuses {
 		probe := p.pod.Spec.Containers[i].ReadinessProbe

@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// resize follows a change of the pod's resources in place: done at once if the
-// node has room, else the pod says that it is pending and keeps what it has.
+// resize changes the pod's resources in place if the node has room. Otherwise the pod keeps what it
+// has, and a condition reports that the resize is pending.
 func (f *Fleet) resize(p *pod, pl *play) {
 	var changed []int
 	for i := range pl.status.ContainerStatuses {

@@ -24,7 +24,7 @@ type Shape struct {
 	Region string
 
 	Labels map[string]string
-	// Taints are put on when a node is created, never again, as kubelet's
+	// Taints are set when a node is created and never again, like the kubelet's
 	// --register-with-taints.
 	Taints []v1.Taint
 	// Capacity is what every node reports: cpu, memory, pods, ephemeral-storage
@@ -75,17 +75,17 @@ func DefaultCapacity() v1.ResourceList {
 	}
 }
 
-// Name of the node with this number, counted from 1.
+// Name returns the name of the node with this number, counted from 1.
 func (s *Shape) Name(number int) string { return s.Prefix + strconv.Itoa(number) }
 
-// Names is true for every name of this shape, whatever its number.
+// Names reports whether a name is of this shape, whatever its number.
 func (s *Shape) Names(name string) bool {
 	_, ok := s.numberOf(name)
 	return ok
 }
 
-// Beyond is true for a name of this shape whose number is above the count: a
-// node of an earlier, larger run.
+// Beyond reports whether a name is of this shape with a number above the count: that of a node of
+// an earlier, larger run.
 func (s *Shape) Beyond(name string) bool {
 	number, ok := s.numberOf(name)
 	return ok && number > s.Count

@@ -40,7 +40,7 @@ func (h timers) next() (time.Time, bool) {
 	return h[0].at, true
 }
 
-// fire fires what is due, earliest first.
+// fireDue fires what is due, earliest first.
 func (h *timers) fireDue(now time.Time) {
 	for len(*h) > 0 && !(*h)[0].at.After(now) {
 		t := heap.Pop(h).(*timer)
