@@ -20,7 +20,7 @@ import (
 // agent reads it from the pod's status in the API.
 type allocation map[string]v1.ResourceRequirements
 
-// resizable returns a pod's containers without the init containers that terminate.
+// resizable returns a pod's sidecars and regular containers.
 func resizable(pod *v1.Pod) (out []*v1.Container) {
 	for i := range pod.Spec.InitContainers {
 		if lifecycle.Sidecar(&pod.Spec.InitContainers[i]) {
@@ -89,8 +89,8 @@ func (a allocation) grants(pod *v1.Pod) bool {
 	})
 }
 
-// asksForResize reports whether the pod requests other resources than it was granted, and has not
-// been told why it does not get them.
+// asksForResize reports whether the pod requests other resources than it was granted, and it has
+// not been reported yet why it does not get them.
 func (w *worker) asksForResize() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,7 @@ type wishes struct {
 // and when room was freed.
 func (a *Agent) retryResizes() {
 	if !a.listed.Load() {
-		return // not all pods that have room are known
+		return // not all pods that take room are known
 	}
 	a.admission.Lock()
 	defer a.admission.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/server/logfile"
 )
 
-// serve the kubelet's API until ctx ends.
+// serve serves the kubelet's API until ctx ends.
 func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 	authorities, err := server.ClusterAuthorities(server.AuthorityOptions{File: a.config.ClientCA, Client: a.client, Config: a.rest})
 	if err != nil {
@@ -49,8 +49,8 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 	return s.Serve(ctx, listener)
 }
 
-// serveHealthz to anybody on this machine, as the kubelet does. A port that is taken does not keep
-// the node from running: it is tried again.
+// serveHealthz serves /healthz to anybody on this machine, as the kubelet does. A port that is
+// taken does not keep the node from running: it is tried again.
 func (a *Agent) serveHealthz(ctx context.Context) {
 	if a.config.HealthzPort == 0 {
 		return
@@ -74,7 +74,7 @@ func (a *Agent) serveHealthz(ctx context.Context) {
 
 const healthzAgain = 5 * time.Second
 
-// configz is the configuration by the kubelet's names.
+// configz is the configuration under the kubelet's names.
 func (a *Agent) configz() any {
 	c := a.config
 	return map[string]any{

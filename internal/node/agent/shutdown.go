@@ -32,8 +32,8 @@ const (
 // inhibitAgain is the pause before the bus is tried again after it was lost.
 const inhibitAgain = time.Second
 
-// awaitShutdown terminates pods when systemd is about to shut the machine down, which it delays
-// meanwhile.
+// awaitShutdown terminates pods when systemd is about to shut the machine down, and delays the
+// shutdown meanwhile.
 func (a *Agent) awaitShutdown(ctx context.Context) {
 	if len(a.config.Shutdown) == 0 {
 		return

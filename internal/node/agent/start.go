@@ -21,9 +21,9 @@ import (
 // refusal is why a container cannot be started, for its status and an event.
 type refusal struct {
 	reason, message string
-	// event is its reason, if not the usual "Failed", "Error: ...".
+	// event and said are the event's reason and message, if not the usual "Failed", "Error: ...".
 	event, said string
-	// pull is the message while the next pull is being waited for.
+	// pull is the message while the container waits for the next pull; empty if no pull has failed.
 	pull string
 }
 
@@ -48,7 +48,7 @@ func (w *worker) startContainer(ctx context.Context, pod *v1.Pod, seen lifecycle
 	}
 	id, err := a.makeContainer(ctx, pod, seen, action, sandbox)
 	if id == "" && ctx.Err() != nil {
-		return nil // broken off
+		return nil // cancelled
 	}
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -93,7 +93,7 @@ func (a *Agent) makeContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.S
 		return "", &refusal{reason: "CreateContainerConfigError", message: err.Error()}
 	}
 	defer a.starts.enter(ctx)()
-	// Not to be broken off between making it and starting it: see RunPodSandbox.
+	// Must not be cancelled between creating and starting it: see makeSandbox.
 	whole := context.WithoutCancel(ctx)
 	id, err := a.runtime.Runtime.CreateContainer(whole, action.ID, config, sandbox)
 	if err != nil {

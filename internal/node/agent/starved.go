@@ -82,8 +82,8 @@ func (a *Agent) eventAboutNode(kind, reason, message string) {
 	a.tell(eventlog.Event{About: a.nodeReference(), Type: kind, Reason: reason, Message: message})
 }
 
-// nodeReference as the kubelet's events have it: `kubectl describe node` finds them by the name in
-// place of the UID.
+// nodeReference is the node as the kubelet's events refer to it: `kubectl describe node` finds them
+// by the name in place of the UID.
 func (a *Agent) nodeReference() v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.config.NodeName, UID: types.UID(a.config.NodeName)}
 }

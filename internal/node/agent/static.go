@@ -150,11 +150,11 @@ func readPod(path, node string) (*v1.Pod, error) {
 	}
 	pod.Annotations[annotationConfigHash] = string(pod.UID)
 	pod.Annotations[annotationConfigSource] = sourceFile
-	delete(pod.Annotations, v1.MirrorPodAnnotationKey) // the mirror's, which is made of this pod
+	delete(pod.Annotations, v1.MirrorPodAnnotationKey) // only mirrors have it
 	pod.Annotations[annotationFile] = path
 	admission.Default(pod)
 	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		*grace = 1 // as the API server makes of it
+		*grace = 1 // as the API server does
 	}
 	pod.Spec.NodeName = node
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
@@ -340,7 +340,7 @@ func (a *Agent) makeMirror(ctx context.Context, pod *v1.Pod) error {
 	defer cancel()
 	if old := a.pods.mirror(nameOf(pod)); old != nil {
 		a.removeMirror(ctx, old)
-		return nil // made when it is seen to be gone
+		return nil // created once the watch shows that the old one is gone
 	}
 	mirror := pod.DeepCopy()
 	mirror.UID, mirror.ResourceVersion = "", ""
@@ -352,7 +352,7 @@ func (a *Agent) makeMirror(ctx context.Context, pod *v1.Pod) error {
 	}
 	_, err := a.client.CoreV1().Pods(pod.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return nil // seen soon
+		return nil // the watch will show it
 	}
 	return err
 }

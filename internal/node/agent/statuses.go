@@ -28,7 +28,7 @@ type statuses struct {
 	want map[*worker]*wish
 }
 
-// wish is what is to be written of a pod.
+// wish is what is to be written about a pod.
 type wish struct {
 	status v1.PodStatus
 	set    bool
@@ -60,7 +60,7 @@ func (s *statuses) set(w *worker, status v1.PodStatus) {
 	s.change(w, func(x *wish) { x.status, x.set = status, true })
 }
 
-// remove deletes the pod from the API: all of it has ended here.
+// remove deletes the pod from the API: everything of it has ended here.
 func (s *statuses) remove(w *worker) { s.change(w, func(x *wish) { x.remove = true }) }
 
 // again checks for something to write that could not be written before.
@@ -118,7 +118,7 @@ func (s *statuses) write(ctx context.Context, w *worker) error {
 	s.mu.Unlock()
 	pod := s.target(w)
 	if pod == nil {
-		return nil // a mirror that is not there yet; when it is, this is asked again
+		return nil // a mirror that does not exist yet; once it does, the status is written
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

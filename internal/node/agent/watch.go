@@ -34,7 +34,7 @@ func (a *Agent) ownNode() feed.Whole[*v1.Node] {
 				a.nodeSeen(node)
 			}
 			if len(list) == 0 {
-				a.nodeGone(version) // or it has not registered yet, which it then does
+				a.nodeGone(version) // or it has not been registered yet, and will be
 			}
 		},
 	}

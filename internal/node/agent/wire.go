@@ -85,8 +85,8 @@ func (a *Agent) handler(ctx context.Context, pod *v1.Pod) (string, error) {
 	return class.Handler, nil
 }
 
-// recursiveReadOnly reports whether the runtime can make a mount read-only recursively. It is not
-// asked about handlers of RuntimeClasses: a pod that insists is then refused, rather than run
+// recursiveReadOnly reports whether the runtime can make a mount read-only recursively. For pods
+// with a RuntimeClass it is false: one that requires recursion is then rejected, rather than run
 // without it.
 func (a *Agent) recursiveReadOnly(pod *v1.Pod) bool {
 	if pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" {

@@ -48,7 +48,7 @@ type worker struct {
 	resizeGeneration int64
 	// over: nothing of it runs, or will run.
 	over bool
-	// released: it no longer has anything of the node, apart from what is kept in the runtime for
+	// released: it no longer uses anything of the node, except what is kept in the runtime for
 	// inspection.
 	released bool
 	// reported is the status as the agent has it; nil before the first sync.
@@ -182,9 +182,10 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	return w.until(out.Wake), false
 }
 
-// setRight corrects what the end of a previous agent looks like. If the client that asked a runtime
-// to start a container is killed, the runtime gives up, at once or a moment later, and reports a
-// failure of the container, which has never run. It is created again, and that is no restart.
+// setRight corrects what the runtime reports after a previous agent was killed. If a container was
+// being started at that time, the runtime gives up, at once or a moment later, and reports a
+// failure of the container, which has never run. It is created again, and that does not count as a
+// restart.
 func (w *worker) setRight(seen *lifecycle.Seen) {
 	if w.earlier == nil {
 		w.earlier = map[string]bool{}
@@ -200,7 +201,7 @@ func (w *worker) setRight(seen *lifecycle.Seen) {
 	}
 }
 
-// acted reports whether an action has changed what there is to see.
+// acted reports whether an action has changed what the runtime shows.
 func acted(actions []lifecycle.Action) bool {
 	for _, a := range actions {
 		if a.Kind != lifecycle.StopContainer && a.Kind != lifecycle.PreStop {

@@ -73,7 +73,7 @@ func (p *Prober) Sync(pod *v1.Pod, status *v1.PodStatus) {
 	for _, wake := range probes.wake {
 		select {
 		case wake <- struct{}{}:
-		default: // it is to look already
+		default: // it will look anyway
 		}
 	}
 }
@@ -111,7 +111,7 @@ func probed(pod *v1.Pod) []v1.Container {
 	return append(all, pod.Spec.Containers...)
 }
 
-// adopt sets what a container counts as when it is first seen.
+// adopt sets the verdicts of a container that is seen for the first time.
 func (p *Prober) adopt(probes *podProbes, container string) {
 	now := statusOf(probes.status, container)
 	if now == nil || now.ContainerID == "" || probes.ids[container] == now.ContainerID {
@@ -200,7 +200,7 @@ func (w *worker) run() {
 	}
 }
 
-// look shows the gauge how the container is now.
+// look shows the gauge the container's current state, and returns what it asks for.
 func (w *worker) look() (Step, *v1.Pod, *v1.PodStatus) {
 	p := w.prober
 	p.mu.Lock()
@@ -257,7 +257,7 @@ func (w *worker) publish() {
 	}
 }
 
-// bare is a container's ID without the name of the runtime before it.
+// bare strips the runtime's name from a container's ID.
 func bare(id string) string {
 	if _, after, ok := strings.Cut(id, "://"); ok {
 		return after

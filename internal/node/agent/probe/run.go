@@ -43,7 +43,7 @@ func (p *Prober) probe(ctx context.Context, kind Kind, pod *v1.Pod, status *v1.P
 		}
 	}
 	if ctx.Err() != nil {
-		return Unknown // the pod is no concern of ours any more
+		return Unknown // the pod's probes have been stopped
 	}
 	switch {
 	case got.err != nil:
@@ -55,7 +55,7 @@ func (p *Prober) probe(ctx context.Context, kind Kind, pod *v1.Pod, status *v1.P
 		p.event(pod, c, v1.EventTypeWarning, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", kind, got.output))
 	}
 	p.metrics.count(kind, pod, c, got.result, time.Since(began))
-	if ctx.Err() != nil { // stopped just now, and forgotten
+	if ctx.Err() != nil { // stopped in between, and its metrics removed
 		p.metrics.forget(pod)
 	}
 	klog.FromContext(ctx).V(4).Info("Probed", "probe", kind, "pod", klog.KObj(pod), "container", c.Name, "result", got.result)
@@ -127,7 +127,7 @@ func execute(ctx context.Context, executor Executor, containerID string, command
 	return impossible(err)
 }
 
-// port is a number, or the name of one of the container's ports.
+// port resolves a number, or the name of one of the container's ports.
 func port(wanted intstr.IntOrString, c *v1.Container) (int, error) {
 	number := wanted.IntValue() // zero if it is a name
 	if wanted.Type == intstr.String {

@@ -18,12 +18,12 @@ type Policy struct {
 	Allowlist []string
 }
 
-// Policies by name.
+// Policies are the names that a Policy may have.
 var Policies = []config.ImagePullCredentialsVerificationPolicy{
 	config.NeverVerify, config.NeverVerifyPreloadedImages, config.NeverVerifyAllowlistedImages, config.AlwaysVerify,
 }
 
-// Check the policy.
+// Check returns what is wrong with the policy.
 func (p Policy) Check() error {
 	if p.Name != "" && !slices.Contains(Policies, p.Name) {
 		return fmt.Errorf("image pull credentials verification policy %q: must be one of %v", p.Name, Policies)

@@ -20,12 +20,12 @@ import (
 
 const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
-	// mostSecrets bounds the secrets in a record that are there only because they equal another one
-	// of it.
+	// mostSecrets is the size of a record from which on no secret is added just because it has the
+	// identity or the content of a recorded one.
 	mostSecrets = 100
 )
 
-// Records of the images that were pulled. Its methods may be called concurrently.
+// Records are those of the images that were pulled. Its methods may be called concurrently.
 type Records struct {
 	policy          Policy
 	pulling, pulled string // folders
@@ -61,7 +61,7 @@ func Open(dir string, policy Policy, present map[string]string) (*Records, error
 		}
 		ref, there := present[normal(intent.Image)]
 		if !there {
-			continue // it stays as a mark: what it names was not preloaded
+			continue // it stays, so that the image does not count as preloaded
 		}
 		if err := r.note(intent.Image, ref, nil); err != nil {
 			return nil, err
@@ -229,7 +229,7 @@ func merged(have, more config.ImagePullCredentials) config.ImagePullCredentials 
 }
 
 // Prune removes the records of images that are no longer on the node. present are the references of
-// those that were, at a time.
+// the images that were there at the given time.
 func (r *Records) Prune(present map[string]bool, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,7 +243,7 @@ func (r *Records) Prune(present map[string]bool, at time.Time) {
 		if strings.HasPrefix(entry.Name(), ".") || readFile(path, &record) != nil {
 			continue
 		}
-		// Times in records are cut off to seconds.
+		// Times in records are truncated to seconds.
 		if !present[record.ImageRef] && record.LastUpdatedTime.Add(time.Second).Before(at) {
 			if err := os.Remove(path); err != nil {
 				klog.ErrorS(err, "Cannot remove the record of an image that is gone", "image", record.ImageRef)
@@ -252,7 +252,7 @@ func (r *Records) Prune(present map[string]bool, at time.Time) {
 	}
 }
 
-// record of an image; nil: there is none.
+// record reads the record of an image; nil: there is none.
 func (r *Records) record(ref string) (*config.ImagePulledRecord, error) {
 	var record config.ImagePulledRecord
 	err := readFile(r.recordFile(ref), &record)
@@ -271,7 +271,7 @@ func (r *Records) record(ref string) (*config.ImagePulledRecord, error) {
 func (r *Records) intentFile(image string) string { return filepath.Join(r.pulling, hashed(image)) }
 func (r *Records) recordFile(ref string) string   { return filepath.Join(r.pulled, hashed(ref)) }
 
-// hashed is the kubelet's name for a file about something with any name.
+// hashed is the name of the file about an image, as the kubelet derives it.
 func hashed(name string) string { return fmt.Sprintf("sha256-%x", sha256.Sum256([]byte(name))) }
 
 func readFile(path string, into any) error {

@@ -29,10 +29,10 @@ type AuthorityOptions struct {
 	// File has them in PEM; "" for those of the cluster.
 	File string
 	// Client reads kube-system/extension-apiserver-authentication, where the API server publishes
-	// whom it trusts.
+	// the CAs that it trusts.
 	Client kubernetes.Interface
-	// Config is that of the client: its authority is taken as long as the API server does not tell.
-	// Who signed the API server's own certificate could answer every question about callers anyway.
+	// Config is that of the client: its CA is accepted until the published ones have been read.
+	// That gives it no new power: it vouches for the API server, which decides about all callers.
 	Config *rest.Config
 }
 
@@ -94,8 +94,8 @@ func (a *authorities) Run(ctx context.Context) {
 	ticker := time.NewTicker(lookAgain)
 	defer ticker.Stop()
 	for {
-		// What was read last stays good if it cannot be read now. A node's own credentials may not
-		// read the ConfigMap on clusters of others; that is no fault.
+		// If the CAs cannot be read now, the last ones stay in use. On some clusters a node's
+		// credentials may not read the ConfigMap, which is no error.
 		if err := a.read(ctx); err != nil {
 			klog.FromContext(ctx).V(2).Info("Authorities of client certificates not read, the last ones are used", "err", err)
 		}

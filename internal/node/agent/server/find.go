@@ -100,8 +100,8 @@ func running(pod *v1.Pod, name string) (string, error) {
 	return bare(c.ContainerID), nil
 }
 
-// logged returns the ID of the container whose log is meant: the running one or, if none runs, the
-// last one. Messages about missing logs are upstream's, since people search for them.
+// logged returns the ID of the container whose log is requested: the running one or, if none runs,
+// the last one. Messages about missing logs are upstream's, since people search for them.
 func logged(pod *v1.Pod, name string, previous bool) (string, error) {
 	c := containerStatus(pod, name)
 	if c == nil {

@@ -43,7 +43,7 @@ func (g *gate) who(r *http.Request) (user.Info, error) {
 	return g.guard.Who(r.Context(), guard.Source(r.RemoteAddr), token)
 }
 
-// signed reports whether the client has shown a certificate that is good here.
+// signed reports whether the client has presented a certificate that is accepted here.
 func (g *gate) signed(state *tls.ConnectionState) bool {
 	if len(state.PeerCertificates) == 0 {
 		return false
@@ -52,7 +52,7 @@ func (g *gate) signed(state *tls.ConnectionState) bool {
 	return err == nil && ok
 }
 
-// may asks for authorization on one subresource after the other.
+// may reports whether the user is authorized for one of the subresources.
 func (g *gate) may(r *http.Request, u user.Info, verb string, subresources []string) (bool, error) {
 	for _, subresource := range subresources {
 		allowed, err := g.guard.May(r.Context(), guard.Source(r.RemoteAddr), u, authorizationv1.SubjectAccessReviewSpec{

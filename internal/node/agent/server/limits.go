@@ -11,18 +11,18 @@ type limits struct {
 	connections guard.Bounds  // at once
 	header      int           // bytes of a request's line and headers
 	headerTime  time.Duration // from the connection to the end of the headers
-	requestTime time.Duration // to send and to take what is no stream
+	requestTime time.Duration // to read a request and write its answer, unless it is a stream
 	idle        time.Duration // between requests
-	stall       time.Duration // that the reader of a log may take nothing
+	stall       time.Duration // that the reader of a log may read nothing
 	drain       time.Duration // that requests may still take when the server ends
 }
 
 func (l limits) withDefaults() limits {
 	if l.connections == (guard.Bounds{}) {
-		// Admitted are four for every pod of a full node, and some. All calls of the API server
-		// come from one source, and each is a stranger's until its headers are there. What
-		// strangers send is held until it is known who they are: a token has no more than 16 KiB,
-		// and only who has shown a certificate sends more.
+		// Admitted allows four for every pod of a full node, and some more. All calls of the API
+		// server come from one source, and each counts as a stranger's until its headers have
+		// arrived. What strangers send is held in memory until they are identified: a token has at
+		// most 16 KiB, and only clients with a certificate may send more.
 		l.connections = guard.Bounds{Strangers: 192, PerSource: 128, Admitted: 512, Unknown: 64 << 10}
 	}
 	if l.header == 0 {
@@ -40,7 +40,7 @@ func (l limits) withDefaults() limits {
 		l.idle = 90 * time.Second
 	}
 	if l.stall == 0 {
-		// Someone may read a page in the meantime.
+		// A reader may pause, as with a pager.
 		l.stall = 30 * time.Minute
 	}
 	if l.drain == 0 {

@@ -37,7 +37,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, route route) {
 	switch {
 	case err == nil || r.Context().Err() != nil:
 	case out.begun:
-		// It is too late for a status. To cut the answer short tells that it is not whole.
+		// It is too late for a status code. Aborting the answer shows that it is incomplete.
 		klog.FromContext(r.Context()).Error(err, "A log was not read to its end", "path", path)
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):

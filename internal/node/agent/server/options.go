@@ -38,7 +38,7 @@ type Options struct {
 	Config func() any
 	// Stats answers /stats/summary. nil: not served.
 	Stats Stats
-	// Metrics are by path what Prometheus reads: "/metrics", "/metrics/resource",
+	// Metrics are what Prometheus reads, by path: "/metrics", "/metrics/resource",
 	// "/metrics/cadvisor", "/metrics/probes".
 	Metrics map[string]prometheus.Gatherer
 

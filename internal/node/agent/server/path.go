@@ -26,7 +26,7 @@ const (
 // route is a parsed path.
 type route struct {
 	kind           kind
-	path           string // as it was asked for
+	path           string // as requested
 	namespace, pod string
 	uid, container string
 	check          string // of healthz: a single one, or ""
@@ -60,7 +60,7 @@ func parse(path, escaped string) (route, error) {
 	return r, nil
 }
 
-// odd are letters that are in no name.
+// odd reports whether a character is in no name.
 func odd(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' }
 
 func find(parts []string) route {
@@ -92,7 +92,7 @@ func find(parts []string) route {
 	return route{}
 }
 
-// ofPod is namespace/pod or namespace/pod/uid.
+// ofPod parses namespace/pod or namespace/pod/uid.
 func ofPod(k kind, names []string) route {
 	switch len(names) {
 	case 2:
@@ -103,7 +103,7 @@ func ofPod(k kind, names []string) route {
 	return route{}
 }
 
-// ofContainer is namespace/pod/container or namespace/pod/uid/container.
+// ofContainer parses namespace/pod/container or namespace/pod/uid/container.
 func ofContainer(k kind, names []string) route {
 	if len(names) < 3 {
 		return route{}

@@ -79,8 +79,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serve the node's API on %s: %w", l.Addr(), err)
 }
 
-// tls requests a client certificate. Whether it is good decides here only how much the client may
-// send; the guard verifies it with the request, so that a client with a wrong one gets an answer.
+// tls requests a client certificate. Here its validity decides only how much the client may send;
+// the gate verifies it with each request, so that a client with an invalid one gets an answer.
 func (s *Server) tls() *tls.Config {
 	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -102,8 +102,8 @@ func (s *Server) tls() *tls.Config {
 	return config
 }
 
-// ServeHTTP answers unknown callers nothing, not even whether a path exists. A caller that is
-// refused before it is authorized also loses its connection.
+// ServeHTTP tells unknown callers nothing, not even whether a path exists. A caller that is refused
+// before it is authorized also loses its connection.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	log := klog.FromContext(r.Context())
 	who, err := s.gate.who(r)

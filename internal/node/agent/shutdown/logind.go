@@ -107,7 +107,7 @@ func (l *Logind) allow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("have logind read its configuration: %w", err)
 	}
-	// It is read some time later.
+	// logind reads it some time later.
 	for wait := 100 * time.Millisecond; wait < 4*time.Second; wait *= 2 {
 		allowed, err := l.allowed(ctx)
 		if err != nil || allowed >= l.Delay {

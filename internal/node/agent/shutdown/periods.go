@@ -84,7 +84,7 @@ func (p Periods) Whole() (sum time.Duration) {
 	return sum
 }
 
-// Group of pods that end together.
+// Group is the pods that end together.
 type Group struct {
 	Period
 	Pods []*v1.Pod

@@ -122,7 +122,7 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return nil
 }
 
-// texts of what is wrong with a value.
+// texts turns what is wrong with a value into errors.
 func texts(path *field.Path, value any, wrong []string) (errs field.ErrorList) {
 	for _, text := range wrong {
 		errs = append(errs, field.Invalid(path, value, text))

@@ -41,7 +41,7 @@ func (v visitor) hook(hook *v1.LifecycleHandler, at *field.Path) (errs field.Err
 		if g := v.spec.TerminationGracePeriodSeconds; g != nil {
 			grace = *g
 			if grace < 0 {
-				grace = 1 // as the API server makes of it
+				grace = 1 // as the API server does
 			}
 		}
 		if s := hook.Sleep.Seconds; s < 0 || s > grace {
@@ -67,7 +67,7 @@ func probe(p *v1.Probe, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// handler is exactly one, with those of other kinds that there are already.
+// handler checks that there is exactly one handler, others included: those counted already.
 func handler(h v1.ProbeHandler, others int, at *field.Path) (errs field.ErrorList) {
 	if h.Exec != nil {
 		others++

@@ -40,7 +40,7 @@ func volumes(list []v1.Volume, at *field.Path) (names map[string]bool, errs fiel
 	return names, errs
 }
 
-// sources that are set: exactly one must be.
+// sources counts those that are set: exactly one must be.
 func sources(s v1.VolumeSource) (n int) {
 	value := reflect.ValueOf(s)
 	for i := range value.NumField() {

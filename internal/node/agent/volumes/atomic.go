@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// file is one that a volume shows.
+// file is one of a volume's files.
 type file struct {
 	data []byte
 	mode int32
@@ -88,7 +88,7 @@ func swap(dir string, files map[string]file, own func() error) (name string, err
 			_ = os.RemoveAll(fresh) // the next try would find and remove it, too
 		}
 	}()
-	if err := os.Chmod(fresh, 0o755); err != nil { // the umask is not to decide
+	if err := os.Chmod(fresh, 0o755); err != nil { // whatever the umask is
 		return "", err
 	}
 	for path, content := range files {
@@ -117,7 +117,7 @@ func writeFile(path string, content file) error {
 	if err := os.WriteFile(path, content.data, mode); err != nil {
 		return err
 	}
-	if err := os.Chmod(path, mode); err != nil { // the umask is not to decide
+	if err := os.Chmod(path, mode); err != nil { // whatever the umask is
 		return err
 	}
 	if content.user == nil {
@@ -154,7 +154,7 @@ func tidy(dir string, keep map[string]bool, files map[string]file) error {
 		path := filepath.Join(dir, name)
 		switch {
 		case keep[name]:
-		case strings.HasPrefix(name, ".."): // a former folder, or what a swap left that did not end
+		case strings.HasPrefix(name, ".."): // a former folder, or what an interrupted swap left
 			err = errors.Join(err, os.RemoveAll(path))
 		case entry.Type() == fs.ModeSymlink:
 			if to, readErr := os.Readlink(path); readErr == nil && strings.HasPrefix(to, dataLink+"/") {

@@ -58,7 +58,7 @@ func makeShared(dir string, group *int64) error {
 	if err := os.Mkdir(fresh, 0o777); err != nil {
 		return err
 	}
-	if err := os.Chmod(fresh, fs.ModePerm); err != nil { // the umask is not to decide
+	if err := os.Chmod(fresh, fs.ModePerm); err != nil { // whatever the umask is
 		return err
 	}
 	if err := giveToGroup(fresh, group, false); err != nil {

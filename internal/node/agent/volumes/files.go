@@ -147,12 +147,12 @@ func (m *Manager) tokenFile(ctx context.Context, pod *v1.Pod, source *v1.Service
 	}
 	user := userOf(pod)
 	if user != nil || groupOf(pod) != nil {
-		mode = 0o600 // for the user alone; the group is given it when the volume is given to the group
+		mode = 0o600 // for the user alone; giveToGroup adds the group
 	}
 	return map[string]file{source.Path: {data: []byte(token), mode: mode, user: user}}, nil
 }
 
-// modeOr is the API's default for a pod that did not come through the API.
+// modeOr returns the mode or, for a pod that did not come through the API, the API's default.
 func modeOr(mode *int32) int32 {
 	if mode == nil {
 		return 0o644

@@ -71,7 +71,7 @@ func volumeNamed(pod *v1.Pod, name string) (v1.Volume, bool) {
 	return v1.Volume{}, false
 }
 
-// typeName is what the user called the type of a volume.
+// typeName is the type of a volume as the API names it.
 func typeName(volume v1.Volume) string {
 	source := reflect.ValueOf(volume.VolumeSource)
 	for i := range source.NumField() {

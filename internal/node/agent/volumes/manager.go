@@ -29,7 +29,7 @@ type Options struct {
 	// Dir is the agent's own folder. Pods are below pods/<uid> in it.
 	Dir     string
 	Objects Objects
-	// Tokens asks the API for a token of a service account.
+	// Tokens requests a token of a service account from the API.
 	Tokens func(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 	// Allocatable is what the node has for pods: the maximum of a volume in memory, and the
 	// replacement for a limit that is not set.
@@ -51,13 +51,13 @@ type Manager struct {
 // podVolumes are those of one pod. Work on them requires the lock work.
 type podVolumes struct {
 	work sync.Mutex
-	gone bool            // unmounted: it is in no map any more; guarded by work, and so is
-	done map[string]bool // which of them were set up once
+	gone bool            // unmounted, and no longer in Manager.pods; guarded by work
+	done map[string]bool // by name, the volumes that were set up once; guarded by work
 
 	pod *v1.Pod // as it was seen last; guarded by Manager.mu
 }
 
-// New is a Manager for the pods below a folder, which is made if there is none.
+// New returns a Manager for the pods below a folder, which it creates if there is none.
 func New(options Options) (*Manager, error) {
 	root := filepath.Join(options.Dir, "pods")
 	if err := os.MkdirAll(root, 0o750); err != nil {
@@ -141,7 +141,7 @@ func (m *Manager) mount(ctx context.Context, volumes *podVolumes, pod *v1.Pod) e
 	var failed []*SetUpError
 	for _, volume := range pod.Spec.Volumes {
 		done := volumes.done[volume.Name]
-		if !used[volume.Name] || done && kindOf(volume) == hostPath { // what becomes of it afterwards is the host's business
+		if !used[volume.Name] || done && kindOf(volume) == hostPath { // a host path is checked only once
 			continue
 		}
 		if err := m.setUp(ctx, pod, volume); err != nil {
@@ -220,7 +220,7 @@ func (m *Manager) Changed(uid types.UID) {
 	m.mu.Unlock()
 	select {
 	case m.stale <- struct{}{}:
-	default: // it is to look already, and will find this one too
+	default: // Run will look anyway, and find this one, too
 	}
 }
 
@@ -286,11 +286,11 @@ func (m *Manager) lock(uid types.UID) *podVolumes {
 		if !volumes.gone {
 			return volumes
 		}
-		volumes.work.Unlock() // unmounted while this waited for it
+		volumes.work.Unlock() // unmounted in the meantime
 	}
 }
 
-// entry is the pod's in the map, whose lock is held.
+// entry returns the pod's entry, and adds one if there is none; m.mu is held.
 func (m *Manager) entry(uid types.UID) *podVolumes {
 	if m.pods[uid] == nil {
 		m.pods[uid] = &podVolumes{done: map[string]bool{}}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isMountPoint reports whether another filesystem than that around it begins at the folder. A bind
-// of the same filesystem is not seen.
+// isMountPoint reports whether the folder is on another filesystem than its parent. A bind mount of
+// the same filesystem is not detected.
 func isMountPoint(dir string) (bool, error) {
 	var inside, outside unix.Stat_t
 	if err := unix.Lstat(dir, &inside); err != nil {

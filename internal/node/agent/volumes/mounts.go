@@ -36,7 +36,7 @@ const (
 type View struct {
 	Env          []env.Variable // the container's, for subPathExpr
 	PodIPs       []string
-	Host, Domain string // as env.Hostname answers
+	Host, Domain string // as env.Hostname returns them
 	// RecursiveReadOnly: the runtime can make a mount read-only with all that is mounted below it.
 	RecursiveReadOnly bool
 }
@@ -81,7 +81,7 @@ func absolute(path string) string {
 	return "/" + path
 }
 
-// volumeMount is the container's i-th.
+// volumeMount returns the mount for the container's i-th volumeMount.
 func (m *Manager) volumeMount(pod *v1.Pod, c *v1.Container, i int, view View) (Mount, error) {
 	wanted := c.VolumeMounts[i]
 	volume, ok := volumeNamed(pod, wanted.Name)
@@ -124,7 +124,7 @@ func (m *Manager) subPathOf(pod *v1.Pod, volume v1.Volume, container string, i i
 	}
 	target := filepath.Join(m.PodDir(pod.UID), "volume-subpaths", volume.Name, container, strconv.Itoa(i))
 	if err := subPath(m.volumeDir(pod.UID, volume), path, target); err != nil {
-		// The user is not told why: it could say what there is on the host.
+		// The user's error does not say why: that could reveal what is on the host.
 		klog.ErrorS(err, "A subPath could not be prepared", "pod", klog.KObj(pod), "container", container, "volume", volume.Name)
 		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", volume.Name, container)
 	}
@@ -164,7 +164,7 @@ func writeHosts(path string, pod *v1.Pod, view View) error {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o644) // the umask is not to decide
+	return os.Chmod(path, 0o644) // whatever the umask is
 }
 
 // keptLogs is how many termination message files are kept: that of the running container, and those

@@ -14,9 +14,10 @@ import (
 )
 
 // subPath bind-mounts what is at a path in a volume to a place that no container can change, and
-// returns that place. Whoever writes to the volume can create links there, and replace folders by
-// links meanwhile; so every step starts from an open folder, and none follows a link. A path that
-// leads out of the volume is rejected, and missing folders are created with the mode of the volume.
+// returns that place. Anyone who can write to the volume can create links there, and replace
+// folders by links meanwhile, so every step starts from an open folder, and none follows a link. A
+// path that leads out of the volume is rejected, and missing folders are created with the mode of
+// the volume.
 func subPath(volume, path, target string) error {
 	base, err := filepath.EvalSymlinks(volume) // the volume itself may be one: hostPath
 	if err != nil {
@@ -135,8 +136,8 @@ func kernelMode(mode fs.FileMode) uint32 {
 	return bits
 }
 
-// bind mounts what was opened on the target. It does nothing if it is already there, as after a
-// restart of the agent.
+// bind mounts what was opened at the target. It does nothing if that is mounted there already, as
+// after a restart of the agent.
 func bind(source int, target string) error {
 	var wanted, found unix.Stat_t
 	if err := unix.Fstat(source, &wanted); err != nil {
@@ -164,7 +165,7 @@ func bind(source int, target string) error {
 	return nil
 }
 
-// unbind ends what is mounted at the target, and removes it.
+// unbind unmounts everything at the target, and removes the target.
 func unbind(target string) error {
 	for {
 		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)

@@ -34,7 +34,8 @@ func (m *Manager) Unmount(uid types.UID) error {
 	return nil
 }
 
-// removeFolder removes a folder of the agent's and all in it that is of the same filesystem tree.
+// removeFolder unmounts everything below one of the agent's folders, then removes the folder and
+// its content.
 func removeFolder(dir string) error {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -43,7 +44,7 @@ func removeFolder(dir string) error {
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() { // were it a link, all below would be somewhere else
+	if !info.IsDir() { // if it were a link, everything below would be elsewhere
 		return fmt.Errorf("%s is not a folder; it is left alone", dir)
 	}
 	points, err := mountsBelow(dir)

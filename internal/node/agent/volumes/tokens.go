@@ -53,7 +53,7 @@ func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, requ
 	return held.Status.Token, nil
 }
 
-// forget drops what a pod that is gone was given.
+// forget drops the tokens of a pod that is gone.
 func (t *tokens) forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *tokens) forget(uid types.UID) {
 const patience = 10 * time.Second
 
 const (
-	oldest = 24 * time.Hour   // no token is kept longer, whatever it says
+	oldest = 24 * time.Hour   // no token is kept longer, whatever its expiry
 	jitter = 10 * time.Second // so that not all pods of a Deployment ask at once
 )
 

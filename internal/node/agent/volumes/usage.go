@@ -109,6 +109,6 @@ func (w *walk) count(stat *unix.Stat_t) {
 		}
 		w.seen[stat.Ino] = true
 	}
-	w.bytes += stat.Blocks * 512 // of st_blocks, whatever the filesystem's are
+	w.bytes += stat.Blocks * 512 // the unit of st_blocks, whatever the filesystem's block size
 	w.inodes++
 }

@@ -26,7 +26,7 @@ type entry struct {
 	text    []byte // with the newline that ends it, unless it is partial
 }
 
-// parse takes a line of the file apart; false if it is none that a runtime wrote.
+// parse splits a line of the file; false if no runtime wrote it.
 //
 //	2026-11-20T14:55:00.123456789Z stdout F what the program said
 func parse(line []byte) (entry, bool) {
@@ -42,7 +42,7 @@ func parse(line []byte) (entry, bool) {
 	if !ok {
 		return entry{}, false
 	}
-	// There may be more tags one day, behind a colon.
+	// There may be more tags one day, after a colon.
 	first, _, _ := bytes.Cut(tags, []byte{':'})
 	e := entry{time: stamp, stream: Stream(stream), partial: string(first) == "P", text: text}
 	if e.partial {

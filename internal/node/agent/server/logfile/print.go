@@ -8,7 +8,8 @@ type printer struct {
 	w       Writer
 	written int64
 	within  map[Stream]bool // streams that are in the middle of a line that the program wrote
-	// What the parts of a line need to know of its beginning, if it is longer than a piece.
+	// What the further parts of a line need to know about its beginning, if it is longer than a
+	// piece.
 	shown, partial bool
 	stream         Stream
 }

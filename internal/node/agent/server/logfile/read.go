@@ -22,7 +22,7 @@ type Options struct {
 	Timestamps bool
 	// Only leaves out the other stream; "" is both.
 	Only Stream
-	// Running says whether the container still writes. Asked when following.
+	// Running reports whether the container still writes. It is called only when following.
 	Running func(context.Context) (bool, error)
 }
 
@@ -43,7 +43,7 @@ const (
 	settle = time.Second
 )
 
-// errEnough is that the limit of bytes is reached.
+// errEnough means that the limit of bytes has been reached.
 var errEnough = errors.New("enough")
 
 // Read writes the log at path, which must be beneath root, until it ends: at the end of the file
@@ -107,7 +107,8 @@ func (r *reader) run(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	// The first time also if there is nothing, so that the reader knows that it has begun.
+	// The first flush comes even if nothing was written, so that the reader knows that it has
+	// begun.
 	wrote, asked := true, time.Now()
 	for {
 		if wrote {
@@ -164,8 +165,8 @@ func (r *reader) last() error {
 func (r *reader) turn(ctx context.Context, next *os.File, ticker *time.Ticker) error {
 	seen := time.Now()
 	for {
-		// Asked before the old file is read: what is written to the new one came after all that is
-		// in the old one.
+		// The size of the new file is read before the old file: once something is in the new one,
+		// the old one is complete.
 		info, err := next.Stat()
 		if err != nil {
 			_ = next.Close()

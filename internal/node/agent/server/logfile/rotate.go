@@ -17,7 +17,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Containers are the runtime's, whose logs grow. The RuntimeService of k8s.io/cri-api has this.
+// Containers is what a Rotator needs of the container runtime. The RuntimeService of k8s.io/cri-api
+// has it.
 type Containers interface {
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
@@ -39,9 +40,9 @@ type Rotator struct {
 }
 
 const (
-	// rotateEvery is kubelet's.
+	// rotateEvery is the kubelet's.
 	rotateEvery = 10 * time.Second
-	// rotatedFormat is the end of a rotated log's name; kubelet's.
+	// rotatedFormat is the end of a rotated log's name, as in the kubelet.
 	rotatedFormat     = "20060102-150405"
 	compressed, unfit = ".gz", ".tmp"
 )
@@ -65,7 +66,7 @@ func (r *Rotator) Run(ctx context.Context) {
 	}
 }
 
-// Rotate looks once.
+// Rotate rotates the logs that are too large now.
 func (r *Rotator) Rotate(ctx context.Context) error {
 	running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 	containers, err := r.Runtime.ListContainers(ctx, running)
@@ -144,8 +145,8 @@ func (r *Rotator) rotate(ctx context.Context, folder *os.Root, name, id string) 
 		return err
 	}
 	if err := r.Runtime.ReopenContainerLog(ctx, id); err != nil {
-		// The runtime writes to the renamed file still; under its old name it is found, and tried
-		// again.
+		// The runtime still writes to the renamed file: under its old name it is found, and rotated
+		// later.
 		return errors.Join(fmt.Errorf("reopen the log: %w", err), folder.Rename(renamed, name))
 	}
 	return nil
@@ -174,7 +175,7 @@ func rotated(folder *os.Root, name string) ([]string, error) {
 	slices.Sort(files)
 	all := slices.Clone(files)
 	return slices.DeleteFunc(files, func(file string) bool {
-		// Compressed, but then it was not removed any more.
+		// It was compressed, but then not removed.
 		return slices.Contains(all, file+compressed) && folder.Remove(file) == nil
 	}), nil
 }
@@ -210,7 +211,7 @@ func compress(folder *os.Root, name string) (err error) {
 	return folder.Remove(name)
 }
 
-// Remove removes a container's log and what was rotated of it; none is no error.
+// Remove removes a container's log and its rotated files. It is no error if there are none.
 func Remove(root, path string) error {
 	folder, name, err := open(root, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -232,8 +233,8 @@ func Remove(root, path string) error {
 	return err
 }
 
-// open opens the folder of a log, which must be beneath root without a link in between, as reading
-// has it.
+// open opens the folder of a log, which must be beneath root without a link in between, as for
+// reading.
 func open(root, path string) (*os.Root, string, error) {
 	place, err := locate(root, path)
 	if err != nil {

@@ -20,8 +20,8 @@ type scanner struct {
 	offset int64  // in the file, of what is read next
 	until  *int64 // where to stop; nil: nowhere
 	buffer []byte
-	have   []byte // of the buffer: read, but not given away
-	inside bool   // of a line longer than the buffer, of which a part was given away
+	have   []byte // of the buffer: read, but not returned yet
+	inside bool   // of a line longer than the buffer, of which a part was returned
 }
 
 func newScanner(f *os.File) *scanner { return &scanner{file: f, buffer: make([]byte, pieceSize)} }
@@ -34,7 +34,7 @@ func (s *scanner) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// truncated starts over if the file was emptied, as some tools rotate.
+// truncated starts over if the file was emptied, as some tools do in place of a rotation.
 func (s *scanner) truncated() error {
 	size, err := s.size()
 	if err == nil && size < s.offset {
@@ -89,8 +89,7 @@ func (s *scanner) fill() error {
 	return err
 }
 
-// rest is what is left of a line without an end; empty if it is part of one that was given away
-// already.
+// rest is what is left of a line without an end; empty if a part of it was returned already.
 func (s *scanner) rest() []byte {
 	if s.inside {
 		return nil

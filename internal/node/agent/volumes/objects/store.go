@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// kind is what of the API an object is.
+// kind is the kind of an object in the API.
 type kind string
 
 const (
@@ -48,7 +48,7 @@ type object struct {
 	store *Store
 	key   key
 	users map[types.UID]bool // guarded by Store.mu
-	stop  context.CancelFunc // ends the watch; again is nothing
+	stop  context.CancelFunc // ends the watch; a second call does nothing
 	found cache.Store        // what the watch shows: one object or none
 	ready func() bool        // the first list is in found
 }
@@ -92,7 +92,7 @@ func (s *Store) use(uid types.UID, wanted map[key]bool) {
 	s.uses[uid] = wanted
 }
 
-// ConfigMap answers one that a pod uses.
+// ConfigMap returns one that a pod uses.
 func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	found, err := s.get(key{configMaps, namespace, name})
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Store) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	return found.(*v1.ConfigMap), nil
 }
 
-// Secret answers one that a pod uses.
+// Secret returns one that a pod uses.
 func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
 	found, err := s.get(key{secrets, namespace, name})
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Store) watch(k key) *object {
 func (o *object) see(seen any) {
 	switch now := seen.(type) {
 	case *v1.ConfigMap:
-		if now.Name != o.key.name { // not all servers filter by name: the tests' does not
+		if now.Name != o.key.name { // not all servers filter by name: a test's may not
 			return
 		}
 		if now.Immutable != nil && *now.Immutable {
