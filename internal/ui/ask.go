@@ -34,25 +34,25 @@ const (
 )
 
 // asker answers questions, one at a time: each reads the whole cluster, and holds it in memory
-// while it is thought about.
+// until the answer is computed.
 type asker struct {
 	cluster clusterReader
 	options *Options
 	turn    chan struct{} // holds one token
-	asked   chan struct{} // one for each question that is there
+	asked   chan struct{} // one element per question in progress
 }
 
 func newAsker(cluster clusterReader, o *Options) *asker {
 	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
 }
 
-// clusterReader reads the cluster that questions are about, as it is or as it was at a time. What
-// it could not read, it names.
+// clusterReader reads the cluster that questions are about, as it is or as it was at a time.
+// missing names what it could not read.
 type clusterReader interface {
 	read(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
 }
 
-// following reads a live cluster, of now.
+// following reads a live cluster as it is now.
 type following struct{ client *snapshot.Client }
 
 func (f following) read(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
@@ -74,8 +74,8 @@ func (r recorded) read(_ context.Context, at time.Time) (*manifest.Set, simulate
 	return set, simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}, nil, err
 }
 
-// bounded lets in as many questions as are answered in a reasonable time, and refuses those beyond
-// before anything of them is read.
+// bounded admits as many questions as can be answered in a reasonable time, and rejects any more
+// before it reads them.
 func (a *asker) bounded(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -88,7 +88,7 @@ func (a *asker) bounded(then http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// ask reads the cluster and has the question answered. When the context ends, so does the work.
+// ask reads the cluster and calls answer. When the context ends, so does the work.
 func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
@@ -104,7 +104,7 @@ func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*man
 		return nil, nil, err
 	}
 	if len(set.Pods) > 10_000 {
-		// Hundreds of megabytes that the next question may be a day away from needing again.
+		// These are hundreds of megabytes, and the next question may come a day later.
 		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
 	w, err := simulate.Open(set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: allowance(ctx)})
@@ -136,9 +136,9 @@ func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
 	a.reply(w, said, missing, err)
 }
 
-// question is what /api/what-if is sent.
+// question is the body of POST /api/what-if.
 type question struct {
-	// Operations are the words of berth what-if.
+	// Operations are the arguments of berth what-if.
 	Operations []string `json:"operations"`
 	// Manifest is what "apply -f -" applies.
 	Manifest  string `json:"manifest"`
@@ -150,7 +150,7 @@ type question struct {
 // Foreseen is a forecast, and what the map shows of it.
 type Foreseen struct {
 	*whatif.Forecast
-	// Then has the nodes as they would be, if they would be different.
+	// Then has the nodes that would be different, as they would be.
 	Then []NodeThen `json:"then"`
 	// Removed are nodes that would be gone.
 	Removed []string `json:"removed"`
@@ -171,7 +171,7 @@ type NodeThen struct {
 // whatIf answers POST /api/what-if.
 func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	var q question
-	// Read to the end: only then does the server notice that the browser goes away.
+	// Read to the end: only then does the server notice when the browser disconnects.
 	text, err := io.ReadAll(r.Body)
 	if err == nil {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer

@@ -9,7 +9,8 @@ import (
 //go:embed page
 var page embed.FS
 
-// types are those of the page's files: what is not among them is not served.
+// types are the content types of the page's files, by extension. Files of other types are not
+// served.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// What one forecast may cost, in sum over its operations. Each is some times what one is asked for
-// by hand, and a fraction of what would press a machine of a few gigabytes.
+// The limits of one forecast, over all of its operations. Each is a multiple of what is asked for
+// by hand, and a fraction of what would exhaust a machine with a few gigabytes of memory.
 const (
 	mostBody       = 1 << 20 // bytes of a question, its manifest included
 	mostOperations = 200
@@ -22,13 +22,13 @@ const (
 	mostAddedPods  = 100_000
 )
 
-// allowance ends the work with the context, and bounds what it comes to by whatever way: replicas,
-// daemons on new nodes, manifests.
+// allowance ends the work with the context, and bounds the pods and nodes that it creates in any
+// way: replicas, daemons on new nodes, manifests.
 func allowance(ctx context.Context) simulate.Allowance {
 	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
 }
 
-// affordable refuses what asks for too much before the cluster is read for it.
+// affordable rejects steps that ask for too much, before the cluster is read for them.
 func affordable(steps []whatif.Step) error {
 	if len(steps) > mostOperations {
 		return fmt.Errorf("%d operations: a forecast takes at most %d", len(steps), mostOperations)
@@ -57,10 +57,10 @@ func affordable(steps []whatif.Step) error {
 	return nil
 }
 
-// plus adds what is far below the largest number to what may be anything.
+// plus adds n to a small sum without overflow, whatever n is. A negative n counts as 0.
 func plus(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
 
-// read gives the manifest for "-": no file of this machine is read for the dashboard.
+// read returns the manifest for "-": no file of this machine is read for the dashboard.
 func (q *question) read(files []string) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
 		return nil, errors.New("on the dashboard, apply -f - is the manifest that was entered: no file is read")
@@ -78,8 +78,7 @@ func (q *question) read(files []string) (*manifest.Set, error) {
 	return set, nil
 }
 
-// wanted is how many pods the manifests expand into, at least and about: known before any of them
-// is made.
+// wanted estimates how many pods the manifests expand into, before any of them is created.
 func wanted(set *manifest.Set) int {
 	sum := plus(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
 	add := func(n *int32) {

@@ -21,23 +21,23 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard lets requests in that come from the page itself, and with a token only from those who have
-// it.
+// guard admits requests that come from the page itself and, if there is a token, only from those
+// who have it.
 type guard struct {
 	next   http.Handler
 	token  string   // "": none is needed
 	cookie string   // name of the cookie
-	secure bool     // by HTTPS
+	secure bool     // over HTTPS
 	names  []string // beside loopback and, with a token, addresses
 	// patience is how long a body may take to arrive.
 	patience time.Duration
 }
 
-// sendWithin is that for browsers: whoever sends a megabyte more slowly is on no network that the
-// stream could be followed on.
+// sendWithin is the patience for browsers: a network on which a megabyte takes longer could not
+// carry the stream either.
 const sendWithin = 15 * time.Second
 
-// newToken makes one that cannot be guessed.
+// newToken returns a token that cannot be guessed.
 func newToken() string {
 	random := make([]byte, 24)
 	_, _ = rand.Read(random) // never fails
@@ -86,11 +86,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open is what everybody may load: how the page that asks for the token looks.
+// open is what everybody may load: the style and the icon of the login page.
 var open = []string{"/style.css", "/icon.svg"}
 
-// knownHost refuses names that a foreign site may have pointed at this server, by which its scripts
-// would be of the same origin. What is asked for by address was not reached through a foreign name.
+// knownHost rejects names that a foreign site may have pointed at this server (DNS rebinding): its
+// scripts would be of the same origin. A request to an address did not come through a foreign name.
 func (g *guard) knownHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -106,7 +106,7 @@ func (g *guard) knownHost(host string) bool {
 	return ip != nil && (ip.IsLoopback() || g.token != "")
 }
 
-// sameOrigin refuses what another site has a browser send. The document itself may be linked to.
+// sameOrigin rejects what another site makes a browser send. The document itself may be linked to.
 func (g *guard) sameOrigin(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		from, err := url.Parse(origin)
@@ -119,7 +119,7 @@ func (g *guard) sameOrigin(r *http.Request) bool {
 	return site == "" || site == "same-origin" || site == "none" || linked
 }
 
-// allowed tells whether the request brings the token, or the cookie that was given for it.
+// allowed reports whether the request carries the token, or the cookie that was set for it.
 func (g *guard) allowed(r *http.Request) bool {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return equal(bearer, g.token)
@@ -128,20 +128,20 @@ func (g *guard) allowed(r *http.Request) bool {
 	return err == nil && equal(cookie.Value, g.session())
 }
 
-// equal compares in a time that says nothing about either.
+// equal compares in a time that reveals nothing about either.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// session is what the cookie holds: not the token, and of no use with another one.
+// session is the value of the cookie: derived from the token, and invalid with another one.
 func (g *guard) session() string {
 	mac := hmac.New(sha256.New, []byte(g.token))
 	mac.Write([]byte("berth ui session"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// logIn gives the cookie, and sends on to an address that holds no token.
+// logIn sets the cookie, and redirects to an address without the token.
 func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 	if !equal(token, g.token) {
 		serveFile(w, "login.html", http.StatusUnauthorized)

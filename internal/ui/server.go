@@ -26,30 +26,30 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Options say where the page is served, and to whom.
+// Options say where the dashboard is served, and to whom.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
-	// Token is what one has to have who opens the page; empty: on a loopback address nobody needs
-	// one, elsewhere one is made.
+	// Token is required to open the dashboard. Empty: on a loopback address none is required,
+	// elsewhere one is generated.
 	Token string
-	// Names are host names under which the page may be asked for.
+	// Names are host names under which the dashboard may be requested.
 	Names             []string
 	CertFile, KeyFile string
 	// Profiles are the scheduler's, for explanations and forecasts.
 	Profiles []*plugins.Profile
-	// Parse reads the operations of a forecast as they are written on the command line; what is
-	// named without a namespace is in this one.
+	// Parse reads the operations of a forecast as they are written on the command line; names
+	// without a namespace are in this one.
 	Parse func(args []string, namespace string) ([]whatif.Step, error)
-	// Decided asks the live scheduler what it decided of a pod; nil if there is none to ask, or it
-	// does not know. May be nil.
+	// Decided returns what the live scheduler decided about a pod; nil if there is none to ask, or
+	// it does not know. May be nil.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
-	// Recording is the folder of one, which is shown in the place of a live cluster.
+	// Recording is the folder of a recording to show in place of a live cluster.
 	Recording string
 	// Version is Berth's.
 	Version string
 }
 
-// Server serves the page of a cluster.
+// Server serves the dashboard of a cluster.
 type Server struct {
 	options Options
 	cluster string // the API server's address, or the recording's folder
@@ -58,19 +58,20 @@ type Server struct {
 	recording *live.Recording
 	asker     *asker
 	listener  net.Listener
-	epoch     string // tells the numbers of this process's frames from those of another
+	epoch     string // distinguishes this process's frame numbers from another's
 	streams   chan struct{}
 }
 
-// connections are bounded: of strangers as on other ports; who has the token may hold all streams,
-// and ask. Where none is needed, all are strangers, and a page that gives way to others comes back.
+// connections are the bounds: for strangers as on other ports; callers with the token may hold all
+// streams, and ask questions. If no token is required, all are strangers, and a page whose
+// connection is closed for others reconnects.
 var connections = access.Bounds{Strangers: access.Ports.Strangers, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
 
 // mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
 const mostStreams = 200
 
-// Listen returns a server for the cluster of config, or for a recording, to which config is
-// nothing. It listens already, so that URL is known.
+// Listen returns a server for the cluster of config, or for a recording, which needs no config. It
+// listens already, so that URL is known.
 func Listen(config *rest.Config, o Options) (*Server, error) {
 	s, err := showing(config, &o)
 	if err != nil {
@@ -94,7 +95,7 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// showing is a server that knows what it shows, and does not listen yet.
+// showing returns a server that knows what it shows, and does not listen yet.
 func showing(config *rest.Config, o *Options) (s *Server, err error) {
 	if o.Recording != "" {
 		s = &Server{cluster: o.Recording}
@@ -117,7 +118,7 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 
 func (s *Server) secure() bool { return s.options.CertFile != "" }
 
-// URL is where the page is, with the token if it needs one.
+// URL is the dashboard's address, with the token if one is required.
 func (s *Server) URL() string {
 	address := s.listener.Addr().(*net.TCPAddr)
 	host := address.IP.String()
@@ -137,7 +138,7 @@ func (s *Server) URL() string {
 	return url
 }
 
-// Run follows the cluster and serves the page until the context ends.
+// Run follows the cluster and serves the dashboard until the context ends.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           s.handler(),
@@ -189,7 +190,7 @@ func (s *Server) handler() http.Handler {
 	return &guard{
 		next: mux, token: s.options.Token, secure: s.secure(), names: s.options.Names,
 		patience: sendWithin,
-		// Cookies do not tell ports apart.
+		// Cookies do not distinguish ports.
 		cookie: fmt.Sprintf("berth-ui-%d", s.listener.Addr().(*net.TCPAddr).Port),
 	}
 }
@@ -203,7 +204,7 @@ func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 }
 
 // momentOf is the time that a question about a recording is about, in milliseconds since 1970; the
-// end if it says none.
+// end if it names none.
 func momentOf(r *http.Request) time.Time {
 	at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
 	if err != nil {
@@ -222,7 +223,8 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, state)
 }
 
-// look has the cluster looked at that the question is about.
+// look shows the cluster that the question is about; false if it has answered with an error
+// instead.
 func (s *Server) look(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
 	if s.recording == nil {
 		s.watcher.Look(look)
@@ -238,8 +240,8 @@ func (s *Server) look(w http.ResponseWriter, r *http.Request, look func(c *model
 // listedWithin is how long a question waits for a cluster that is being read.
 const listedWithin = 10 * time.Second
 
-// whenListed has questions wait until the cluster has been read: before, nothing that is there is
-// known.
+// whenListed makes questions wait until the cluster has been read: before that, everything would
+// seem to be missing.
 func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)
@@ -298,7 +300,8 @@ func answer(w http.ResponseWriter, status int, document any) {
 	_, _ = w.Write(data)
 }
 
-// takeWithin bounds how long the answer may take to be taken. A recorder in a test has no deadline.
+// takeWithin bounds how long the client may take to read the answer. A recorder in a test has no
+// deadline.
 func takeWithin(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }

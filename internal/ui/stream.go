@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// beat is how often something is sent when nothing happens: the page takes a connection for
+	// beat is how often something is sent when nothing happens: the page considers a connection
 	// lost that is silent for longer.
 	beat = 5 * time.Second
-	// writeWithin is how long a page may take for what has been sent. One that hangs is cut off,
-	// and comes back by itself.
+	// writeWithin is how long a page may take to read what has been sent. One that hangs is
+	// disconnected, and reconnects by itself.
 	writeWithin = 20 * time.Second
 )
 
 // stream sends the state, and then what changes, as server-sent events:
 //
-//	state  all there is, a model.Delta with fresh
+//	state  everything, a model.Delta with fresh
 //	delta  what changed since
-//	watch  how it stands with the API server, a live.Watches
+//	watch  the connection to the API server, a live.Watches
 //	beat   the time
 //
-// State and delta have ids; a page that comes back with the last one goes on from there, if the log
-// reaches back so far.
+// State and delta have IDs; a page that comes back with the last one continues from there, if the
+// log reaches back that far.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:

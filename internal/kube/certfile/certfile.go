@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reread is how old what is known of the files may be.
+// reread is how long a certificate is used before its files are read again.
 const reread = time.Minute
 
 // Pair is a certificate with its key.

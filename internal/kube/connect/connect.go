@@ -36,7 +36,7 @@ type Flags struct {
 	RequestTimeout time.Duration
 }
 
-// AddKubectlFlags adds those that kubectl has beside the two of AddFlags.
+// AddKubectlFlags adds those of kubectl's flags that AddFlags does not have.
 func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, whatever the kubeconfig says")
 	flags.StringVar(&f.Token, "token", f.Token, "bearer token for the API server")
@@ -126,7 +126,7 @@ func (f *Flags) find() (*rest.Config, error) {
 // address is the API server's, if a flag names it.
 func (f *Flags) address() string { return cmp.Or(f.Server, f.Master) }
 
-// DataDirFromEnv is the data directory that commands take when none is named.
+// DataDirFromEnv is the data directory that commands use when none is named.
 func DataDirFromEnv() string {
 	if dir := os.Getenv(EnvDataDir); dir != "" {
 		return dir

@@ -15,8 +15,8 @@ import (
 )
 
 // Found is the kubeconfig that berth up wrote into a data directory, "" if there is none. Nobody
-// has named the file: it is used because it lies there. So it must be the user's own, and say no
-// more than berth up writes: a kubeconfig can run programs, and send any file of the user's to its
+// has named the file: it is used because it is there. So it must belong to the user, and contain no
+// more than berth up writes: a kubeconfig can run programs, and send any of the user's files to its
 // server.
 func Found(dataDir string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
@@ -43,7 +43,7 @@ func Found(dataDir string) (string, error) {
 	return path, nil
 }
 
-// harmless refuses what runs programs, reads files, or leads elsewhere than to this machine.
+// harmless rejects a kubeconfig that runs programs, reads files, or leads to another machine.
 func harmless(config *clientcmdapi.Config) error {
 	for name, user := range config.AuthInfos {
 		switch {

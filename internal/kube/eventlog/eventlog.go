@@ -1,5 +1,5 @@
-// Package eventlog writes Kubernetes events behind the work that they report: at a bounded rate,
-// and without ever holding that work up. client-go's broadcaster drops what comes in faster than it
+// Package eventlog writes Kubernetes events after the work that they report, at a bounded rate and
+// without ever delaying that work. client-go's broadcaster drops what comes in faster than it
 // writes, from the thousandth event on; an eviction of a whole zone must still leave its event on
 // every pod.
 package eventlog
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	perSecond = 100     // events written, so that they take little of the API server
+	perSecond = 100     // events written, so that they cost the API server little
 	most      = 200_000 // events that wait; more are dropped
 	within    = 10 * time.Second
 
@@ -31,8 +31,8 @@ const (
 	// busy. Fewer would cost more CPU: a writer that waits alone for an answer is put to sleep and
 	// woken.
 	writers = 16
-	// unanswered is how often an event is sent that no API server answers, refused how often one
-	// that an API server answers with an error that may pass.
+	// unanswered is how often an event is sent if no API server answers, refused how often if one
+	// answers with an error that may pass.
 	unanswered   = 12
 	refused      = 3
 	longestPause = 10 * time.Second
@@ -47,17 +47,17 @@ type Event struct {
 	Annotations map[string]string
 	// Once: the event is not repeated about this object, so it is written as it is. Any other is
 	// correlated first, as client-go does: a repetition raises the count of the event that is
-	// there, and an object that gets too many is left alone for a while.
+	// there, and an object that gets too many gets none for a while.
 	Once bool
 }
 
 // Log is a queue of events and the goroutines that write them. Events about one object are written
 // in the order in which they were added, except for those that are written once.
 type Log struct {
-	// Busy, if set before Run, tells whether there is work that events must give way to. While
+	// Busy, if set before Run, reports whether there is work that events must give way to. While
 	// there is none, they are written as fast as the API server takes them.
 	Busy func() bool
-	// Drain is how long Run goes on after the end of its context with what is queued.
+	// Drain is how long Run continues to write what is queued after its context has ended.
 	Drain time.Duration
 	// Host is the node that the events come from, if it is one.
 	Host string
@@ -112,7 +112,7 @@ func (l *Log) Tell(e Event) {
 	}
 }
 
-// object is the event as the API has it.
+// object converts an event to the API's type.
 func (l *Log) object(e *queued) *v1.Event {
 	namespace, component := e.About.Namespace, e.Component
 	if namespace == "" {
@@ -240,7 +240,7 @@ func (l *Log) turn(ctx context.Context) {
 	}
 }
 
-// correlated writes an event, or counts it in with the one that it repeats.
+// correlated writes an event, or raises the count of the one that it repeats.
 func (l *Log) correlated(ctx context.Context, e *queued) {
 	result, err := l.correlator.EventCorrelate(l.object(e))
 	if err != nil || result.Skip {

@@ -46,7 +46,7 @@ func parse(path string) (t target) {
 	return t
 }
 
-// RoundTrip carries a request out, as far as it is let.
+// RoundTrip carries a request out, unless its Fault prevents that.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	var f Fault
 	s.mu.Lock()
@@ -206,8 +206,8 @@ func conflict(t *table, o metav1.Object, format string, args ...any) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)}, o.GetName(), fmt.Errorf(format, args...))
 }
 
-// bind is refused for a pod that has a node, leaves, or is another one, as upstream's registry
-// does.
+// bind binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
+// has another UID.
 func (s *Server) bind(t *table, body []byte) (any, error) {
 	var b v1.Binding
 	if err := json.Unmarshal(body, &b); err != nil {
@@ -272,7 +272,8 @@ func (s *Server) update(t *table, current Object, sub string, body []byte) (any,
 	return s.write(t, current, o, sub)
 }
 
-// write keeps what the request is not about: the status, or all the rest.
+// write keeps what the request does not change: the status or, for the status subresource,
+// everything else.
 func (s *Server) write(t *table, current, o Object, sub string) (any, error) {
 	from, into := current, o
 	if sub == "status" {
@@ -359,7 +360,7 @@ func (s *Server) patch(t *table, current Object, sub string, body []byte) (any, 
 	return s.write(t, current, o, sub)
 }
 
-// deleted removes an object, or marks a pod that runs: the kubelet is to end it.
+// deleted removes an object, or marks a running pod for the kubelet to end.
 func (s *Server) deleted(t *table, current Object, body []byte) (any, error) {
 	var options metav1.DeleteOptions
 	_ = json.Unmarshal(body, &options)

@@ -52,13 +52,13 @@ type Object interface {
 	runtime.Object
 }
 
-// table is all of one resource.
+// table has all objects of one resource.
 type table struct {
 	kind    schema.GroupVersionKind
 	objects map[types.NamespacedName]Object
 	log     []change
 	floor   int // versions up to it are forgotten
-	held    int // changes behind it are not shown yet; -1: all are
+	held    int // changes after it are not shown yet; -1: all are
 }
 
 type change struct {
@@ -125,8 +125,8 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// SetFault sets what says what goes wrong with a request; nil: nothing does. Watches are requests,
-// too.
+// SetFault sets the function that decides what goes wrong with a request; nil: nothing does.
+// Watches are requests, too.
 func (s *Server) SetFault(fault func(r *http.Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *Server) Put(objects ...Object) {
 	}
 }
 
-// Change changes an object that there is.
+// Change changes an existing object.
 func Change[T Object](s *Server, example T, change func(T)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +252,7 @@ func (s *Server) record(t *table, kind string, o Object) {
 	}
 }
 
-// Hold has the watches of a resource show nothing more until Release.
+// Hold makes the watches of a resource show nothing more until Release.
 func (s *Server) Hold(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +269,7 @@ func (s *Server) Release(resource string) {
 	}
 }
 
-// Cut ends all watches of a resource. If it forgets, they cannot go on where they were.
+// Cut ends all watches of a resource. With forget, they cannot resume where they were.
 func (s *Server) Cut(resource string, forget bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,7 +108,7 @@ func (s *Server) since(w *watcher, version int) []change {
 	return slices.Clone(changes)
 }
 
-// assign makes an object what another one of its type is.
+// assign copies an object into another one of its type.
 func assign(into, from Object) error {
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from).Elem())
 	return nil

@@ -4,7 +4,7 @@
 // It differs from client-go's informers in three ways that matter to a component that must act soon
 // and knows what to remember: it keeps no objects, so that the component keeps only what it needs;
 // it lists in pages, so that a large list is never in memory as a whole; and after an outage it is
-// back within a second, where a reflector's back-off may sit out half a minute.
+// back within a second, where a reflector's back-off may last half a minute.
 package feed
 
 import (
@@ -33,8 +33,8 @@ const (
 	// lastPause.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
-	// watchFor is after what time, at least, the server ends a watch, so that
-	// a connection that died unnoticed does not last.
+	// watchFor is the minimum time after which the server ends a watch, so that a connection that
+	// died unnoticed does not last.
 	watchFor = 5 * time.Minute
 	// answerWithin bounds a page of a list.
 	answerWithin = 30 * time.Second
@@ -52,8 +52,8 @@ type Source struct {
 	Anew <-chan struct{}
 }
 
-// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go does not
-// try again by itself: how soon, and how often, is for the feed to say.
+// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go's own
+// retries are disabled: the feed decides how soon, and how often, to retry.
 func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
 	get := func(o *metav1.ListOptions) *rest.Request {
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
@@ -71,26 +71,26 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 	}
 }
 
-// Sink is told what there is. Between Listing and Listed all objects are Seen; those that are not
-// are gone. A list that fails half way begins again with Listing. The functions are called one at a
-// time. An object of a list that is kept keeps its whole page in memory.
+// Sink receives what there is. Between Listing and Listed, Seen gets all objects; those that it
+// does not get are gone. A list that fails half way begins again with Listing. The functions are
+// called one at a time. An object of a list that is kept keeps its whole page in memory.
 type Sink struct {
 	Listing func()
 	Listed  func()
 	Seen    func(runtime.Object)
 	Gone    func(runtime.Object)
 
-	// Version, if set, is told before Listed which version of the cluster the list shows.
+	// Version, if set, is called before Listed with the version of the cluster that the list shows.
 	Version func(string)
-	// Lost, if set, is told that the watch is broken; Back, that changes are
-	// seen again. A watch that the server ends in order is not lost.
+	// Lost, if set, is called when the watch is broken, Back when changes are seen again. A watch
+	// that the server ends as agreed is not lost.
 	Lost, Back func()
 	// Fresh, if set, is called once: after Listed of the first list that began after Source.Anew
 	// was closed.
 	Fresh func()
 }
 
-// Run shows the sink all that the source has until the context ends.
+// Run shows the sink everything that the source has, until the context ends.
 func Run(ctx context.Context, source Source, sink Sink) {
 	f := feed{source: source, sink: sink, anew: source.Anew}
 	pause := firstPause
@@ -142,8 +142,8 @@ func (f *feed) goOn(ctx context.Context) error {
 	return nil
 }
 
-// complain logs an error, at level 2 if much the same has been logged lately, or if the list that
-// follows is all that it takes.
+// complain logs an error, at level 2 if a similar one has been logged recently, or if a new list is
+// all that it takes.
 func (f *feed) complain(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	complaint := unreached
@@ -157,7 +157,7 @@ func (f *feed) complain(ctx context.Context, err error) {
 }
 
 // forgotten reports whether the server no longer has the version from which a watch was to go on,
-// or, restored from a backup or replaced, has not come to it yet.
+// or, restored from a backup or replaced, has not reached it yet.
 func forgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Whole is told of lists as a whole, for components that follow few objects and have to know what
+// Whole receives each list as a whole, for components that follow few objects and have to know what
 // is gone before they look at what is there.
 type Whole[T runtime.Object] struct {
 	Listed     func(list []T, version string)

@@ -24,8 +24,8 @@ const (
 	// Remember is how long an answer of the API server is cached, as in kube-scheduler: that long,
 	// a revoked token still works and a new permission does not.
 	Remember = 10 * time.Second
-	// Remembered is of how many questions of a kind the answer is known, those that let in and
-	// those that refuse each.
+	// Remembered is how many answers to each kind of question are cached: this many grants, and
+	// this many refusals.
 	Remembered = 1024
 	// AskTimeout bounds a question to the API server, the wait for its turn included.
 	AskTimeout = 10 * time.Second
@@ -33,7 +33,7 @@ const (
 	MaxToken = 16 << 10
 )
 
-// ErrBusy says that a caller asks too much. It is no answer, and not remembered.
+// ErrBusy is returned to a caller that asks too often. It is not an answer, and is not cached.
 var ErrBusy = errors.New("too many questions to the API server from here; try again in a second")
 
 // Guard authenticates and authorizes callers. It is safe for concurrent use.
@@ -90,7 +90,7 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 		if !review.Status.Authenticated || said.Username == "" {
 			return nil, nil
 		}
-		// A fault of the API server, which says at once yes and why not, is a no.
+		// An answer with both a user and an error is a fault of the API server, and counts as a no.
 		if review.Status.Error != "" {
 			return nil, errors.New("review the token: " + review.Status.Error)
 		}
@@ -102,8 +102,8 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 	})
 }
 
-// May says whether the user may do what the spec names, which is either of a resource or of a path.
-// A user who is known is blamed for asking by name, and the anonymous by their source.
+// May reports whether the user may do what the spec names, on a resource or a path. A known user is
+// charged for the question by name, an anonymous one by source.
 func (g *Guard) May(ctx context.Context, source string, u user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	spec.User, spec.UID, spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
 	spec.Extra = map[string]authorizationv1.ExtraValue{}
@@ -123,7 +123,7 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 	})
 }
 
-// answers to one kind of question.
+// answers are those to one kind of question.
 type answers[A any] struct {
 	yes func(A) bool // whether the answer lets the caller in
 	// By hash of the question. Refusals stand apart: made-up tokens must not displace those of
@@ -148,7 +148,7 @@ func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
 	return answer, false
 }
 
-// ask gives the answer that is known, or asks for it; faults are not remembered.
+// ask returns the cached answer, or asks for one; errors are not cached.
 func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byte, question func(context.Context) (A, error)) (A, error) {
 	var none A
 	if answer, ok := k.known(key); ok {

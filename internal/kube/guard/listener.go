@@ -23,7 +23,7 @@ type Bounds struct {
 // Ports are the bounds of ports that serve a few callers a few answers.
 var Ports = Bounds{Strangers: 256, PerSource: 64, Admitted: 128}
 
-// Listener is bounded; see Bounds. Its zero value is of no use, see Bound.
+// Listener is bounded; see Bounds. Bound makes one.
 type Listener struct {
 	net.Listener
 	bounds Bounds
@@ -52,7 +52,7 @@ type conn struct {
 	vouched  atomic.Bool  // it may send any number
 }
 
-// Accept closes what is too much, never what it has just accepted.
+// Accept closes connections that exceed the bounds, but never the one that it has just accepted.
 func (l *Listener) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
@@ -67,7 +67,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// enter returns the connection that has to go for it.
+// enter adds a connection to the strangers, and returns the one that has to be closed for it, if
+// any.
 func (l *Listener) enter(c *conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +97,7 @@ func (l *Listener) largest() (largest *list.List) {
 	return largest
 }
 
-// leave takes a connection out of the strangers.
+// leave removes a connection from the strangers.
 func (l *Listener) leave(c *conn) {
 	if c.place == nil {
 		return
@@ -155,8 +156,8 @@ func (c *conn) admit() bool {
 	return true
 }
 
-// Vouch says that the caller of a connection is known, if not yet let in: it has shown a
-// certificate that is good here. It may send more than a stranger.
+// Vouch records that the caller of a connection is known, if not yet let in: it has presented a
+// certificate that is accepted here. It may send more than a stranger.
 func Vouch(c net.Conn) {
 	if known, ok := c.(*conn); ok {
 		known.vouched.Store(true)
@@ -166,7 +167,7 @@ func Vouch(c net.Conn) {
 // bounded is the key of a request's connection in its context.
 type bounded struct{}
 
-// ConnContext is http.Server's, and has Admit know a request's connection.
+// ConnContext is for http.Server's field of this name. It lets Admit find a request's connection.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	for {
 		switch under := c.(type) {
@@ -180,14 +181,14 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	}
 }
 
-// Admit says that the caller of a request was let in, and is no stranger any more. False is that
-// too many are in already. A request that came by no Listener is fine.
+// Admit records that the caller of a request was let in, and is no longer a stranger. It is false
+// if too many are in already. A request that did not come through a Listener is always admitted.
 func Admit(r *http.Request) bool {
 	c, ok := r.Context().Value(bounded{}).(*conn)
 	return !ok || c.admit()
 }
 
-// Refuse answers and closes the connection: who was refused has no reason to keep one.
+// Refuse answers and closes the connection: a refused caller has no reason to keep it.
 func Refuse(w http.ResponseWriter, code int, why string) {
 	w.Header().Set("Connection", "close")
 	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// SendTime and takeTime bound how long a caller may take to send what belongs to a question,
-	// and to take the answer.
+	// SendTime and takeTime bound how long a caller may take to send a request, and to read the
+	// answer.
 	SendTime = 10 * time.Second
 	takeTime = 30 * time.Second
-	// profileTime is the longest profile.
+	// profileTime is takeTime for profiles.
 	profileTime = 10 * time.Minute
 )
 
-// Server serves questions that are answered at once, for a Listener.
+// Server returns a server for requests that are answered immediately, for use with a Listener.
 func Server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           inTime(handler),
@@ -32,7 +32,7 @@ func Server(handler http.Handler) *http.Server {
 	}
 }
 
-// Serve answers questions on the listener, within the bounds of Ports, until the context ends.
+// Serve answers requests on the listener, within the bounds of Ports, until the context ends.
 func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	server := Server(handler)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })

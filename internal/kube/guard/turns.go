@@ -17,15 +17,15 @@ const (
 	asking = 8
 	// askingEach is how many of them one source has, so that one cannot have all.
 	askingEach = 2
-	// rate and burst are how many questions a source may ask, per second and at first. Whoever
-	// scrapes has one token, and asks once in Remember.
+	// rate and burst are how many questions a source may ask, per second and at first. A scraper
+	// has one token, and asks once per Remember.
 	rate, burst = 10, 40
-	// sources is of how many sources it is known what they have asked, and forget for how long.
+	// sources is how many sources are tracked, and forget for how long.
 	sources = 4096
 	forget  = time.Minute
 )
 
-// turns says whose question is asked when.
+// turns decides when each source's questions are asked.
 type turns struct {
 	all chan struct{} // has room for those under way
 
@@ -33,7 +33,7 @@ type turns struct {
 	sources *cache.LRUExpireCache // by source: *turn
 }
 
-// turn is one source's.
+// turn is the state of one source.
 type turn struct {
 	rate flowcontrol.RateLimiter
 	own  chan struct{}
@@ -54,8 +54,8 @@ func (t *turns) of(source string) *turn {
 	return s
 }
 
-// take waits for the source's turn. Who has asked too much is refused at once: waiting would hold
-// their connection, and memory with it.
+// take waits for the source's turn. A source that has asked too much is refused at once: waiting
+// would hold its connections, and memory with them.
 func (t *turns) take(ctx context.Context, source string) (done func(), err error) {
 	s := t.of(source)
 	if !s.rate.TryAccept() {
@@ -75,7 +75,8 @@ func (t *turns) take(ctx context.Context, source string) (done func(), err error
 	return func() { <-t.all; <-s.own }, nil
 }
 
-// Source is who a remote address counts as: the host, for which IPv6 gives out networks of /64.
+// Source is what a remote address counts as: the host. A host with IPv6 usually has a network of
+// /64.
 func Source(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

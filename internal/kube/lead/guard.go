@@ -8,11 +8,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Guard has the connections of a client send nothing any more when over says so: Elector.Over, say.
-// A process that was stopped, or starved, while it led goes on where it was when it runs again,
-// with requests that it has begun and maybe with another leader beside it; the API server would do
-// what they say. What is looked at just before each write to the network is the last moment at
-// which they can be kept back.
+// Guard makes the connections of a client send nothing once over is true, such as Elector.Over. A
+// process that was stopped, or starved, while it led continues where it was when it runs again,
+// with requests that it has begun and possibly beside another leader; the API server would carry
+// them out. Just before each write to the network is the last moment at which they can be held
+// back.
 func Guard(config *rest.Config, over func() bool) {
 	dial := config.Dial
 	if dial == nil {

@@ -19,12 +19,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrLost ends Run when another replica leads or may lead. What this one knows
-// may be outdated, so the process should be started anew.
+// ErrLost ends Run when another replica leads or may lead. What this one knows may be outdated, so
+// the process should be restarted.
 var ErrLost = errors.New("leadership lost: the Lease could not be renewed in time or another replica has it; start again to stand by")
 
-// slack is how long after its end a Lease may be held without a renewal before
-// Alive says so; upstream's.
+// slack is how long after its end a Lease may be held without a renewal before Alive fails, as
+// upstream.
 const slack = 20 * time.Second
 
 // Elector decides whether this replica leads.
@@ -71,11 +71,11 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 	}, nil
 }
 
-// Leading is whether the work runs.
+// Leading reports whether the work runs.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Over tells whether this replica has led and may not any more: from the moment that its Lease has
-// not been renewed for too long, whether or not Run has noticed yet. For Guard.
+// Over reports whether this replica has led and must not any longer: from the moment that its Lease
+// has not been renewed for too long, whether or not Run has noticed yet. For Guard.
 func (e *Elector) Over() bool {
 	lease := e.led.Load()
 	return lease != nil && (lease.lost.Load() || lease.now().since(*lease.renewed.Load()) >= e.options.good())
@@ -89,7 +89,7 @@ func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 
 // Run does the work while this replica leads, or at once if there is no election. When the context
 // ends, so does the work's context, and the Lease is released after the work has returned. ErrLost
-// says that leadership was lost before.
+// means that leadership was lost before.
 func (e *Elector) Run(ctx context.Context, work func(context.Context) error) error {
 	if !e.options.Elect {
 		e.leading.Store(true)
@@ -130,12 +130,12 @@ func (e *Elector) Run(ctx context.Context, work func(context.Context) error) err
 	err = e.lead(ctx, lease, over, work)
 	stopElecting()
 	if !errors.Is(err, ErrLost) {
-		<-over // the Lease is given away
+		<-over // the Lease is released
 	}
 	return err
 }
 
-// lead does the work until it ends by itself or must.
+// lead does the work until it ends by itself or has to end.
 func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, work func(context.Context) error) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -172,7 +172,7 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	return ErrLost
 }
 
-// lease is the lock, watched: when it was renewed and whether another has it.
+// lease is the lock. It records when it was renewed, and whether another replica has it.
 type lease struct {
 	resourcelock.Interface
 	renewed atomic.Pointer[renewal]
@@ -216,8 +216,8 @@ func (l *lease) left(good time.Duration) time.Duration {
 	return good - time.Since(l.renewed.Load().monotonic)
 }
 
-// Get hears of another holder at once. client-go's elector would try to get the
-// lease back until the renew deadline, with the work going on.
+// Get notices another holder immediately. client-go's elector would try to get the lease back until
+// the renew deadline, with the work going on.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.leading.Load() && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
@@ -244,7 +244,8 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return err
 }
 
-// note counts from before the request, as others may have seen it right then.
+// note records a renewal as of the time before its request: others may have seen it as early as
+// that.
 func (l *lease) note(at renewal, err error) {
 	if err == nil {
 		l.renewed.Store(&at)

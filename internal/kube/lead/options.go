@@ -14,7 +14,7 @@ type Options struct {
 	Namespace, Name                           string // of the Lease
 }
 
-// Defaults are upstream's, for a Lease of the name in kube-system.
+// Defaults are upstream's, for a Lease of this name in kube-system.
 func Defaults(name string) Options {
 	return Options{
 		Elect:         true,
@@ -39,7 +39,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 // jitter is by how much client-go's elector stretches the retry period.
 const jitter = 1.2
 
-// Validate says what is wrong, by flag.
+// Validate returns what is wrong, by flag.
 func (o *Options) Validate() error {
 	if !o.Elect {
 		return nil

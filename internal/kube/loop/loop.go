@@ -8,11 +8,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Loop is a core with what moves it. E are the core's events, A its actions. Step, Wake, Tell and
+// Loop is a core and what drives it. E are the core's events, A its actions. Step, Wake, Tell and
 // Do are called by the owner: the goroutine of Run.
 type Loop[E, A any] struct {
 	Name string // for the log
-	// Step is the core's. Wake is when it wants Tick at the latest; it is asked when everything in
+	// Step is the core's. Wake is when it wants Tick at the latest; it is called when everything in
 	// the inbox has been taken in.
 	Step func(now time.Time, event E) []A
 	Wake func(now time.Time) time.Time
@@ -38,15 +38,15 @@ func New[E, A any](name string) *Loop[E, A] {
 	}
 }
 
-// Now is the clock of the core. It began with the time of day and nobody sets it. Its times have no
-// monotonic reading, so that a core that is told them again sees the same.
+// Now is the clock of the core. It begins with the wall clock's time, and setting that does not
+// change it. Its times have no monotonic reading, so that a replay gives a core the same times.
 func (l *Loop[E, A]) Now() time.Time { return l.begun.Round(0).UTC().Add(time.Since(l.begun)) }
 
 // See leaves an event for the core, which takes it in after those before. It never blocks, and may
 // be called from any goroutine, also before Run.
 func (l *Loop[E, A]) See(event E) { l.inbox.put(message[E]{event: event}) }
 
-// Look has the owner do something between two steps. It does not wait for that.
+// Look makes the owner call what between two steps. It does not wait for that.
 func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
 
 // Run runs the core, and what feeds it, until the context ends; it returns when no feed and no
@@ -96,8 +96,8 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 	}
 }
 
-// CatchUp takes in all that is in the inbox, and returns when the core wants to be woken. On the
-// owner.
+// CatchUp takes in all that is in the inbox, and returns when the core wants to be woken. Only the
+// owner may call it.
 func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 	messages := l.inbox.take(l.spare)
 	for i := range messages {
@@ -112,7 +112,8 @@ func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 	return l.Wake(l.Now())
 }
 
-// Take tells the core of an event at once, and sees to what follows from it. On the owner.
+// Take gives the core an event immediately, and carries out the actions that follow. Only the owner
+// may call it.
 func (l *Loop[E, A]) Take(event E) {
 	for _, action := range l.Step(l.Now(), event) {
 		if request := l.Do(l.life, action); request != nil {

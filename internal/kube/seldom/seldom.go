@@ -1,6 +1,5 @@
-// Package seldom keeps a log readable when the same thing fails again and
-// again: the first failure is for all to see, since it may be a missing right,
-// and then one each Every.
+// Package seldom keeps a log readable when the same thing fails again and again: the first failure
+// is logged at the usual level, since it may be a missing permission, and after that one per Every.
 package seldom
 
 import (
@@ -8,15 +7,15 @@ import (
 	"time"
 )
 
-// Every is how often a line that repeats is for all to see.
+// Every is how often a repeated line is logged at the usual level.
 const Every = 10 * time.Second
 
-// Line is a line of a log. The zero Line is due.
+// Line is a log line that may repeat. The zero Line is due.
 type Line struct {
-	next atomic.Int64 // when it is due again, in Unix nanoseconds
+	next atomic.Int64 // when it is due next, in Unix nanoseconds
 }
 
-// Due reports whether the line is for all to see now.
+// Due reports whether the line is to be logged at the usual level now.
 func (l *Line) Due() bool {
 	now, next := time.Now().UnixNano(), l.next.Load()
 	return now >= next && l.next.CompareAndSwap(next, now+int64(Every))

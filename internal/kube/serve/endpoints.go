@@ -33,8 +33,8 @@ type Check struct {
 type Endpoints struct {
 	Component   string  // as statusz and flagz name it
 	Live, Ready []Check // /healthz and /livez are the first, /readyz the second
-	// Metrics are the part's own. Those of the process and of Kubernetes'
-	// libraries are served, too.
+	// Metrics are the component's own. Those of the process and of Kubernetes' libraries are
+	// served, too.
 	Metrics prometheus.Gatherer
 	// Config is what /configz shows, keyed as upstream does; nil disables /configz.
 	Config func() map[string]any
@@ -73,8 +73,7 @@ func (e *Endpoints) Handler() http.Handler {
 	return readOnly(mux)
 }
 
-// readOnly refuses what is not a question. The verbosity is the one thing that
-// can be set.
+// readOnly rejects requests that would change something. Only the verbosity can be set.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		put := r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
@@ -109,8 +108,8 @@ func (m *listing) health(path string, checks []Check) {
 	}
 }
 
-// all answers as Kubernetes' components do, ?verbose and ?exclude=CHECK
-// included; a failure says its reason, too.
+// all answers as Kubernetes' components do, ?verbose and ?exclude=CHECK included; a failure
+// includes its reason.
 func all(kind string, checks []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var lines strings.Builder
@@ -140,9 +139,9 @@ func all(kind string, checks []Check) http.Handler {
 	})
 }
 
-// metrics are the part's own and those of the registry that Kubernetes'
-// libraries share. The part's are not in there: beside an upstream component in
-// one process, which tests have, they would clash.
+// metrics are the component's own and those of the registry that Kubernetes' libraries share. The
+// component's are not in that: with an upstream component in the same process, as in tests, they
+// would clash.
 func (e *Endpoints) metrics() http.Handler {
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
 	if e.Metrics != nil {

@@ -89,9 +89,8 @@ func (s *Server) Close() {
 // Handlers serve the two listeners.
 type Handlers struct{ Secure, Plain http.Handler }
 
-// Run serves until the context ends. The client is for asking the API server
-// who may read what, and for nothing else (see guard.Client); the plain listener
-// does without.
+// Run serves until the context ends. The client is used only to ask the API server who may read
+// what (see guard.Client); the plain listener does not need it.
 func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.Interface) {
 	var running sync.WaitGroup
 	defer running.Wait()

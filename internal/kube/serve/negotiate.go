@@ -18,8 +18,8 @@ import (
 
 const zpagesGroup = "config.k8s.io"
 
-// representation is how a page was asked for: as text, or as an object of that
-// version in that format.
+// representation is how a page was requested: as text, or as an object of that version in that
+// format.
 type representation struct {
 	version string // "" is text
 	format  runtime.SerializerInfo
@@ -79,7 +79,7 @@ func (p *zpage) accepted(params map[string]string, format runtime.SerializerInfo
 	return representation{version: version, format: format, pretty: params["pretty"] == "1"}, known
 }
 
-// encoder is the format's, its lines broken for people.
+// encoder returns the format's encoder, with line breaks if people read it.
 func (a representation) encoder(r *http.Request) runtime.Encoder {
 	pretty, err := strconv.ParseBool(r.URL.Query().Get("pretty"))
 	if err != nil {
@@ -107,7 +107,7 @@ func notAcceptable(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNotAcceptable)
 	encoded, err := json.Marshal(status)
 	if err != nil {
-		return // strings and a number: cannot be
+		return // strings and a number: cannot happen
 	}
 	_, _ = w.Write(append(encoded, '\n'))
 }

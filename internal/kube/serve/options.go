@@ -10,8 +10,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Options say where the endpoints are, and who gets in. The flags that
-// kube-scheduler has, have its names and meanings.
+// Options say where the endpoints are, and who has access. Flags that kube-scheduler has, too, have
+// its names and meanings.
 type Options struct {
 	// HTTPS.
 	BindAddress   string
@@ -21,11 +21,11 @@ type Options struct {
 	MinTLSVersion string
 	CipherSuites  []string
 	ClientCAFile  string
-	AlwaysAllow   []string // paths that are not asked about
+	AlwaysAllow   []string // paths without authorization
 	// Plain HTTP, "host:port"; "" for none, port 0 for a free one.
 	Plain string
 
-	// moves says that a default port that is taken may be replaced by a free one.
+	// moves: a default port that is taken may be replaced by a free one.
 	moves bool
 }
 
@@ -58,10 +58,10 @@ func (o *Options) AddPlainFlag(flags *pflag.FlagSet) {
 		"address of /healthz, /livez, /readyz and /metrics, plain HTTP, unauthenticated; port 0 picks a free one, empty disables it")
 }
 
-// Parsed tells the options which flags were given.
+// Parsed records which flags were given.
 func (o *Options) Parsed(flags *pflag.FlagSet) { o.moves = !flags.Changed("secure-port") }
 
-// Validate says what is wrong, by flag.
+// Validate returns what is wrong, by flag.
 func (o *Options) Validate() error {
 	if o.Plain != "" {
 		if _, _, err := net.SplitHostPort(o.Plain); err != nil {

@@ -33,7 +33,7 @@ type zpage struct {
 	objects map[string]func() runtime.Object // by version
 }
 
-// flagz tells every flag's value, given or default.
+// flagz shows every flag's value, given or default.
 func (e *Endpoints) flagz() *zpage {
 	values := func() map[string]string {
 		values := map[string]string{}
@@ -74,7 +74,7 @@ func shown(f *pflag.Flag) string {
 	return f.Value.String()
 }
 
-// statusz tells what runs here, and since when.
+// statusz shows what runs here, and since when.
 func (e *Endpoints) statusz(paths []string) *zpage {
 	status := func() statuszv1beta1.Statusz {
 		seconds, _ := metrics.GetProcessStart()

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Until ends the context at the first SIGINT or SIGTERM, or SIGHUP when the terminal is closed. The
-// second one is not held back: it ends the process at once.
+// Until ends the context at the first SIGINT or SIGTERM, or SIGHUP when the terminal is closed. A
+// second signal ends the process immediately.
 func Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)

@@ -9,8 +9,8 @@ type Frame struct {
 	Data  []byte // a model.Delta as JSON
 }
 
-// The log has what changed in the last minutes: a page whose connection was lost for so long goes
-// on where it was.
+// The log has what changed in the last minutes: a page whose connection was lost for that long
+// continues where it was.
 const (
 	mostFrames = 3000
 	mostBytes  = 16 << 20
@@ -35,7 +35,7 @@ func (l *log) add(data []byte) {
 	l.frames = slices.Delete(l.frames, 0, drop)
 }
 
-// after returns the frames after a number, and whether none is missing between.
+// after returns the frames after a number, and whether none is missing in between.
 func (l *log) after(seq uint64) (frames []Frame, ok bool) {
 	first := l.next - uint64(len(l.frames))
 	if seq >= l.next || seq+1 < first {

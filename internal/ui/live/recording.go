@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Recording is a recorded cluster at any time of it.
+// Recording shows a recorded cluster as of any time in it.
 type Recording struct {
 	Dir         string
 	From, Until time.Time
@@ -24,11 +24,11 @@ type Recording struct {
 	history     []model.Moment // of all of it
 
 	mu     sync.Mutex
-	player *player // where it was looked at last
+	player *player // at the time that was shown last
 }
 
-// Open reads a recording once, so that what happened in it is known and what cannot be read is said
-// at the start.
+// Open reads the whole recording once, so that its history is known and errors are reported at the
+// start.
 func Open(dir string) (*Recording, error) {
 	index, err := record.ReadIndex(dir)
 	if err != nil {
@@ -48,8 +48,8 @@ func Open(dir string) (*Recording, error) {
 	return r, nil
 }
 
-// Look shows the cluster as it was at a time; before and after what was recorded, as it was at its
-// beginning and end.
+// Look shows the cluster as it was at a time. A time outside the recording shows its beginning or
+// its end.
 func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +65,8 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 			session = i
 		}
 	}
-	// Time goes forward only: for what lies before, the session is played from its beginning; to a
-	// later one is jumped.
+	// A player only moves forward: for an earlier time, the session is played from its beginning;
+	// for a later session, playing begins with that.
 	if p := r.player; p == nil || at.Before(p.at) || p.session < session {
 		if p != nil {
 			p.stop()
@@ -82,7 +82,7 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	return nil
 }
 
-// State is all that is shown of a time, and what happened in all of the recording.
+// State is everything that is shown of a time, and the history of the whole recording.
 func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
 	err = r.Look(at, func(c *model.Cluster) {
 		state = c.State(r.player.at)
@@ -97,17 +97,17 @@ func (r *Recording) play(session int) *player {
 	return p
 }
 
-// player is a cluster on its way through a recording.
+// player plays a recording into a cluster.
 type player struct {
 	cluster *model.Cluster
 	session int // that it began with
 	at      time.Time
 	next    func() (record.Step, error, bool)
 	stop    func()
-	ahead   *record.Step // read already, and still to come
+	ahead   *record.Step // read, but not applied yet
 }
 
-// until goes on to a time.
+// until plays up to a time.
 func (p *player) until(at time.Time) error {
 	for {
 		if p.ahead == nil {
@@ -127,7 +127,7 @@ func (p *player) until(at time.Time) error {
 			p.show(at)
 			return nil
 		}
-		if p.ahead.At.Sub(p.at) >= time.Second { // what was pending meanwhile is part of what happened, from when on it was
+		if p.ahead.At.Sub(p.at) >= time.Second { // the history also has what was pending in between
 			p.show(p.at)
 		}
 		p.take(p.ahead)

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// told is a source that remembers why it failed last, for people to read.
+// told is a source that remembers its last error, for people to read.
 type told struct {
 	feed.Source
 	mu   sync.Mutex
@@ -39,7 +39,8 @@ func (t *told) note(err error) error {
 	return err
 }
 
-// why says it in a few words: what the API server says, or that it does not answer.
+// why describes the last error in a few words: what the API server says, or that it does not
+// answer.
 func (t *told) why() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -35,20 +35,20 @@ type Watcher struct {
 	cluster *model.Cluster
 	log     log
 	changed chan struct{} // closed and replaced when the log or the watches change
-	state   *Frame        // made for the log's last number, nil: has to be made again
+	state   *Frame        // as of the log's last frame; nil: has to be made again
 	watches Watches
 
 	wake chan struct{} // something is to be gathered
 }
 
-// Watches is how it stands with the connection to the API server.
+// Watches is the state of the connection to the API server.
 type Watches struct {
 	// Listed: nodes and pods have been read once, so that what is shown is a cluster.
 	Listed bool `json:"listed"`
 	Read   int  `json:"read"` // objects, until then
-	// Lost names the kinds whose changes are not seen at the moment, each with why.
+	// Lost names the kinds whose changes are not seen at the moment, and why.
 	Lost map[string]string `json:"lost,omitempty"`
-	// Since is from when on, in milliseconds since 1970.
+	// Since is when each of them was lost, in milliseconds since 1970.
 	Since map[string]int64 `json:"since,omitempty"`
 
 	nodes, pods bool
@@ -90,7 +90,7 @@ func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource 
 	feed.Run(ctx, source.source(), sink)
 }
 
-// lost notes that a watch is broken and why, or with "" that it is back.
+// lost records that a watch is broken and why or, with "", that it is back.
 func (w *Watcher) lost(resource, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *Watcher) tell() {
 	w.changed = make(chan struct{})
 }
 
-// take does something to the cluster.
+// take changes the cluster, and wakes gather.
 func (w *Watcher) take(do func(c *model.Cluster, now time.Time)) {
 	w.mu.Lock()
 	do(w.cluster, time.Now())
@@ -169,8 +169,8 @@ func (w *Watcher) events() feed.Sink {
 	}
 }
 
-// gather makes a frame of what changed, as often as something did, but not more often than readers
-// can draw.
+// gather makes a frame of what changed, whenever something did, but not more often than readers can
+// draw.
 func (w *Watcher) gather(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -227,13 +227,13 @@ func (w *Watcher) begin() {
 		w.cluster.Changes(time.Now())
 	}
 	w.watches.Listed = true
-	w.log.add([]byte("{}")) // never sent: whoever comes is given the state
+	w.log.add([]byte("{}")) // never sent: a new reader gets the state
 	w.tell()
 }
 
 // Read returns what comes after a number: the frames of the log, or the whole state if it does not
 // reach back so far. If there is nothing new, frames is empty, and changed is closed when there is.
-// Watches is how it stands with the API server.
+// watches is the state of the connection to the API server.
 func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,8 +280,8 @@ func (w *Watcher) Look(look func(c *model.Cluster)) {
 	look(w.cluster)
 }
 
-// askGroupsEvery is how soon it is asked again whether the API server has PodGroups, if it did not
-// say.
+// askGroupsEvery is the pause before the API server is asked again whether it has PodGroups, if it
+// did not answer.
 const askGroupsEvery = 5 * time.Second
 
 // followGroups follows PodGroups where they are served. They are behind feature gates.

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces that
-// a page can draw between.
+// mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces, and
+// the page can draw in between.
 const mostRows = 4000
 
-// Changes is what differs from what was shown last, nil if nothing does. What is too much for one
-// answer is left for the next.
+// Changes returns what differs from what was shown last; nil if nothing does. What does not fit
+// into one answer is left for the next.
 func (c *Cluster) Changes(now time.Time) *Delta {
 	if len(c.dirtyNodes) == 0 && len(c.dirtyPods) == 0 && len(c.dirtyGroups) == 0 && c.unshown == 0 {
 		return nil
@@ -27,7 +27,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		delete(c.dirtyPods, uid)
 		c.showPod(uid, d)
 	}
-	for name := range c.dirtyGroups { // few, beside their pods
+	for name := range c.dirtyGroups { // few, compared with their pods
 		c.showGroup(name, d.Groups)
 	}
 	clear(c.dirtyGroups)
@@ -55,7 +55,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	return d
 }
 
-// More tells whether Changes left something.
+// More reports whether Changes left something.
 func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods) > 0 }
 
 func (c *Cluster) showPod(uid types.UID, d *Delta) {
@@ -100,7 +100,7 @@ func (c *Cluster) countLeaving(name string, leaves bool) {
 	c.dirtyNodes[name] = true
 }
 
-// leaving says whether a pod has to go, or is going.
+// leaving reports whether a pod has to leave, or is leaving.
 func (c *Cluster) leaving(p *Pod) (row Leaving, leaves bool) {
 	if p == nil || !p.takesRoom() {
 		return Leaving{}, false
@@ -158,7 +158,7 @@ func (c *Cluster) summary() Summary {
 	return s
 }
 
-// State is all that has been shown, as of the last Changes.
+// State is everything that has been shown, as of the last Changes.
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Summary: c.summary(),

@@ -26,7 +26,7 @@ type Cluster struct {
 	groups map[types.NamespacedName]*group
 
 	nodeList, podList, groupList uint32 // number of the current list
-	listed                       bool   // nodes have been listed once: what comes new is worth an event
+	listed                       bool   // nodes have been listed once: a new one is worth an event
 	grouped                      bool   // PodGroups have been listed once
 	noted                        int    // events of its own so far
 
@@ -47,7 +47,8 @@ type Cluster struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{
-		// One try is begun, never answered, and so no other: the core only computes deadlines.
+		// One eviction is begun and never answered, so no other begins: the core only computes
+		// deadlines.
 		core:  eviction.New(eviction.Options{InFlight: 1}),
 		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},
 		dirtyNodes: map[string]bool{}, dirtyPods: map[types.UID]bool{},
@@ -73,7 +74,7 @@ func (c *Cluster) NodesListed(now time.Time) {
 	c.listed = true
 }
 
-// NodeSeen takes in a node, new or changed.
+// NodeSeen applies a node, new or changed.
 func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	n := c.nodeNamed(info.eviction.Name)
 	if n.info == nil || !maps.Equal(n.info.labels, info.labels) || !slices.Equal(taintTexts(n.info.taints), taintTexts(info.taints)) {
@@ -99,7 +100,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	}
 }
 
-// NodeGone takes a node out.
+// NodeGone removes a node.
 func (c *Cluster) NodeGone(now time.Time, name string) {
 	n := c.nodes[name]
 	if n == nil || n.info == nil {
@@ -113,14 +114,14 @@ func (c *Cluster) NodeGone(now time.Time, name string) {
 	c.touch(n)
 }
 
-// touch has the node's pods looked at again: their deadlines may have changed.
+// touch marks the node's pods to be looked at again: their deadlines may have changed.
 func (c *Cluster) touch(n *node) {
 	for uid := range n.pods {
 		c.dirtyPods[uid] = true
 	}
 }
 
-// note adds an event of the page's own.
+// note adds an event that is not the API's.
 func (c *Cluster) note(now time.Time, node string, e Event) {
 	c.noted++
 	e.UID, e.At, e.Kind, e.Name, e.Count = "node-"+strconv.Itoa(c.noted), now.UnixMilli(), "Node", node, 1
@@ -143,7 +144,7 @@ func (c *Cluster) PodsListed(now time.Time) {
 	c.core.Step(now, eviction.PodsListed{})
 }
 
-// PodSeen takes in a pod, new or changed.
+// PodSeen applies a pod, new or changed.
 func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	uid := p.uid()
 	if holder, ok := c.names[p.eviction.Name]; ok && holder != uid {
@@ -173,19 +174,19 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
 }
 
-// PodGoneNamed takes out the pod of a name.
+// PodGoneNamed removes the pod of a name.
 func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
 	if uid, ok := c.names[name]; ok {
 		c.PodGone(now, uid)
 	}
 }
 
-// Lasting has what happened in so long a time kept as a whole, the longer it is, the coarser.
+// Lasting makes the cluster keep its whole history of this length: the longer it is, the coarser.
 func (c *Cluster) Lasting(length time.Duration) {
 	c.history.every = max(Every, (length/(mostMoments-1)).Truncate(Every)+Every)
 }
 
-// PodGone takes a pod out.
+// PodGone removes a pod.
 func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	p := c.pods[uid]
 	if p == nil {
@@ -224,7 +225,7 @@ func (c *Cluster) nodeNamed(name string) *node {
 	return n
 }
 
-// EventSeen takes in an event, new or counted up.
+// EventSeen applies an event, new or repeated.
 func (c *Cluster) EventSeen(e Event) {
 	c.events = append(c.events, e)
 	c.unshown++
@@ -233,7 +234,7 @@ func (c *Cluster) EventSeen(e Event) {
 	}
 }
 
-// trim forgets all but the last events. A list has them in no order of time.
+// trim forgets all but the last events. A list is not ordered by time.
 func (c *Cluster) trim() {
 	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	c.events = slices.Clone(c.events[max(0, len(c.events)-mostEvents):])

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// NodeDetail is all there is to say of a node.
+// NodeDetail is everything that is shown about one node.
 type NodeDetail struct {
 	Node
 	Created    int64             `json:"created"`
@@ -20,7 +20,7 @@ type NodeDetail struct {
 	PodList    []OnNode          `json:"podList"`
 }
 
-// Taint is one taint of a node, and since when, if it says so.
+// Taint is one taint of a node, and since when it has it, if that is known.
 type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
@@ -28,7 +28,7 @@ type Taint struct {
 	Since  int64  `json:"since"`
 }
 
-// Condition is what a node says of itself.
+// Condition is one condition of a node.
 type Condition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -50,7 +50,7 @@ type Resource struct {
 	OverShare   float64 `json:"overShare"`
 }
 
-// System is what the machine is.
+// System describes the machine.
 type System struct {
 	Kubelet string `json:"kubelet"`
 	OS      string `json:"os"`
@@ -129,7 +129,7 @@ func (c *Cluster) onNode(p *Pod) OnNode {
 	return row
 }
 
-// resources are CPU, memory and pods, and then whatever else the node has.
+// resources are CPU, memory and pods, and then everything else that the node has.
 func (n *node) resources() []Resource {
 	var overheadCPU, overheadMemory int64
 	others := map[v1.ResourceName]resource.Quantity{}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Found is what a text was found in. Those that begin with it come first.
+// Found is what a text was found in. Nodes and pods that begin with it come first.
 type Found struct {
 	Nodes      []string `json:"nodes"`
 	Pods       []OnNode `json:"pods"`
@@ -27,8 +27,8 @@ type Tally struct {
 }
 
 // Find looks for a text in the names of nodes, pods, namespaces and workloads and in labels and
-// taints of nodes, and lists at most so many of each. Pods may be named with their namespace before
-// a slash.
+// taints of nodes, and lists at most this many of each. Pods may be named with their namespace
+// before a slash.
 func (c *Cluster) Find(text string, most int) Found {
 	text = strings.ToLower(text)
 	var nodes []string
@@ -90,7 +90,7 @@ func tallies(counts map[string]int, text string, most int) []Tally {
 }
 
 // Select lists the nodes that a label selector matches, as kubectl writes it, and that have the
-// taint, as key[=value][:Effect]. What is empty selects all.
+// taint, as key[=value][:Effect]. An empty argument selects all.
 func (c *Cluster) Select(selector, taint string) ([]string, error) {
 	matches, err := labels.Parse(selector)
 	if err != nil {
@@ -112,7 +112,7 @@ func isTaint(t *v1.Taint, words string) bool {
 	return t.Key == key && (!hasEffect || string(t.Effect) == effect) && (!hasValue || t.Value == value)
 }
 
-// searched is what a text is looked for in.
+// searched is the name in which a text is looked for.
 func (p *Pod) searched(text string) string {
 	if strings.Contains(text, "/") {
 		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name

@@ -12,7 +12,7 @@ import (
 // GroupInfo is what is kept of a PodGroup.
 type GroupInfo struct {
 	name    types.NamespacedName
-	needed  int    // pods that are placed at once or not at all; 0: no gang
+	needed  int    // pods that are placed together or not at all; 0: not a gang
 	message string // of the condition PodGroupScheduled, unless it is true
 }
 
@@ -39,8 +39,8 @@ type group struct {
 // GroupsListing begins a list of PodGroups: what is not seen until GroupsListed is gone.
 func (c *Cluster) GroupsListing() { c.groupList++ }
 
-// GroupsListed ends it. Before the first one no pod is shown in a group: without PodGroups the API
-// does not have them.
+// GroupsListed ends it. Before the first list no pod is shown in a group: an API without PodGroups
+// has no such list.
 func (c *Cluster) GroupsListed() {
 	for name, g := range c.groups {
 		if g.info != nil && g.list != c.groupList {
@@ -58,20 +58,20 @@ func (c *Cluster) GroupsListed() {
 	}
 }
 
-// GroupSeen takes in a PodGroup, new or changed.
+// GroupSeen applies a PodGroup, new or changed.
 func (c *Cluster) GroupSeen(info *GroupInfo) {
 	g := c.groupNamed(info.name)
 	g.info, g.list = info, c.groupList
 }
 
-// GroupGone takes a PodGroup out.
+// GroupGone removes a PodGroup.
 func (c *Cluster) GroupGone(name types.NamespacedName) {
 	if c.groups[name] != nil {
 		c.groupNamed(name).info = nil
 	}
 }
 
-// groupNamed is a group that is about to change.
+// groupNamed returns a group that is about to change, and marks it.
 func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	g := c.groups[name]
 	if g == nil {
@@ -82,7 +82,7 @@ func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	return g
 }
 
-// join counts a pod in its group, or with -1 takes it out.
+// join adds a pod to the counts of its group or, with -1, subtracts it.
 func (c *Cluster) join(p *Pod, sign int) {
 	if p.group == "" || p.ended || p.going != 0 {
 		return

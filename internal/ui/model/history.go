@@ -2,9 +2,9 @@ package model
 
 import "time"
 
-// Moment is what happened in a span of time, by the time at which it began in milliseconds: At, and
-// how many evictions, preemptions and nodes that failed there were, and pods pending, at most. An
-// array, because a page is sent thousands.
+// Moment is what happened in a span of time: when it began, in milliseconds; how many evictions,
+// preemptions and failures of nodes there were; and how many pods were pending at most. It is an
+// array because a page gets thousands.
 type Moment [5]int64
 
 // Places in a Moment.
@@ -24,16 +24,17 @@ const (
 	mostMoments = 2160
 )
 
-// history is the last moments, in their order. A time in which nothing differed has none: what was
-// pending goes on.
+// history is the last moments, in their order. A span in which nothing changed has none: the number
+// of pending pods stays.
 type history struct {
 	moments []Moment
 	every   time.Duration // 0: Every
 	pending int64         // now; a moment has the most
-	told    int           // of moments, how many at the end have changed since they were told
+	told    int           // how many of the last moments have changed since news returned them
 }
 
-// at is the moment of a time. Time that goes back, as clocks do, is the last one's.
+// at returns the moment of a time. A time before the last moment, as when a clock is set back,
+// counts as the last moment's.
 func (h *history) at(now time.Time) *Moment {
 	every := h.every
 	if every == 0 {
@@ -46,7 +47,7 @@ func (h *history) at(now time.Time) *Moment {
 		h.told = max(h.told, 1)
 		return &h.moments[last]
 	case last >= 0 && h.moments[last][pending] != h.pending && h.moments[last][momentAt]+every.Milliseconds() < at:
-		h.add(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(), pending: h.pending}) // the most was not for longer
+		h.add(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(), pending: h.pending}) // the highest number was reached in the last moment only
 	}
 	h.add(Moment{momentAt: at, pending: h.pending})
 	return &h.moments[len(h.moments)-1]
@@ -62,7 +63,7 @@ func (h *history) add(m Moment) {
 
 func (h *history) count(now time.Time, what int) { h.at(now)[what]++ }
 
-// waiting notes how many pods are pending.
+// waiting records how many pods are pending.
 func (h *history) waiting(now time.Time, n int) {
 	if int64(n) == h.pending && len(h.moments) > 0 {
 		return

@@ -41,8 +41,7 @@ func NodeOf(object *v1.Node) *NodeInfo {
 	return n
 }
 
-// trouble names the conditions that are not as they should be. All but Ready are bad when they are
-// true.
+// trouble names the conditions, other than Ready, that show a problem: those that are true.
 func (n *NodeInfo) trouble() []string {
 	list := []string{}
 	for i := range n.conditions {
@@ -66,7 +65,7 @@ type node struct {
 	shown              *Node // nil: not at all
 }
 
-// move takes a pod's room on the node, or with -1 gives it back.
+// move adds a pod's requests to those on the node or, with -1, subtracts them.
 func (n *node) move(p *Pod, sign int64) {
 	if p.takesRoom() {
 		n.cpu += sign * p.cpu
@@ -120,7 +119,7 @@ func (n *Node) same(o *Node) bool {
 		maps.Equal(n.Others, o.Others)
 }
 
-// happened says what changed between two sights of a node, which no event of the API tells.
+// happened returns what changed between two states of a node, for which the API has no events.
 func happened(before, after *NodeInfo) (list []Event) {
 	say := func(warning bool, reason, message string) {
 		list = append(list, Event{Warning: warning, Reason: reason, Message: message})

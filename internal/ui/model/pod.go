@@ -17,7 +17,7 @@ import (
 // Pod is what is kept of a pod.
 type Pod struct {
 	eviction  eviction.Pod
-	status    string // as kubectl get says it
+	status    string // as kubectl get shows it
 	ended     bool
 	owner     string // Kind/name of its controller
 	workload  string // Kind/name of what people know it by: the Deployment of its ReplicaSet
@@ -32,7 +32,7 @@ type Pod struct {
 
 	reason, message string // of the condition PodScheduled, unless it is true
 	nominated       string
-	going           int64  // when its grace ends, 0 if it was not told to go
+	going           int64  // when its grace period ends; 0: it is not being deleted
 	cause           string // of DisruptionTarget
 
 	list uint32 // the last list that showed it
@@ -69,8 +69,8 @@ func PodOf(object *v1.Pod) *Pod {
 	return p
 }
 
-// workloadOf is a pod's workload by its controller. A ReplicaSet that bears its template's hash is
-// a Deployment's.
+// workloadOf is a pod's workload by its controller. A ReplicaSet whose name ends in its template's
+// hash belongs to a Deployment.
 func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 	hash := labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && owner.Kind == "ReplicaSet" && hash != "" {
@@ -79,7 +79,7 @@ func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 	return owner.Kind + "/" + owner.Name
 }
 
-// shared makes equal strings one: pods have few namespaces, nodes, owners and messages.
+// shared interns a string: pods have few different namespaces, nodes, owners and messages.
 func shared(s string) string { return unique.Make(s).Value() }
 
 func (p *Pod) takeRequests(object *v1.Pod) {
@@ -103,7 +103,7 @@ func (p *Pod) takeRequests(object *v1.Pod) {
 	p.overheadCPU, p.overheadMemory = object.Spec.Overhead.Cpu().MilliValue(), object.Spec.Overhead.Memory().Value()
 }
 
-// status says in a word how it stands with a pod.
+// status is the state of a pod in a word.
 func status(p *v1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "Terminating"
@@ -125,10 +125,10 @@ func (p *Pod) groupName() types.NamespacedName {
 
 func (p *Pod) uid() types.UID { return p.eviction.UID }
 
-// waits tells whether it is in the queue.
+// waits reports whether it is in the queue.
 func (p *Pod) waits() bool { return p.eviction.Node == "" && !p.ended && p.going == 0 }
 
-// takesRoom tells whether it counts on its node.
+// takesRoom reports whether it counts against the room on its node.
 func (p *Pod) takesRoom() bool { return p.eviction.Node != "" && !p.ended }
 
 func (p *Pod) waiting() Waiting {

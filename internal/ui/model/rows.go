@@ -5,10 +5,10 @@ package model
 type Node struct {
 	Name     string   `json:"name"`
 	Zone     string   `json:"zone"`
-	Ready    string   `json:"ready"` // True, False, Unknown, or empty: it has not said
+	Ready    string   `json:"ready"` // True, False, Unknown, or empty: not reported
 	Cordoned bool     `json:"cordoned"`
 	Taints   []string `json:"taints"`  // as key=value:Effect
-	Trouble  []string `json:"trouble"` // conditions, other than Ready, that are as they should not be
+	Trouble  []string `json:"trouble"` // conditions, other than Ready, that show a problem
 	CPU      [2]int64 `json:"cpu"`     // in thousandths
 	Memory   [2]int64 `json:"memory"`  // in bytes
 	Pods     [2]int64 `json:"pods"`
@@ -38,7 +38,7 @@ type Waiting struct {
 	Memory int64  `json:"memory"`
 }
 
-// Group is a pod group of which pods are pending.
+// Group is a pod group with pending pods.
 type Group struct {
 	Key     string `json:"key"`    // namespace/name
 	Pods    int    `json:"pods"`   // that it has
@@ -52,9 +52,9 @@ type Leaving struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node"`
-	Taint     string `json:"taint"` // the one that asks for it first; empty if Going
-	Due       int64  `json:"due"`   // when it has to go; if Going, when its grace ends
-	Going     bool   `json:"going"` // it has been told to
+	Taint     string `json:"taint"` // the one that requires it first; empty if Going
+	Due       int64  `json:"due"`   // when it has to leave; if Going, when its grace period ends
+	Going     bool   `json:"going"` // it is being deleted
 	Workload  string `json:"workload"`
 	Priority  int32  `json:"priority"`
 	Cause     string `json:"cause"` // if Going, the reason of its condition DisruptionTarget
@@ -83,12 +83,12 @@ type Summary struct {
 	Leaving int      `json:"leaving"`
 	CPU     [2]int64 `json:"cpu"`
 	Memory  [2]int64 `json:"memory"`
-	// Marked changes whenever a node comes, goes or gets other labels or taints: what was selected
-	// by these has to be looked up anew.
+	// Marked changes whenever a node is added or removed, or its labels or taints change: what was
+	// selected by these has to be looked up again.
 	Marked int `json:"marked"`
 }
 
-// Delta is what changed, or with Fresh all there is. Times are in milliseconds since 1970.
+// Delta is what changed or, with Fresh, everything. Times are in milliseconds since 1970.
 type Delta struct {
 	Now       int64         `json:"now"`
 	Fresh     bool          `json:"fresh,omitempty"`

@@ -1,11 +1,11 @@
-// Package datadir is the directory in which `berth up` keeps a cluster: it
-// makes sure that only one `berth up` uses it at a time, and that what is
-// deleted or written over is Berth's own.
+// Package datadir manages the directory in which `berth up` keeps a cluster. It ensures that only
+// one `berth up` uses it at a time, and that nothing is deleted or overwritten that is not Berth's
+// own.
 //
 //	berth.lock   locked while a `berth up` runs here
-//	kubeconfig   the way in
-//	lock         the control plane's own
-//	*.log        what the parts have to say
+//	kubeconfig   credentials for the cluster
+//	lock         the control plane's own lock
+//	*.log        the logs of the components
 package datadir
 
 import (
@@ -30,7 +30,7 @@ type Dir struct {
 	lock *os.File
 }
 
-// Open makes or takes the directory. The kernel gives the lock back when the
+// Open creates the directory, or takes over an existing one. The kernel releases the lock when the
 // process ends, however it ends.
 func Open(path string) (*Dir, error) {
 	abs, err := filepath.Abs(path)
@@ -43,7 +43,7 @@ func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one that you may write to with --data-dir", path, bare(err))
 	}
-	// Who may write here chooses what the cluster's programs trust, its keys included.
+	// Anyone who can write here controls what the cluster's programs trust, keys included.
 	if err := owned.Check(abs, owned.Writable); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", path, err)
 	}
@@ -67,16 +67,16 @@ func Open(path string) (*Dir, error) {
 	return d, nil
 }
 
-// A process that was killed holds its locks until the kernel has taken it
-// apart, which takes a moment when it is large. Whoever starts right after a
-// kill -9 must not be told that the directory is in use.
+// A killed process holds its locks until the kernel has freed its resources, which takes a moment
+// if it is large. A start right after a kill -9 must not fail because the directory seems to be in
+// use.
 const (
 	ownWait          = 500 * time.Millisecond
 	controlPlaneWait = 10 * time.Second
 )
 
-// awaitControlPlane waits for the control plane of a berth up that was killed.
-// If it does not go, the new one will say whose it is.
+// awaitControlPlane waits for the control plane of a berth up that was killed. If it does not end,
+// the new one will report who holds the lock.
 func (d *Dir) awaitControlPlane() {
 	lock, err := os.OpenFile(d.Join("lock"), os.O_RDWR, 0)
 	if err != nil {
@@ -95,7 +95,8 @@ func insist(lock *os.File, within time.Duration) error {
 	}
 }
 
-// sign writes whose the lock is, for the message of the next one that wants it.
+// sign writes this process's ID into the lock file, for the error message of another process that
+// wants the lock.
 func (d *Dir) sign() error {
 	if err := d.lock.Truncate(0); err != nil {
 		return fmt.Errorf("data directory %s: %w", d.Path, bare(err))
@@ -123,14 +124,14 @@ func (d *Dir) Clear() error {
 	return nil
 }
 
-// Close gives the lock back.
+// Close releases the lock.
 func (d *Dir) Close() error { return d.lock.Close() }
 
 // Join is the path of a file in the directory.
 func (d *Dir) Join(name string) string { return filepath.Join(d.Path, name) }
 
-// mayUse is nil for a directory that is not there, is empty, or is Berth's.
-// Anything else is somebody's, and --fresh must never empty it.
+// mayUse is nil for a directory that does not exist, is empty, or is Berth's. Any other belongs to
+// somebody, and --fresh must never empty it.
 func mayUse(path string) error {
 	entries, err := os.ReadDir(path)
 	switch {

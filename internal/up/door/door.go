@@ -1,5 +1,5 @@
 // Package door lets pods reach an API server that listens on loopback only: Serve takes their
-// connections at an address in their network and passes on what both sides say.
+// connections at an address in their network and relays the traffic of both sides.
 package door
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// Serve passes connections of the listener on to the address that to tells at the time, until the
-// listener is closed. Who may do what is the other side's to say; here connections are bounded, so
-// that one pod does not take the descriptors of this process and of the API server.
+// Serve forwards connections of the listener to the address that to returns at the time, until the
+// listener is closed. Requests are authorized by the API server; here connections are bounded, so
+// that one pod cannot use up the file descriptors of this process and of the API server.
 func Serve(l net.Listener, to func() (address string, err error)) {
 	bounded := guard.Bound(l, guard.Ports)
 	for {
@@ -26,7 +26,7 @@ func Serve(l net.Listener, to func() (address string, err error)) {
 	}
 }
 
-// pass connects a pod with the other side until either has had enough.
+// pass connects a pod with the API server until either side closes the connection.
 func pass(pod net.Conn, to func() (string, error)) {
 	defer pod.Close()
 	address, err := to()

@@ -21,7 +21,7 @@ type process struct {
 	err   error         // valid after ended
 }
 
-// launch starts the part; progress, if any, is told what it prints until it is
+// launch starts the part. progress, if set, is called with each line that it prints until it is
 // ready.
 func (s *Supervisor) launch(part Part, progress func(part, line string)) (*process, error) {
 	argv := part.Argv()
@@ -83,8 +83,7 @@ func (p *process) wasReady() bool {
 	}
 }
 
-// stop asks the process to end, and after a while ends it and whatever it has
-// started.
+// stop sends SIGTERM, and after a while kills the process and everything that it has started.
 func (p *process) stop(within time.Duration) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -95,7 +94,7 @@ func (p *process) stop(within time.Duration) {
 	}
 }
 
-// describe says how it ended, with its last words.
+// describe says how it ended, with the last line that it printed.
 func (p *process) describe() string {
 	how := "ended"
 	if p.err != nil {
@@ -107,8 +106,9 @@ func (p *process) describe() string {
 	return how
 }
 
-// lossy writes to a log as far as that goes. A write that fails, on a full disk, is no error: it
-// would end the copying, and with the pipe the process that writes into it, which is well.
+// lossy writes to a log, and drops what cannot be written. A write that fails, as on a full disk,
+// is not an error: that would end the copying and close the pipe of a process that is otherwise
+// fine.
 type lossy struct {
 	to      io.Writer
 	trouble func(what string)
@@ -130,8 +130,8 @@ func (l *lossy) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// maxLog is when a log is put aside at a start, so that years of use do not
-// fill a disk.
+// maxLog is the size above which a log is renamed at a start, so that years of use do not fill a
+// disk.
 const maxLog = 10 << 20
 
 func openLog(path string) (*os.File, error) {
@@ -161,7 +161,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// last is the last line that says something.
+// last is the last line that is not empty.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

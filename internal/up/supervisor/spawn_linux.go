@@ -14,8 +14,8 @@ func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// The kernel's parent is the thread that forked, not the process: all children
-// are started from one goroutine that holds its thread for good.
+// For the kernel, the parent is the thread that forked, not the process: all children are started
+// from one goroutine that keeps its thread forever.
 var spawner = sync.OnceValue(func() chan<- func() {
 	starts := make(chan func())
 	go func() {

@@ -15,7 +15,7 @@ import (
 // Part is one process to keep running.
 type Part struct {
 	Name string
-	// Argv is the command; asked anew at every start.
+	// Argv returns the command; it is called at every start.
 	Argv func() []string
 	// Ready recognises the line on standard output that says that the part can
 	// be used. Nil: a line that starts with "ready".
@@ -29,9 +29,10 @@ type Part struct {
 type Supervisor struct {
 	// Dir is where logs are written.
 	Dir string
-	// Progress is told what a part says on standard output while it starts.
+	// Progress is called with what a part prints on standard output while it starts.
 	Progress func(part, line string)
-	// Trouble is told when a part that was ready has died, and when it is back.
+	// Trouble is called when a part that was ready has died, when it is back, and when its log
+	// cannot be written.
 	Trouble func(part, what string)
 	// StopWithin is how long a part may take to end after SIGTERM; 0: 10 s.
 	StopWithin time.Duration
@@ -48,9 +49,8 @@ const (
 	steadyAfter = time.Minute
 )
 
-// Run starts the parts in order, calls up when all are ready, keeps them
-// running until ctx ends, and stops them. A part that ends before it was ever
-// ready is an error: nothing would be gained by trying again.
+// Run starts the parts in order, calls up when all are ready, keeps them running until ctx ends,
+// and stops them. A part that ends before it was ever ready is an error: a retry would not help.
 func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 	var keepers []*keeper
 	defer func() {
@@ -146,7 +146,7 @@ func (k *keeper) keep(own context.Context, p *process, died chan<- error) {
 	}
 }
 
-// announce says so when a part that was started again is ready.
+// announce reports that a part that was started again is ready.
 func (k *keeper) announce(own context.Context, p *process) {
 	select {
 	case <-p.ready:
