@@ -27,7 +27,7 @@ const DefaultTimeout = 5 * time.Second
 // 5,000 of 10 KiB are 50 MiB.
 const longestAnswer = 64 << 20
 
-// Extender is an HTTP extender. It may be asked from several goroutines at once.
+// Extender is an HTTP extender. It is safe for concurrent use.
 type Extender struct {
 	config configv1.Extender
 	client *http.Client
@@ -45,8 +45,8 @@ func New(config configv1.Extender) (*Extender, error) {
 	return &Extender{config, &http.Client{Transport: transport, Timeout: timeout}}, nil
 }
 
-// transportFor reads the TLS settings. As upstream, enableHTTPS without a certificate authority
-// means that any certificate will do.
+// transportFor reads the TLS settings. As upstream, enableHTTPS without a CA means that any
+// certificate is accepted.
 func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 	var c rest.Config
 	if t := config.TLSConfig; t != nil {
@@ -72,16 +72,16 @@ func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 // Name is the address.
 func (e *Extender) Name() string { return e.config.URLPrefix }
 
-// IsIgnorable tells whether pods are scheduled without the extender when it fails.
+// IsIgnorable reports whether pods are scheduled without the extender when it fails.
 func (e *Extender) IsIgnorable() bool { return e.config.Ignorable }
 
-// IsFilter and its siblings tell what the extender is configured for.
+// IsFilter and its siblings report what the extender is configured for.
 func (e *Extender) IsFilter() bool           { return e.config.FilterVerb != "" }
 func (e *Extender) IsPrioritizer() bool      { return e.config.PrioritizeVerb != "" }
 func (e *Extender) IsBinder() bool           { return e.config.BindVerb != "" }
 func (e *Extender) SupportsPreemption() bool { return e.config.PreemptVerb != "" }
 
-// IsInterested tells whether the pod asks for a resource that the extender manages. One that
+// IsInterested reports whether the pod requests a resource that the extender manages. One that
 // manages none is interested in all pods.
 func (e *Extender) IsInterested(pod *v1.Pod) bool {
 	if len(e.config.ManagedResources) == 0 {
@@ -98,7 +98,7 @@ func (e *Extender) manages(c v1.Container) bool {
 	})
 }
 
-// Filter returns the nodes that the extender lets pass, and why it does not let the others.
+// Filter returns the nodes that pass the extender, and why the others do not.
 func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed, unresolvable extenderv1.FailedNodesMap, err error) {
 	if !e.IsFilter() {
 		return nodes, extenderv1.FailedNodesMap{}, extenderv1.FailedNodesMap{}, nil
@@ -174,7 +174,7 @@ func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.Ho
 	return &result, e.config.Weight, nil
 }
 
-// Bind has the extender bind a pod.
+// Bind makes the extender bind a pod.
 func (e *Extender) Bind(binding *v1.Binding) error {
 	if !e.IsBinder() {
 		return errors.New("unexpected empty bindVerb in extender")
@@ -248,7 +248,7 @@ func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*
 	return victims, nil
 }
 
-// send asks one question.
+// send sends one request, and decodes the answer.
 func (e *Extender) send(verb string, args, result any) error {
 	body, err := json.Marshal(args)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drain is how long a scheduler that stops goes on writing events.
+// drain is how long a stopping scheduler continues to write events.
 const drain = 2 * time.Second
 
 // announce reports that a pod was bound.

@@ -19,8 +19,8 @@ import (
 // requestTimeout bounds one request to the API server.
 const requestTimeout = 30 * time.Second
 
-// Pauses between tries, and how many there are of a binding that the API server was not able to
-// take.
+// Pauses between tries, and how many tries there are for a binding that the API server was unable
+// to take.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
@@ -43,7 +43,7 @@ func (s *Scheduler) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	return cycle.Outcome{}
 }
 
-// timing returns what is to be called when the plugin has been asked.
+// timing returns what is to be called when the plugin has returned.
 func (s *Scheduler) timing(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
 	if !a.Sampled {
 		return func(bool) {}
@@ -58,8 +58,8 @@ var (
 	errBoundElsewhere = errors.New("the pod was bound by another client")
 )
 
-// bind gives the pod its node. Without an error it has it. With one it has not: where the answer to
-// a binding leaves that open, the pod is looked at before its room is given to others.
+// bind gives the pod its node. Without an error, the pod has it; with one, it does not. If the
+// answer to a binding leaves that open, the pod is read before its room is given to others.
 func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 	b := a.Attempt
 	began := time.Now()
@@ -91,7 +91,8 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 	}
 }
 
-// tryToBind asks the plugins that bind, in their order; own tells that none from outside did.
+// tryToBind asks the plugins that bind, in their order; own: they all passed, and Berth's
+// DefaultBinder was tried.
 func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err error) {
 	b := a.Attempt
 	for _, binder := range a.By.Bind {
@@ -124,8 +125,9 @@ func (s *Scheduler) askBinder(ctx context.Context, binder cycle.Binder, b *cycle
 	return passed, err
 }
 
-// hasNode looks whether the pod has its node in spite of an error. An error says that it will not
-// get it; while the API server cannot be asked, nothing is known, and the room is kept.
+// hasNode reads whether the pod has its node in spite of an error. The error that it returns means
+// that the pod will not get it. As long as the API server cannot be asked, nothing is known, and
+// the room is kept.
 func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	s.insist(ctx, func(ctx context.Context) bool {
@@ -151,7 +153,7 @@ func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt) (has bool, er
 	return has, err
 }
 
-// answered tells whether the API server has done what it was asked for, or will not do it.
+// answered reports whether the API server has carried out a request, or never will.
 func answered(err error) bool {
 	if err == nil {
 		return true
@@ -175,7 +177,7 @@ func (s *Scheduler) insist(ctx context.Context, try func(context.Context) bool) 
 	}
 }
 
-// pause waits for about so long, and returns false if the scheduler stops.
+// pause waits for about this long, and returns false if the scheduler stops.
 func (s *Scheduler) pause(d time.Duration) bool {
 	select {
 	case <-s.life.Done():

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// task is an action that is to be answered. Whoever takes it from waiting may go on: the worker
-// that begins it, or the owner who withdraws it.
+// task is an action that has an answer. The first to move it out of waiting proceeds: the worker
+// that begins it, or the owner that withdraws it.
 type task struct {
 	state  atomic.Int32
 	cancel context.CancelCauseFunc // nil: once begun it is finished
@@ -32,16 +32,16 @@ const (
 // request carries out an action on a goroutine of its own, and returns the answer.
 type request = func(context.Context) cycle.Event
 
-// carryOut sees to an action of the core, or returns what does. It does not block.
+// carryOut carries out an action of the core, or returns the request that does. It does not block.
 func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	switch a := action.(type) {
 	case cycle.Ready:
 		if s.ready != nil {
 			s.ready()
-			s.ready = nil // a core that takes this one's place says so again
+			s.ready = nil // a core that replaces this one is ready, too
 		}
 	case cycle.Bind:
-		if log := klog.Background().V(2); log.Enabled() { // what is logged is allocated, wanted or not
+		if log := klog.Background().V(2); log.Enabled() { // arguments are allocated even if nothing is logged
 			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
 		}
 		s.queue(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.bindPod(ctx, a) })
@@ -86,7 +86,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	return nil
 }
 
-// write sees to the actions that write to the API and have time.
+// write carries out the actions that write to the API and are not urgent.
 func (s *Scheduler) write(action cycle.Action) {
 	switch a := action.(type) {
 	case cycle.Remove:
@@ -126,7 +126,7 @@ func (s *Scheduler) write(action cycle.Action) {
 	}
 }
 
-// queue has workers carry out an action, which can be withdrawn until one begins it, and then is
+// queue lets workers carry out an action. It can be withdrawn until a worker begins it; then it is
 // finished.
 func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
 	t := &task{}
@@ -138,8 +138,8 @@ func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Cont
 	})
 }
 
-// begin is a request that carries out an action; its context ends when the action is cancelled or
-// the scheduler is to stop.
+// begin returns a request that carries out an action; its context ends when the action is cancelled
+// or the scheduler is to stop.
 func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
 	ctx, cancel := context.WithCancelCause(s.life)
 	t := &task{cancel: cancel}
@@ -155,7 +155,7 @@ func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Ou
 func (s *Scheduler) cancel(a cycle.Cancel) {
 	t := s.tasks[a.Ticket]
 	switch {
-	case t == nil: // its answer is on its way
+	case t == nil: // it has been answered
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))
 	case t.state.CompareAndSwap(waiting, withdrawn):
@@ -163,7 +163,7 @@ func (s *Scheduler) cancel(a cycle.Cancel) {
 	}
 }
 
-// outcome is that of something that ended with an error or without.
+// outcome is that of an action that ended with this error, or with nil.
 func outcome(err error) cycle.Outcome {
 	if err == nil {
 		return cycle.Outcome{}
@@ -172,7 +172,7 @@ func outcome(err error) cycle.Outcome {
 	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
 }
 
-// timed has a plugin's time at PreBind taken, where that is asked for.
+// timed measures a plugin at PreBind, if the attempt is sampled.
 func (s *Scheduler) timed(a *cycle.Attempt, plugin string, do func() cycle.Outcome) cycle.Outcome {
 	done := s.timing(a, plugin, plugins.PreBind)
 	o := do()
@@ -180,8 +180,8 @@ func (s *Scheduler) timed(a *cycle.Attempt, plugin string, do func() cycle.Outco
 	return o
 }
 
-// guarded asks an out-of-tree plugin on a goroutine of the pod's own; a panic is an error of the
-// pod. Nobody else could recover there.
+// guarded calls an out-of-tree plugin on a goroutine of the pod's own, where nothing else would
+// recover: a panic becomes an error of the pod.
 func (s *Scheduler) guarded(plugin cycle.Extension, ask func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -220,7 +220,7 @@ func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
 	})
 }
 
-// writeVolumes writes what is to become of a pod's volumes.
+// writeVolumes writes what was decided about a pod's volumes and claims.
 func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// releaseClaim takes the pod off a claim, or deletes one that was made for it.
+// releaseClaim removes the pod from a claim, or deletes one that was made for it.
 func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim, pod types.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.Resource
 	return err
 }
 
-// deleteClaim takes away the finalizer that keeps claims with devices, and then the claim.
+// deleteClaim removes the finalizer that protects claims with devices, and then the claim.
 func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	claims, current := s.client.ResourceV1().ResourceClaims(claim.Namespace), claim
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -70,8 +70,9 @@ func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceC
 // claimTurn is what those who write the same claim share.
 type claimTurn struct {
 	users int // guarded by claimTurns
-	// turn holds one token: who has it writes. newest is the claim as the API server answered last,
-	// and written tells that the allocation is in the API, or may be; both belong to who writes.
+	// turn holds one token: its holder writes. newest is the claim as the API server returned it
+	// last, and written means that the allocation is in the API, or may be; both belong to the
+	// holder.
 	turn    chan struct{}
 	newest  *resourcev1.ResourceClaim
 	written bool
@@ -232,8 +233,8 @@ func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
 
-// createClaim makes the claim for a pod's extended resources, and has it take the place of what
-// stood in for it.
+// createClaim creates the claim for a pod's extended resources, and reports it to the core in place
+// of its stand-in.
 func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	standIn := reserved.Claim
 	claim := standIn.DeepCopy()

@@ -11,9 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// WaitingPod is a pod that has been decided and that plugins at Permit have wait. Its methods are
-// safe for all goroutines. It is a door to the core: what plugins say goes there, and what it shows
-// is what they have said.
+// WaitingPod is a pod that has been decided and that plugins at Permit hold. Its methods are safe
+// for all goroutines. What plugins say goes to the core, and what it shows is what they have said.
 type WaitingPod struct {
 	pod    *v1.Pod
 	node   string
@@ -38,7 +37,7 @@ func (w *WaitingPod) Pending() []string {
 	return slices.Sorted(maps.Keys(w.pending))
 }
 
-// Allow says that a plugin has the pod wait no longer.
+// Allow records that a plugin no longer holds the pod.
 func (w *WaitingPod) Allow(plugin string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,13 +49,13 @@ func (w *WaitingPod) Allow(plugin string) {
 	w.see(cycle.PermitAllowed{Ticket: w.ticket, Plugin: plugin})
 }
 
-// Reject says that the pod is not to be bound. It returns false if it waits no longer.
+// Reject ends the wait: the pod is not bound. It returns false if the pod no longer waits.
 func (w *WaitingPod) Reject(plugin, message string) bool {
 	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message})
 }
 
 // Preempt ends the wait because the pod's room is needed for another one; it is tried again. It
-// returns false if it waits no longer.
+// returns false if the pod no longer waits.
 func (w *WaitingPod) Preempt(plugin, message string) bool {
 	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
 }

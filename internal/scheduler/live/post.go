@@ -23,11 +23,10 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// poster creates the objects that there is one of for every pod: its binding, and the event that it
-// was bound. These two requests are most of what a scheduler costs. What client-go does for
-// requests of any kind (to put each URL together from its parts, and take it apart again for
-// metrics; to read answers that nobody looks at) doubles that. Limits, Retry-After and metrics are
-// as with client-go.
+// poster creates the two objects that every pod needs: its binding, and the event that it was
+// bound. These two requests are most of what a scheduler costs. What client-go does for requests of
+// any kind (assembling each URL from its parts, and parsing it again for metrics; decoding answers
+// that nobody reads) doubles that. Limits, Retry-After and metrics are as with client-go.
 type poster struct {
 	client     *http.Client
 	server     *url.URL
@@ -38,7 +37,7 @@ type poster struct {
 }
 
 const (
-	// mostTries is how often a request is sent, as the API server says when to come back.
+	// mostTries is how often a request is sent if the API server says when to retry.
 	mostTries = 10
 	// longestAnswer bounds what is read of a refusal.
 	longestAnswer = 64 << 10
@@ -63,7 +62,7 @@ func newPoster(through, limited kubernetes.Interface, contentType string) (*post
 	}, nil
 }
 
-// bind has a pod bound.
+// bind binds a pod.
 func (p *poster) bind(ctx context.Context, b *v1.Binding) error {
 	b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"}
 	return p.post(ctx, b.Namespace, "pods/"+b.Name+"/binding", b)
@@ -99,7 +98,7 @@ func (p *poster) post(ctx context.Context, namespace, resource string, object ru
 	}
 }
 
-// send sends one request. Where the API server says after what time to come back, so does send.
+// send sends one request. If the API server says after what time to retry, send returns that time.
 func (p *poster) send(ctx context.Context, to string, body []byte) (comeBack time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -125,7 +124,7 @@ func (p *poster) send(ctx context.Context, to string, body []byte) (comeBack tim
 	return comeBackAfter(response), refusal(response)
 }
 
-// comeBackAfter is when the request may be sent again; 0: not at all.
+// comeBackAfter is after what time the request may be sent again; 0: not at all.
 func comeBackAfter(r *http.Response) time.Duration {
 	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode < http.StatusInternalServerError {
 		return 0
@@ -137,7 +136,7 @@ func comeBackAfter(r *http.Response) time.Duration {
 	return time.Duration(seconds)*time.Second + time.Millisecond
 }
 
-// refusal is what the API server says, or whoever answers in its place.
+// refusal is the error in an answer of the API server, or of a proxy in front of it.
 func refusal(r *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(r.Body, longestAnswer))
 	if said, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err == nil {

@@ -11,15 +11,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// renewal is the change to another core, with which a journal that has become large or old goes on
-// in another file: each file has all that its core was told, so that it can be played alone, and
-// the oldest can go. The new core is shown the objects that the journal knows and then told how
-// pods wait (cycle.Resumed), so that nobody is tried sooner or later for it. It happens when
-// nothing is under way; for that, no pod is decided for up to calmWithin.
+// renewal is the change to another core, with which a journal that has become large or old
+// continues in another file: each file has everything that its core was given, so that it can be
+// replayed alone, and the oldest can be deleted. The new core gets the objects that the journal
+// knows, and then how pods wait (cycle.Resumed), so that no pod is tried sooner or later because of
+// the change. It happens when nothing is under way; to reach that, no pod is decided for up to
+// calmWithin.
 type renewal struct {
-	calmBy   time.Time // until then calm is waited for; zero: it is not
-	look     time.Time // when it is looked again whether there is calm
-	notUntil time.Time // after one that found no calm
+	calmBy   time.Time // until when to wait for calm; zero: not waiting
+	look     time.Time // when to check for calm again
+	notUntil time.Time // after a renewal that found no calm
 }
 
 const (
@@ -28,13 +29,13 @@ const (
 	renewalAgain = time.Minute
 )
 
-// wantsRenewal tells whether the core is to be changed as soon as that is possible.
+// wantsRenewal reports whether the core is to be replaced as soon as possible.
 func (s *Scheduler) wantsRenewal(now time.Time) bool {
 	return s.journal != nil && s.journal.Due() && !now.Before(s.renewal.notUntil)
 }
 
-// renews changes to another core if that is due. It tells whether time must not take effect yet:
-// calm is waited for, or the new core has only just been told what there is.
+// renews changes to another core if that is due. It reports whether this tick has to be skipped:
+// calm is waited for, or the new core has only just got its objects.
 func (s *Scheduler) renews(now time.Time) bool {
 	r := &s.renewal
 	switch {
@@ -66,7 +67,7 @@ func (s *Scheduler) renew(now time.Time) {
 	o.Seed = seed
 	core, err := cycle.New(o)
 	if err != nil {
-		klog.Background().Error(err, "The journal does not go on") // these profiles were taken before
+		klog.Background().Error(err, "The journal does not go on") // these profiles were accepted before
 		return
 	}
 	saved := s.core.Save()
@@ -81,7 +82,7 @@ func (s *Scheduler) renew(now time.Time) {
 
 var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are not kept; restart the scheduler")
 
-// checkStripped refuses profiles that somebody from outside has a part in, if objects are stripped.
+// checkStripped rejects profiles with out-of-tree plugins or extenders if objects are stripped.
 func (s *Scheduler) checkStripped(profiles []cycle.Profile) error {
 	if s.journal != nil && s.journal.Strips() && slices.ContainsFunc(profiles, func(p cycle.Profile) bool {
 		return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0

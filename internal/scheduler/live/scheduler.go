@@ -23,7 +23,7 @@ import (
 )
 
 // Scheduler runs the scheduling cycle against an API server. Fields belong to the goroutine of Run
-// unless it is said otherwise.
+// unless stated otherwise.
 type Scheduler struct {
 	core    *cycle.Core
 	loop    *loop.Loop[cycle.Event, cycle.Action]
@@ -43,7 +43,7 @@ type Scheduler struct {
 	binders, helpers *workers
 	post             func(context.Context, *v1.Binding) error // one binding
 
-	// Safe for all.
+	// Safe for all goroutines.
 	observer      cycle.Observer
 	permits       permits
 	podStatuses   *statuses[*statusWrite]
@@ -62,45 +62,45 @@ type Options struct {
 	Ready func()
 	// Observer, if set, is told what happens.
 	Observer cycle.Observer
-	// Lead, if set, is closed when this scheduler is to decide. Before, it only gets to know the
-	// cluster: pods queue up, and nothing is decided, written or said.
+	// Lead, if set, is closed when this scheduler is to decide. Before that it only follows the
+	// cluster: pods queue up, and nothing is decided or written.
 	Lead <-chan struct{}
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects cycle.Objects
-	// Shadow, if set, is told what others choose for the pods of the profiles, with what is said of
-	// all nodes as they were before. It goes with a Lead that is never given.
+	// Shadow, if set, is told which nodes others choose for the pods of the profiles, with the
+	// evaluation of all nodes as they were before. It requires a Lead that is never closed.
 	Shadow Shadow
-	// ContentType is that of bindings and of the events that tell of them; protobuf if it is empty.
+	// ContentType is that of bindings and of events; protobuf if it is empty.
 	ContentType string
 	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Seed is where the core's chance comes from; 0 is a random one.
+	// Seed is that of the core's random numbers; 0: a random one.
 	Seed uint64
-	// Groups says what of pod groups is switched on.
+	// Groups are the feature gates of pod groups.
 	Groups groups.Gates
-	// Journal, if set, is told of every event and of what follows from it. On the owner.
+	// Journal, if set, gets every event and the actions that follow from it. The owner calls it.
 	Journal Journal
 }
 
-// Journal writes down what the core is told and what it says.
+// Journal records the core's events and actions.
 type Journal interface {
 	Add(at time.Time, e cycle.Event, actions []cycle.Action)
-	// Strips tells whether the core is to be shown objects as the journal has them. Safe for all
+	// Strips reports whether the core is to get objects as the journal records them. Safe for all
 	// goroutines.
 	Strips() bool
-	// Due tells whether the journal is to go on in another file, and Turn has it do so: the events
-	// bring a core that is made anew with the seed to know what this one knows. They are yet to be
-	// added.
+	// Due reports whether the journal is to continue in another file. Turn makes it do so, and
+	// returns the events that give a new core, made with the seed, the knowledge of this one. These
+	// events still have to be added.
 	Due() bool
 	Turn(at time.Time, seed uint64) ([]cycle.Event, error)
 }
 
-// Shadow is told of pods that somebody else has bound. On the owner.
+// Shadow gets the pods that others have bound. The owner calls it.
 type Shadow interface {
 	Bound(pod *v1.Pod, node string, said *decide.Evaluation)
 }
 
-// helperCount is the number of workers for what has time: status, victims.
+// helperCount is the number of workers for what is not urgent: statuses, victims.
 const helperCount = 32
 
 // New returns a scheduler for the cluster that client talks to. Events go through a client of their
@@ -142,8 +142,8 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	return s, nil
 }
 
-// Run schedules until the context ends. Bindings under way are finished; those that were not begun
-// are not.
+// Run schedules until the context ends. Bindings under way are finished; those that have not begun
+// are dropped.
 func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	defer close(s.ended)
 	s.life = ctx
@@ -163,13 +163,13 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 		func(ctx context.Context) { s.helpers.run(ctx, helperCount) },
 	)...)
 	s.finish()
-	silence() // what is said comes behind what is done, to the end
+	silence() // events are written after all else, to the end
 	telling.Wait()
 	return nil
 }
 
-// finish hears what came of the actions that were under way when the scheduler was stopped, and
-// tells of it; nothing new is begun.
+// finish takes the answers to the actions that were under way when the scheduler was stopped, and
+// writes the events that follow; nothing new is begun.
 func (s *Scheduler) finish() {
 	for _, event := range s.loop.Left() {
 		if _, ok := event.(cycle.Answered); !ok {
@@ -184,8 +184,8 @@ func (s *Scheduler) finish() {
 	}
 }
 
-// step tells the core of an event. While a renewal is waited for, time does not take effect, so
-// that no pod is decided.
+// step gives the core an event. While a renewal is waited for, ticks are skipped, so that no pod is
+// decided.
 func (s *Scheduler) step(now time.Time, e cycle.Event) []cycle.Action {
 	switch e := e.(type) {
 	case cycle.Answered:
@@ -211,12 +211,12 @@ func (s *Scheduler) wake(now time.Time) time.Time {
 	return s.core.Wake(now)
 }
 
-// wall is what clocks on walls show at a time of the loop's clock.
+// wall is the wall clock's time at a time of the loop's clock.
 func (s *Scheduler) wall(at time.Time) time.Time {
 	return at.Add(time.Now().Round(0).Sub(s.loop.Now()))
 }
 
-// measure notes what others may ask about.
+// measure publishes what other goroutines may read.
 func (s *Scheduler) measure() {
 	is := s.core.Sizes()
 	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
@@ -227,31 +227,31 @@ func (s *Scheduler) measure() {
 	}
 }
 
-// Sizes tells how many there are of what the scheduler keeps. Safe for all goroutines.
+// Sizes returns the numbers of what the scheduler keeps. Safe for all goroutines.
 func (s *Scheduler) Sizes() cycle.Sizes {
 	n := func(i int) int { return int(s.sizes[i].Load()) }
 	return cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
 }
 
-// Synced tells whether the cluster is known, so that scheduling can begin. Safe for all goroutines.
+// Synced reports whether the cluster is known, so that scheduling can begin. Safe for all
+// goroutines.
 func (s *Scheduler) Synced() bool { return s.synced.Load() }
 
-// Inspect shows the scheduler's state between two decisions. Safe for all goroutines but the one
-// that shows it.
+// Inspect shows the scheduler's state between two decisions. Safe for all goroutines but the owner.
 func (s *Scheduler) Inspect(ctx context.Context, look func(cycle.View)) error {
 	return s.ask(ctx, func() { look(s.core.View()) })
 }
 
-// Decision is what was decided of a pod last; nil if nothing is known of it (any more). Safe for
+// Decision is what was decided about a pod last; nil if that is not known, or no longer. Safe for
 // all goroutines but the owner.
 func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
 	err = s.ask(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
 	return d, err
 }
 
-// SetProfiles takes other profiles instead of those that there are, between two pods; see
-// [cycle.Configured]. Profiles that cannot be taken change nothing. source is the file that they
-// were read from, for a journal. Safe for all goroutines.
+// SetProfiles replaces the profiles between two pods; see [cycle.Configured]. Profiles that cannot
+// be used change nothing. source is the file that they were read from, for a journal. Safe for all
+// goroutines.
 func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
 	var failed error
 	err := s.ask(ctx, func() {
@@ -270,7 +270,7 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 	return failed
 }
 
-// ask has the owner do something and waits until it is done.
+// ask makes the owner call what, and waits until it has.
 func (s *Scheduler) ask(ctx context.Context, what func()) error {
 	done := make(chan struct{})
 	s.loop.Look(func() { defer close(done); what() })
@@ -284,9 +284,8 @@ func (s *Scheduler) ask(ctx context.Context, what func()) error {
 	}
 }
 
-// Activate has pending pods tried at once, whatever they wait for. Safe for all goroutines.
+// Activate makes pending pods active immediately, whatever they wait for. Safe for all goroutines.
 func (s *Scheduler) Activate(pods ...types.UID) { s.loop.See(cycle.Activate{Pods: pods}) }
 
-// Happened tells pending pods of an event that no watch of the scheduler shows. Safe for all
-// goroutines.
+// Happened gives the queue an event that no watch of the scheduler shows. Safe for all goroutines.
 func (s *Scheduler) Happened(e *queue.Event) { s.loop.See(cycle.Happened{Event: e}) }

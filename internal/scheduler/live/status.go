@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// statusWrite is what is to be written of a pod, and who waits for the first answer.
+// statusWrite is what is to be written about a pod, and the tickets that the first answer belongs
+// to.
 type statusWrite struct {
 	cycle.WriteStatus
 	tickets []cycle.Ticket
@@ -26,7 +27,7 @@ func newStatusWrite(a cycle.WriteStatus) *statusWrite {
 	return one
 }
 
-// after is one write that leaves what two leave.
+// after merges two writes into one with the same effect.
 func (a *statusWrite) after(older *statusWrite) *statusWrite {
 	both := &statusWrite{a.WriteStatus, append(older.tickets, a.tickets...)}
 	if both.Condition == nil {
@@ -38,8 +39,8 @@ func (a *statusWrite) after(older *statusWrite) *statusWrite {
 	return both
 }
 
-// writeFirst writes, and tells those who wait what came of it. If it is tried again, they no longer
-// wait.
+// writeFirst writes, and answers the tickets with the outcome. If it is tried again, there are none
+// left.
 func (s *Scheduler) writeFirst(ctx context.Context, a *statusWrite) error {
 	err := s.writeStatus(ctx, a.WriteStatus)
 	for _, ticket := range a.tickets {

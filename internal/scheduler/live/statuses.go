@@ -11,21 +11,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// statuses writes what the core says of objects of one kind, of each object one thing at a time and
-// in the order in which it was said: an older message must not end up over a newer one. What the
-// API server was not able to take is written again until it does: the core says it once, and
-// autoscalers act on it.
+// statuses writes the statuses of objects of one kind: for each object one at a time, in the order
+// in which the core decided them, so that an older one never overwrites a newer one. What the API
+// server was unable to take is written again until it does: the core says it once, and autoscalers
+// act on it.
 type statuses[W any] struct {
 	by    *workers
 	write func(context.Context, W) error
-	// merged is one write that leaves what two leave.
+	// merged merges two writes into one with the same effect.
 	merged func(older, newer W) W
 
 	mu    sync.Mutex
 	under map[types.UID]*statusesOf[W]
 }
 
-// statusesOf is one object's: a write is under way, or waits to be tried again.
+// statusesOf is the state of one object: a write is under way, or waits to be tried again.
 type statusesOf[W any] struct {
 	about metav1.Object
 	next  *W          // after the one under way; nil: nothing yet
@@ -41,7 +41,7 @@ func newStatuses[W any](by *workers, write func(context.Context, W) error, merge
 	return &statuses[W]{by: by, write: write, merged: merged, under: map[types.UID]*statusesOf[W]{}}
 }
 
-// add has workers write.
+// add queues a write.
 func (s *statuses[W]) add(about metav1.Object, newest W) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,14 +58,14 @@ func (s *statuses[W]) add(about metav1.Object, newest W) {
 	}
 }
 
-// start has a worker write what is next. It is called with the lock held.
+// start lets a worker write what is next. It is called with the lock held.
 func (s *statuses[W]) start(o *statusesOf[W]) {
 	o.again = nil
 	s.by.do(func(ctx context.Context) { s.all(ctx, o) })
 }
 
-// all writes until there is nothing more to be written of the object, or until the API server is
-// not able to take it.
+// all writes until there is nothing more to write about the object, or until the API server is
+// unable to take it.
 func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

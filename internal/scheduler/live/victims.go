@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// remove deletes a victim after it was told why.
+// remove deletes a victim, after a condition in its status says why.
 func (s *Scheduler) remove(ctx context.Context, a cycle.Remove) error {
 	victim := a.Victim
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

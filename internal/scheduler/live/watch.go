@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// watch says what is followed.
+// watch adds everything that is followed.
 func (s *Scheduler) watch(ctx context.Context) error {
 	core, apps, storage := s.client.CoreV1(), s.client.AppsV1(), s.client.StorageV1()
 	follow(s, cycle.Nodes, core.Nodes())
@@ -90,7 +90,7 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L
 // nodes twice.
 func (s *Scheduler) leads() { s.loop.See(cycle.Led{}) }
 
-// shown is an object as the core is shown it.
+// shown is an object as the core gets it.
 func (s *Scheduler) shown(o runtime.Object) (object metav1.Object, ok bool) {
 	if object, ok = o.(metav1.Object); ok && s.journal != nil && s.journal.Strips() {
 		object = journal.Stripped(object)

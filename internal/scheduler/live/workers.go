@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// workers carry out requests, a bounded number at a time, in the order in which they were given
-// where one is enough.
+// workers carry out tasks, a bounded number at a time. They begin them in the order in which they
+// were queued.
 type workers struct {
 	mu    sync.Mutex
 	tasks []func(context.Context)
@@ -50,7 +50,7 @@ func (w *workers) run(ctx context.Context, n int) {
 	running.Wait()
 }
 
-// busy tells whether tasks wait.
+// busy reports whether tasks wait.
 func (w *workers) busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,7 +32,7 @@ type handled struct {
 
 var _ cycle.Observer = (*Recorder)(nil)
 
-// New returns a recorder that has heard nothing yet.
+// New returns a recorder without observations.
 func New() *Recorder {
 	r := &Recorder{recorded: newRecorded(), registry: metrics.NewKubeRegistry()}
 	r.registry.MustRegister(r.all()...)
@@ -42,10 +42,10 @@ func New() *Recorder {
 	return r
 }
 
-// Watch has the sizes asked for at every scrape.
+// Watch makes every scrape call sizes.
 func (r *Recorder) Watch(sizes func() cycle.Sizes) { r.sizes.Store(&sizes) }
 
-// Gather is for scraping.
+// Gather implements prometheus.Gatherer.
 func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
 	if sizes := r.sizes.Load(); sizes != nil {
 		now := (*sizes)()
@@ -71,12 +71,12 @@ func (r *Recorder) AttemptedGroup(profile string, result cycle.Result, took time
 	r.groupAttemptDuration.WithLabelValues(string(result), profile).Observe(took.Seconds())
 }
 
-// DecidedGroup measures the engine with a pod group.
+// DecidedGroup measures the decision about a pod group.
 func (r *Recorder) DecidedGroup(took time.Duration) {
 	r.groupAlgorithmDuration.Observe(took.Seconds())
 }
 
-// Decided measures the engine.
+// Decided measures a decision.
 func (r *Recorder) Decided(took time.Duration) { r.algorithmDuration.Observe(took.Seconds()) }
 
 // Ran measures an extension point.
@@ -108,12 +108,12 @@ func status(point plugins.Point, ok bool) string {
 	return fwk.Error.String()
 }
 
-// Queued counts a pod that comes into a queue.
+// Queued counts a pod that enters a queue.
 func (r *Recorder) Queued(place queue.Place, event string) {
 	r.incoming.WithLabelValues(place.String(), event).Inc()
 }
 
-// manyAttempts is from where on pods are counted together; upstream's.
+// manyAttempts is the number of attempts from which on pods share a label, as upstream.
 const manyAttempts = 15
 
 // Bound counts a pod that has its node.
@@ -129,7 +129,7 @@ func (r *Recorder) Bound(attempts int, sinceFirst time.Duration, afterFlush bool
 	}
 }
 
-// Rejected counts who waits because of the plugin.
+// Rejected counts the pods that wait because of the plugin.
 func (r *Recorder) Rejected(plugin, profile string, delta int) {
 	r.unschedulable.WithLabelValues(plugin, profile).Add(float64(delta))
 }
@@ -142,7 +142,7 @@ func (r *Recorder) Preempted(victims int) {
 	}
 }
 
-// RemovedVictims measures how long it took to remove them.
+// RemovedVictims measures how long it took to remove victims.
 func (r *Recorder) RemovedVictims(ok bool, took time.Duration) {
 	result := "success"
 	if !ok {
@@ -161,7 +161,7 @@ func (r *Recorder) Permitted(result string, took time.Duration) {
 	r.permitWait.WithLabelValues(code.String()).Observe(took.Seconds())
 }
 
-// Handled measures how long news of an object took to take in.
+// Handled measures how long it took to take in a change of an object.
 func (r *Recorder) Handled(resource queue.Resource, action queue.Action, took time.Duration) {
 	event := handled{resource, action}
 	known, ok := r.labels.Load(event)
@@ -192,7 +192,7 @@ func (r *Recorder) Panicked() { r.panics.Inc() }
 // Binding counts bindings under way.
 func (r *Recorder) Binding(delta int) { r.goroutines.WithLabelValues("binding").Add(float64(delta)) }
 
-// Reloaded tells what became of a change of the configuration.
+// Reloaded records whether a change of the configuration was applied.
 func (r *Recorder) Reloaded(ok bool) {
 	if !ok {
 		r.reloads.WithLabelValues("refused").Inc()
@@ -203,7 +203,7 @@ func (r *Recorder) Reloaded(ok bool) {
 	r.Configured()
 }
 
-// Configured tells that the configuration as it stands is in use.
+// Configured records that the current configuration is in use.
 func (r *Recorder) Configured() {
 	r.reloadSucceeded.Set(1)
 	r.reloadTime.Set(float64(time.Now().UnixMilli()) / 1000)

@@ -127,7 +127,7 @@ func (f *Flags) addLegacy() {
 	set.StringVar(&l.schedulerName, "scheduler-name", "", "with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
 }
 
-// Validate says what is wrong, by flag.
+// Validate returns what is wrong, by flag.
 func (f *Flags) Validate() error {
 	f.Serving.Parsed(f.Set)
 	if err := f.Serving.Validate(); err != nil {
@@ -188,18 +188,18 @@ func (f *Flags) JournalHeader() journal.Header {
 	return h
 }
 
-// MetricsChosen tells whether there is anything in Metrics to apply: applying
-// nothing logs an error.
+// MetricsChosen reports whether there is anything in Metrics to apply: applying nothing logs an
+// error.
 func (f *Flags) MetricsChosen() bool {
 	return f.given("show-hidden-metrics-for-version") || f.given("disabled-metrics") ||
 		f.given("allow-metric-labels") || f.given("allow-metric-labels-manifest")
 }
 
-// given tells whether the user gave the flag.
+// given reports whether the user gave the flag.
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
-// Profiles adds to profiles what flags say of them: which of them keep to disruption budgets when
-// they preempt, and which reserve room for pod groups.
+// Profiles applies flags to profiles: which of them respect disruption budgets when they preempt,
+// and which reserve room for pod groups.
 func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles, func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	return forNamed("--reserve-for-pod-groups", f.reserve, profiles, func(p *plugins.Profile) { p.Reservations = f.reservations })
 }
 
-// forNamed does something with the profiles of these names, or with all.
+// forNamed calls do with the profiles of these names, or with all.
 func forNamed(flag string, names []string, profiles []*plugins.Profile, do func(*plugins.Profile)) error {
 	for _, name := range names {
 		known := name == "*"

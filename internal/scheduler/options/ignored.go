@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ignored are flags that kube-scheduler has, or had, and that say nothing to
-// Berth, with the reason: manifests and scripts that give them still work.
+// ignored are flags that kube-scheduler has, or had, and that have no effect in Berth, with the
+// reason: manifests and scripts that give them still work.
 var ignored = map[string]string{
 	"authentication-kubeconfig":                    "callers are looked up at the cluster of --kubeconfig",
 	"authentication-skip-lookup":                   "client certificates are checked against --client-ca-file only",
@@ -41,7 +41,7 @@ var ignored = map[string]string{
 	"use-legacy-policy-config": "--policy-config-file and --policy-configmap are always heeded",
 }
 
-// booleans among them can stand without a value.
+// ignoredBooleans are those that may be given without a value.
 var ignoredBooleans = []string{
 	"authentication-skip-lookup", "authentication-tolerate-lookup-failure", "disable-http2-serving", "emulation-forward-compatible",
 	"permit-address-sharing", "permit-port-sharing", "runtime-config-emulation-forward-compatible", "use-legacy-policy-config",
@@ -67,7 +67,7 @@ func addIgnored(set *pflag.FlagSet) {
 	}
 }
 
-// ignoredNotes tell which given flags have no effect.
+// ignoredNotes says which of the given flags have no effect.
 func (f *Flags) ignoredNotes() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(ignored)) {
 		if f.given(name) {

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// compareTolerations is the one feature gate of kube-scheduler's that switches
-// something in Berth.
+// compareTolerations is the only feature gate of kube-scheduler, besides those of pod groups, that
+// has an effect in Berth.
 const compareTolerations = "TaintTolerationComparisonOperators"
 
 // Settings are what does not change while the scheduler runs.
@@ -31,7 +31,7 @@ type Settings struct {
 	Cluster connect.Flags
 	// Of requests to the API server.
 	ContentType, Accept string
-	QPS                 float32 // 0 for as many as it takes
+	QPS                 float32 // 0: no limit
 	Burst               int
 
 	// Of pods whose attempts fail.
@@ -40,8 +40,8 @@ type Settings struct {
 	Profiling, PlainProfiling, ContentionProfiling bool
 }
 
-// head is the part of a file that counts before the whole can be read, or would get lost in reading
-// it.
+// head is the part of a file that is needed before the whole can be parsed, or that parsing would
+// lose.
 type head struct {
 	ClientConnection          componentbase.ClientConnectionConfiguration `json:"clientConnection"`
 	EnableContentionProfiling bool                                        `json:"enableContentionProfiling"`
@@ -62,9 +62,8 @@ func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	return s, nil
 }
 
-// Connection is the part of the settings that says how to reach the cluster. It
-// is known before the data is: a plugin that the file enables may ask the
-// cluster while it is made.
+// Connection is the part of the settings that says how to reach the cluster. It does not depend on
+// the rest of the data: a plugin that the file enables may use the cluster while it is created.
 func (f *Flags) Connection(data []byte) Settings {
 	client := headOf(data).ClientConnection
 	s := Settings{Cluster: f.cluster, ContentType: client.ContentType, Accept: client.AcceptContentTypes, QPS: client.QPS, Burst: int(client.Burst)}
@@ -100,7 +99,7 @@ func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
 	}
 }
 
-// ElectionGiven tells whether a flag says something of the election.
+// ElectionGiven reports whether a flag configures the election.
 func (f *Flags) ElectionGiven() bool {
 	for _, name := range []string{"lease-duration", "renew-deadline", "retry-period", "resource-name", "resource-namespace"} {
 		if f.given("leader-elect-" + name) {
@@ -110,7 +109,7 @@ func (f *Flags) ElectionGiven() bool {
 	return false
 }
 
-// override has the flags that were given go before the file.
+// override applies the flags that were given, over the file.
 func (f *Flags) override(s *Settings) {
 	for name, set := range map[string]func(){
 		"leader-elect":                    func() { s.Lead.Elect = f.lead.Elect },
@@ -137,7 +136,7 @@ func (f *Flags) override(s *Settings) {
 	}
 }
 
-// Rest is how to reach the cluster.
+// Rest returns the client configuration for the cluster.
 func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	c, err := s.Cluster.Config(userAgent)
 	if err != nil {
@@ -152,8 +151,7 @@ func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	return c, nil
 }
 
-// Changed names what of the settings a change of the file would change, if the
-// process began anew.
+// Changed names the fields that a changed file would change if the process were restarted.
 func (s *Settings) Changed(to Settings) (fields []string) {
 	if s.Lead != to.Lead {
 		fields = append(fields, "leaderElection")
@@ -176,7 +174,7 @@ func (s *Settings) Changed(to Settings) (fields []string) {
 	return fields
 }
 
-// CompareTolerations tells whether the feature gate is on.
+// CompareTolerations reports whether the feature gate is on.
 func (f *Flags) CompareTolerations() bool {
 	on, given := f.gates[compareTolerations]
 	if !given {
@@ -185,7 +183,7 @@ func (f *Flags) CompareTolerations() bool {
 	return on
 }
 
-// Notes tell which of the flags that were given have no effect.
+// Notes says which of the flags that were given have no effect.
 func (f *Flags) Notes() []string {
 	notes := f.ignoredNotes()
 	for _, gate := range slices.Sorted(maps.Keys(f.gates)) {
@@ -196,8 +194,8 @@ func (f *Flags) Notes() []string {
 	return notes
 }
 
-// Full is the configuration with all that is in effect: defaults of the file's
-// fields, and what flags said.
+// Full is the configuration with everything that is in effect: defaults of the file's fields, and
+// what flags override.
 func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
 	full := c.Spec.DeepCopy()
 	full.APIVersion, full.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"

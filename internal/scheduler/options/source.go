@@ -14,20 +14,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// policyKey is where a ConfigMap has a Policy; upstream's.
+// policyKey is the key of a Policy in a ConfigMap, as upstream.
 const policyKey = "policy.cfg"
 
 // Source is where the configuration comes from.
 type Source struct {
 	// Name is the file's, for messages; "" if there is none.
 	Name string
-	// Follow says that a change of the file is to take effect.
+	// Follow: a change of the file takes effect.
 	Follow bool
 
-	wrapped []byte // a legacy configuration that says what flags said
+	wrapped []byte // a legacy configuration made from flags
 }
 
-// Source is the one that the flags name.
+// Source returns the one that the flags name.
 func (f *Flags) Source() Source {
 	l := &f.legacy
 	weighted := f.given("hard-pod-affinity-symmetric-weight")
@@ -69,7 +69,7 @@ func (f *Flags) Source() Source {
 	return s
 }
 
-// Read reads what Parse takes and what a change is to be seen in.
+// Read returns the data for Parse. If it differs, the configuration has changed.
 func (s *Source) Read() ([]byte, error) {
 	switch {
 	case s.Follow:
@@ -90,7 +90,7 @@ func (s *Source) Parse(data []byte, options config.Options) (*config.Config, err
 	return config.Parse(s.Name, data, options)
 }
 
-// PolicyFromConfigMap gets a legacy policy from the cluster.
+// PolicyFromConfigMap returns a function that reads a legacy Policy from the cluster.
 func PolicyFromConfigMap(client kubernetes.Interface) func(namespace, name string) ([]byte, error) {
 	return func(namespace, name string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -9,11 +9,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// podsToActivate is the key under which a plugin leaves pods that are to be tried when the pod of
-// the cycle has its node, and when it is bound.
+// podsToActivate is the key under which a plugin leaves pods to be activated when the pod of the
+// cycle has been decided, and when it has been bound.
 const podsToActivate fwk.StateKey = "kubernetes.io/pods-to-activate"
 
-// ActivatesBy tells whether data is of kube-scheduler's type PodsToActivate, or one like it: a
+// ActivatesBy reports whether data is of kube-scheduler's type PodsToActivate, or one like it: a
 // pointer to a struct with a lock and a map of pods. The type is in k8s.io/kubernetes itself, which
 // Berth does not import.
 func ActivatesBy(data fwk.StateData) bool {
@@ -32,7 +32,7 @@ func podsIn(data fwk.StateData) (pods reflect.Value) {
 	return pods
 }
 
-// activate has the pods tried that plugins have left, and forgets them.
+// activate activates the pods that plugins have left, and forgets them.
 func (y *session) activate() {
 	data, err := y.state.Read(podsToActivate)
 	if err != nil || !ActivatesBy(data) {

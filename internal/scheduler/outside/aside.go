@@ -44,7 +44,7 @@ type preemptAnswer struct {
 	err   error
 }
 
-// answersOf are this extender's.
+// answersOf returns this extender's answers.
 func (e *extended) answersOf(y *session) *extenderAnswer {
 	if y.answers.of[e] == nil {
 		y.answers.of[e] = &extenderAnswer{}
@@ -52,7 +52,7 @@ func (e *extended) answersOf(y *session) *extenderAnswer {
 	return y.answers.of[e]
 }
 
-// get has the question asked: at once, or aside in an attempt of the cycle.
+// get asks the question: immediately or, in an attempt of the cycle, aside.
 func (e *extended) get(y *session, ask func()) error {
 	if !y.aside {
 		ask()
@@ -105,7 +105,7 @@ func (e *extended) askPreempt(y *session, victims map[string]*extenderv1.Victims
 	return kept.preempt, err
 }
 
-// sameVictims tells whether the extender was asked about the nodes that are in question now.
+// sameVictims reports whether the extender was asked about all nodes that are in question now.
 func sameVictims(a *preemptAnswer, victims map[string]*extenderv1.Victims) bool {
 	for name := range victims {
 		if !a.asked[name] {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// watchCustom watches a custom resource that a plugin is interested in, and tells the queue of its
+// watchCustom watches a custom resource that a plugin is interested in, and gives the queue its
 // events.
 func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	logger := klog.FromContext(s.ctx)
@@ -51,7 +51,7 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	go informer.RunWithContext(s.ctx)
 }
 
-// happened tells the queue of an event of a custom resource.
+// happened gives the queue an event of a custom resource.
 func (s *Set) happened(name fwk.EventResource, action fwk.ActionType, old, now any) {
 	host := s.host()
 	if host == nil {

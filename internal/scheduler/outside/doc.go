@@ -1,6 +1,6 @@
 // Package outside lets plugins written for kube-scheduler work in Berth, compiled in without a
-// change: whatever implements the interfaces of k8s.io/kube-scheduler/framework v0.36, at every
-// extension point.
+// change: everything that implements the interfaces of k8s.io/kube-scheduler/framework v0.36, at
+// every extension point.
 //
 // A plugin that judges or scores nodes becomes a filter or scorer of package plugins and is asked
 // node by node; one that is asked at another extension point becomes an extension of the live
@@ -8,7 +8,6 @@
 // API objects in it, as it is when the pod is decided, and a CycleState that goes with the pod from
 // PreFilter to PostBind. The objects are kept only while there are such plugins ([Objects]).
 //
-// What is asked in which order, what each status does and what the messages say is as in
-// kube-scheduler's framework runtime. docs/plugins.md lists what a Handle gives and what it cannot
-// give.
+// The order of calls, the effect of each status and the messages are as in kube-scheduler's
+// framework runtime. docs/plugins.md lists what a Handle gives and what it cannot give.
 package outside

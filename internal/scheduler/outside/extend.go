@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// extended is an extender as decisions ask it.
+// extended is an extender as decisions use it.
 type extended struct {
 	f *framework
 	x fwk.Extender
@@ -27,8 +27,8 @@ var _ plugins.Extender = &extended{}
 
 func (e *extended) Name() string { return e.x.Name() }
 
-// Interested tells whether the extender has a say in where the pod goes. One that only binds has
-// none.
+// Interested reports whether the extender influences where the pod goes. One that only binds does
+// not.
 func (e *extended) Interested(p *cluster.Pod) bool {
 	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(&v1.Pod{Spec: *p.Spec()})
 }
@@ -58,8 +58,8 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 	return said, nil
 }
 
-// extenderRejection is why a node does not pass. As upstream, one of which the extender says
-// nothing is rejected for good, and counted nowhere.
+// extenderRejection is why a node does not pass. As upstream, a node that the extender does not
+// mention is rejected for good, without a reason.
 func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesMap) *plugins.Rejection {
 	if why, ok := unresolvable[node]; ok {
 		return &plugins.Rejection{Code: plugins.ExtenderName, Reasons: []string{why}, Unresolvable: true}
@@ -96,7 +96,8 @@ func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.No
 	return scores, nil
 }
 
-// Spare shows the extender where preemption could make room.
+// Spare shows the extender where preemption could make room, and returns the places that it
+// accepts.
 func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Place) ([]plugins.Place, error) {
 	if !e.x.SupportsPreemption() {
 		return places, nil

@@ -47,7 +47,7 @@ func (k keeper) Begin(a *cycle.Attempt) {
 }
 
 // Assumed ends the scheduling cycle: what plugins began in it with its context ends, too, and the
-// pods that they want tried are.
+// pods that they left are activated.
 func (k keeper) Assumed(a *cycle.Attempt) {
 	if y, ok := a.State.(*session); ok {
 		y.activate()
@@ -72,8 +72,8 @@ func (k keeper) End(a *cycle.Attempt, bound bool) {
 	}
 }
 
-// extension is a plugin at the extension points that the live scheduler asks itself. Which these
-// are stands in the profile.
+// extension is a plugin at the extension points that the live scheduler calls itself. The profile
+// lists them.
 type extension struct {
 	f         *framework
 	name      string
@@ -105,8 +105,8 @@ func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	return y
 }
 
-// contained calls the plugin where no attempt is under way that a panic could end. The call fails
-// and nothing else does: a pod that makes a plugin panic must not end the process at every start.
+// contained calls the plugin outside of an attempt that a panic could end. Only the call fails: a
+// pod that makes a plugin panic must not end the process at every start.
 func (x *extension) contained(point string, call func()) (err error) {
 	defer func() {
 		value := recover()
@@ -211,7 +211,7 @@ func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration)
 	return x.refusal(status, "Permit"), 0
 }
 
-// Needed implements cycle.PreBinder. A plugin that passes is not asked at PreBind.
+// Needed implements cycle.PreBinder. A plugin that skips is not called at PreBind.
 func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.PreBindWork, err error) {
 	y := x.sessionOf(a)
 	result, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)

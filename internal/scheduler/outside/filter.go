@@ -23,16 +23,15 @@ var _ plugins.Filter = &filter{}
 
 func (p *filter) Name() string { return p.name }
 
-// Reads says that anything may matter but what Berth supposes of other nodes: the plugin is asked
-// anew for every pod.
+// Reads says that everything may matter except hypothetical changes of other nodes: the plugin is
+// asked again for every pod.
 func (p *filter) Reads() plugins.Part {
 	return plugins.Labels | plugins.Taints | plugins.Images | plugins.Features | plugins.Identity | plugins.Contents | plugins.Objects
 }
 
-// Filter asks PreFilter, once a cycle, and answers with a judge that asks Filter. It is asked again
-// about a cluster in which pods are supposed to have come or gone: then, as upstream, PreFilter is
-// not, and its word on the pod as a whole does not count any more; what it said of nodes by name
-// holds.
+// Filter calls PreFilter, once per cycle, and returns a judge that calls Filter. If it is called
+// again for a cluster with hypothetical changes, PreFilter is not, as upstream: its verdict on the
+// pod as a whole no longer counts, but the nodes to which it limits the pod do.
 func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge {
 	y := p.f.sessionOf(c, waiting)
 	judge, asked := y.narrowed[p.name]
@@ -74,15 +73,15 @@ func (p *filter) preFilter(y *session) plugins.Judge {
 	return plugins.Judge{Only: only}
 }
 
-// judge judges nodes; as they are, each once a cycle.
+// judge judges nodes; without hypothetical changes, each once per cycle.
 func (p *filter) judge(y *session) func(n *cluster.Node) *plugins.Rejection {
 	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
 		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))
 	}
-	known := y.verdicts[p.name] // one goroutine a node, and never the same node twice at a time
+	known := y.verdicts[p.name] // one goroutine per node, and never the same node twice at a time
 	return func(n *cluster.Node) *plugins.Rejection {
 		v := y.view(n)
-		if v.verdicts != nil { // the node is not as it is
+		if v.verdicts != nil { // the node has hypothetical changes
 			said, asked := v.verdicts[p.name]
 			if !asked {
 				said = p.ask(y, v)

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// framework is the plugins from outside of one profile.
+// framework is the out-of-tree plugins of one profile.
 type framework struct {
 	set     *Set
 	name    string // of the scheduler
@@ -21,7 +21,7 @@ type framework struct {
 	plugins map[string]fwk.Plugin // as their factories made them, by their configured name
 	profile *plugins.Profile      // with all plugins in it, Berth's own and these
 
-	// The plugins from outside at the points where they are asked together, in the order of the
+	// The out-of-tree plugins at the points where they are called together, in the order of the
 	// profile.
 	preFilters []fwk.PreFilterPlugin
 	preScores  []fwk.PreScorePlugin
@@ -38,7 +38,7 @@ type framework struct {
 	open   *session
 }
 
-// at lists the plugins from outside at an extension point.
+// at lists the out-of-tree plugins at an extension point.
 func at[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	for _, name := range f.profile.At[point] {
 		if plugin, ok := f.plugins[name].(T); ok {
@@ -57,11 +57,11 @@ func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session
 	return f.current
 }
 
-// whileOpen asks a plugin that may ask back.
+// whileOpen calls a plugin that may call back.
 func (y *session) whileOpen(ask func()) {
 	y.f.setOpen(y)
 	defer func() {
-		y.f.asking.Lock() // what it left behind, asking
+		y.f.asking.Lock() // waits for calls back that it left running
 		defer y.f.asking.Unlock()
 		y.f.setOpen(nil)
 	}()
@@ -74,7 +74,7 @@ func (f *framework) setOpen(y *session) {
 	f.open = y
 }
 
-// opened returns the cycle in which plugins may ask back now, or nil.
+// opened returns the cycle in which plugins may call back now, or nil.
 func (f *framework) opened() *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +106,7 @@ func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, go
 	return nil
 }
 
-// preScore asks the plugins at PreScore; those that pass are not asked at Score.
+// preScore calls the plugins at PreScore; those that skip are not called at Score.
 func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	skip := sets.New[string]()
 	state.skipScore = skip
@@ -165,7 +165,7 @@ func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	return made
 }
 
-// scorers lists all scorers of the profile, those at PreScore in front.
+// scorers lists all scorers of the profile, with those at PreScore first.
 func (f *framework) scorers() (list []plugins.Weighted) {
 	own := map[string]plugins.Weighted{}
 	for _, scorer := range f.profile.Scorers {

@@ -37,11 +37,11 @@ func (h *handle) Extenders() []fwk.Extender                              { retur
 func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer{h.f.set} }
 func (h *handle) ProfileName() string                                    { return h.f.name }
 
-// SnapshotSharedLister shows the cluster as it was when the turn of the pod came that is being
-// scheduled.
+// SnapshotSharedLister shows the cluster as it was when the pod that is being scheduled had its
+// turn.
 func (h *handle) SnapshotSharedLister() fwk.SharedLister { return h.f.set.store.latest() }
 
-// Activate has pods tried without further waiting.
+// Activate makes pods active without further waiting.
 func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	list := make([]types.UID, 0, len(pods))
 	for _, pod := range pods {
@@ -73,7 +73,7 @@ func (h *handle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
 	return nil
 }
 
-// RejectWaitingPod rejects a pod that is held at Permit, and tells whether it was.
+// RejectWaitingPod rejects a pod that is held at Permit, and reports whether it was.
 func (h *handle) RejectWaitingPod(uid types.UID) bool {
 	if w := h.GetWaitingPod(uid); w != nil {
 		return w.Reject("", "removed")
@@ -91,7 +91,7 @@ func (p waitingPod) Allow(plugin string)                 { p.w.Allow(plugin) }
 func (p waitingPod) Reject(plugin, message string) bool  { return p.w.Reject(plugin, message) }
 func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(plugin, message) }
 
-// AddPodInPreBind is for schedulers that run the binding themselves; Berth notes such pods by
+// AddPodInPreBind is for schedulers that run the binding themselves; Berth records such pods
 // itself.
 func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
 	h.preBinding.add(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
@@ -108,8 +108,8 @@ func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
 // RemovePodInPreBind forgets it.
 func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.remove(uid) }
 
-// SignPod says in bytes what matters of a pod for where it can go: pods with the same signature are
-// judged alike. It is nil if some plugin from outside that filters or scores does not sign.
+// SignPod encodes what matters for where a pod can go: pods with the same signature are judged
+// alike. It is nil if an out-of-tree plugin that filters or scores does not sign.
 func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	spec := pod.Spec.DeepCopy()
 	spec.NodeName = ""
@@ -139,7 +139,7 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	return signature
 }
 
-// parallelizer runs as many pieces at once as the configuration says.
+// parallelizer runs as many pieces concurrently as the configuration says.
 type parallelizer struct{ set *Set }
 
 // Until implements fwk.Parallelizer.

@@ -14,14 +14,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// errClosed says that a plugin asks back when it must not: what all filters say of a cluster with
-// some pods gone can only be found out while nothing else looks at the cluster.
+// errClosed is the error for a plugin that calls back when it must not: filters can be asked about
+// hypothetical changes of the cluster only while nothing else reads it.
 var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and Permit, while these run, and at no other time")
 
-// askingBack marks the context of what a plugin is asked while another asks back.
+// askingBack marks the context of calls to plugins while another plugin calls back.
 type askingBack struct{}
 
-// askBack waits for the plugin's turn to ask back; the cycle is nil where it must not.
+// askBack waits for the plugin's turn to call back; the cycle is nil if it must not.
 func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	if ctx.Value(askingBack{}) != nil {
 		return nil, nil
@@ -69,8 +69,8 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	return y.askFilters(context.WithValue(ctx, askingBack{}, true), own, pod, waiting, info, n)
 }
 
-// askFilters asks Berth's filters about the cluster as it is supposed to be, and those from outside
-// about info, in their order.
+// askFilters asks Berth's filters about the cluster with its hypothetical changes, and out-of-tree
+// ones about info, in their order.
 func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo, n *cluster.Node) *fwk.Status {
 	for _, filter := range y.f.profile.Filters {
 		var status *fwk.Status
@@ -118,8 +118,8 @@ func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *
 	return nil
 }
 
-// RunFilterPluginsWithNominatedPods asks about the node with the pods that are nominated to it and
-// go before this one, and if it fits then, without them.
+// RunFilterPluginsWithNominatedPods asks about the node with the nominated pods that have at least
+// this one's priority and, if it fits then, without them.
 func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	withGuests, guests := state, info
 	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
@@ -142,7 +142,7 @@ func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fw
 	return h.RunFilterPlugins(ctx, state, pod, info)
 }
 
-// RunPreFilterExtensionAddPod tells the plugins that a pod is supposed to come to the node.
+// RunPreFilterExtensionAddPod tells the plugins that a pod is hypothetically added to the node.
 func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
@@ -152,7 +152,8 @@ func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.Cycl
 	return h.f.addPod(ctx, own, pod, come, node)
 }
 
-// RunPreFilterExtensionRemovePod tells the plugins that a pod is supposed to leave the node.
+// RunPreFilterExtensionRemovePod tells the plugins that a pod is hypothetically removed from the
+// node.
 func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
@@ -162,7 +163,7 @@ func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.C
 	return h.f.removePod(ctx, own, pod, gone, node)
 }
 
-// RunPreScorePlugins asks the plugins from outside at PreScore; Berth's own prepare themselves when
+// RunPreScorePlugins calls the out-of-tree plugins at PreScore; Berth's own prepare themselves when
 // they score.
 func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
@@ -202,7 +203,7 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 	return a.totals, nil
 }
 
-// AddNominatedPod notes that a pod that waits is to go to a node.
+// AddNominatedPod nominates a pending pod to a node.
 func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.NominatingInfo) {
 	node := pod.GetPod().Status.NominatedNodeName
 	if info.Mode() == fwk.ModeOverride {
@@ -216,12 +217,12 @@ func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.Nomin
 	})
 }
 
-// DeleteNominatedPodIfExists takes the note away.
+// DeleteNominatedPodIfExists removes the nomination.
 func (h *handle) DeleteNominatedPodIfExists(pod *v1.Pod) {
 	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { c.Unnominate(pod.UID) })
 }
 
-// UpdateNominatedPod takes note of another state of the pod.
+// UpdateNominatedPod applies a changed pod's nomination.
 func (h *handle) UpdateNominatedPod(logger klog.Logger, old *v1.Pod, pod fwk.PodInfo) {
 	h.DeleteNominatedPodIfExists(old)
 	if pod.GetPod().Status.NominatedNodeName != "" {

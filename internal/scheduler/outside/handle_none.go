@@ -15,8 +15,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// What of a Handle Berth cannot give says so when it is used, and is never nil where plugins do not
-// expect it.
+// The parts of a Handle that Berth cannot provide return errors when they are used, and are never
+// nil where plugins do not expect it.
 
 // APIDispatcher and APICacher are nil, as in a kube-scheduler without the feature gate
 // SchedulerAsyncAPICalls: plugins call the API themselves.
@@ -41,7 +41,7 @@ func (c csiNodes) CSINodes() fwk.CSINodeLister                 { return c }
 func (c csiNodes) List() ([]*storagev1.CSINode, error)         { return c.lister.List(labels.Everything()) }
 func (c csiNodes) Get(name string) (*storagev1.CSINode, error) { return c.lister.Get(name) }
 
-// SharedDRAManager cannot be given: Berth's own DynamicResources keeps its books in the cluster
+// SharedDRAManager cannot be provided: Berth's own DynamicResources keeps its books in the cluster
 // that decisions are made on.
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return noDevices{} }
 

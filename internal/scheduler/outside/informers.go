@@ -37,8 +37,8 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// start starts what was asked for so far, for the life of life, and waits until ctx ends for it to
-// be in step.
+// start starts the informers that were requested so far, until life ends, and waits for them to
+// sync, until ctx ends at the latest.
 func (f *informerFactory) start(ctx, life context.Context) error {
 	f.Start(life.Done())
 	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
@@ -64,7 +64,7 @@ type coreV1 struct {
 	f *informerFactory
 }
 
-// Pods sees to it that the informer of pods is made here before client-go makes it its way.
+// Pods makes the informer of pods here, before client-go makes its own.
 func (g coreV1) Pods() corev1.PodInformer {
 	g.f.InformerFor(&v1.Pod{}, newPodInformer)
 	return g.Interface.Pods()
@@ -74,7 +74,7 @@ func newPodInformer(client kubernetes.Interface, _ time.Duration) cache.SharedIn
 	living := fields.ParseSelectorOrDie("status.phase!=" + string(v1.PodSucceeded) + ",status.phase!=" + string(v1.PodFailed)).String()
 	informer := corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = living })
 	if err := informer.SetTransform(withoutManagedFields); err != nil {
-		panic(err) // only of an informer that was started
+		panic(err) // only for an informer that was started
 	}
 	return informer
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// anyChange is what can help against a plugin that does not say: every event of these kinds. As
-// upstream, this is less than the wildcard that a plugin may register.
+// anyChange is what can help pods that a plugin without EnqueueExtensions rejects: every event of
+// these kinds. As upstream, this is less than the wildcard that a plugin may register.
 var anyChange = func() (all []queue.Interest) {
 	for _, kind := range []queue.Resource{
 		queue.Pod, queue.Node, queue.Volume, queue.Claim, queue.CSINode, queue.CSIDriver, queue.CSIStorageCapacity, queue.StorageClass,
@@ -21,8 +21,8 @@ var anyChange = func() (all []queue.Interest) {
 	return all
 }()
 
-// Interests implements live.Interested: what can help pods that the plugin rejects. A plugin that
-// does not say is asked again on every event.
+// Interests implements cycle.Interested: what can help pods that the plugin rejects. A plugin
+// without EnqueueExtensions is asked again after every event.
 func (x *extension) Interests() ([]queue.Interest, error) {
 	registers, ok := x.plugin.(fwk.EnqueueExtensions)
 	if !ok {
@@ -44,7 +44,7 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 	return interests, nil
 }
 
-// hint asks the plugin. Where it fails the pod is tried, so that it is not forgotten.
+// hint wraps the plugin's function. If that fails, the pod is tried, so that it is not forgotten.
 func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event) bool {
 	if ask == nil {
 		return nil
@@ -64,7 +64,7 @@ func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event)
 	}
 }
 
-// watched tells whether Berth watches the resource. Others are custom ones, named
+// watched reports whether Berth watches the resource. Others are custom ones, named
 // "plural.version.group".
 func watched(r fwk.EventResource) bool {
 	switch r {

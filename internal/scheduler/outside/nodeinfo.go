@@ -94,7 +94,7 @@ func (n *nodeInfo) String() string {
 	return fmt.Sprintf("node %s: pods %v, requested %+v, ports %v, allocatable %+v", n.node.GetName(), names, n.requested, n.ports, n.allocatable)
 }
 
-// SetNode takes the node's own part from its object.
+// SetNode sets what the node's object says.
 func (n *nodeInfo) SetNode(node *v1.Node) {
 	n.node = node
 	n.allocatable = resources{cluster.NewResources(node.Status.Allocatable)}
@@ -102,7 +102,7 @@ func (n *nodeInfo) SetNode(node *v1.Node) {
 	n.generation = generations.Add(1)
 }
 
-// AddPodInfo counts a pod on the node.
+// AddPodInfo adds a pod to the node.
 func (n *nodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.pods = append(n.pods, p)
 	if hasAffinity(p.GetPod()) {
@@ -114,7 +114,7 @@ func (n *nodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.count(p, 1)
 }
 
-// RemovePod takes a pod from the node.
+// RemovePod removes a pod from the node.
 func (n *nodeInfo) RemovePod(_ klog.Logger, pod *v1.Pod) error {
 	i := slices.IndexFunc(n.pods, func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID })
 	if i < 0 {
@@ -159,7 +159,7 @@ func (n *nodeInfo) countClaims(pod *v1.Pod, sign int) {
 	}
 }
 
-// setImages notes which of the cluster's images the node has.
+// setImages records which of the cluster's images the node has.
 func (n *nodeInfo) setImages(c *cluster.Cluster) {
 	for i := range n.node.Status.Images {
 		for _, name := range n.node.Status.Images[i].Names {

@@ -10,14 +10,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// podInfo is a pod with what plugins want to know of it. What is not asked for is not worked out.
+// podInfo is a pod with what plugins want to know about it, which is computed on demand.
 type podInfo struct {
 	pod       *v1.Pod
 	terms     func() *terms
 	resources func() fwk.PodResource
 }
 
-// terms are a pod's affinity terms, read. A list with a term that cannot be read is empty, as
+// terms are a pod's affinity terms, parsed. A list with a term that cannot be parsed is empty, as
 // upstream.
 type terms struct {
 	affinity, antiAffinity                   []fwk.AffinityTerm

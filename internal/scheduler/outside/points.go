@@ -6,7 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// PointsOf tells which extension points a plugin extends, by the interfaces that it implements.
+// PointsOf returns which extension points a plugin extends, by the interfaces that it implements.
 func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 	for _, is := range []struct {
 		point plugins.Point

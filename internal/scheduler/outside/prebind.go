@@ -22,8 +22,8 @@ type preBinding struct {
 
 var _ fwk.PodInPreBind = &preBinding{}
 
-// toPreBind says that there will be PreBind. From then on plugins may be at it at the same time,
-// and change nothing of the cycle.
+// toPreBind records that PreBind will follow. From then on plugins may run concurrently, and change
+// nothing in the cycle.
 func (y *session) toPreBind() {
 	if y.prebind != nil {
 		return
@@ -68,8 +68,8 @@ func (b *preBinding) CancelPod(reason string) bool {
 // MarkPrebound implements fwk.PodInPreBind.
 func (b *preBinding) MarkPrebound() bool { return b.mark() }
 
-// mark says that the pod is about to be bound, unless it was given up. Without PreBind there is
-// nothing to give up.
+// mark records that the pod is about to be bound; false if it was given up. Without PreBind there
+// is nothing to give up.
 func (b *preBinding) mark() bool {
 	if b == nil {
 		return true
@@ -89,7 +89,7 @@ func (b *preBinding) cause() error {
 	return b.canceled
 }
 
-// end forgets it.
+// end forgets the pod, and ends the contexts of its plugins.
 func (b *preBinding) end() {
 	if b == nil {
 		return

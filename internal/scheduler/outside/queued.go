@@ -24,13 +24,12 @@ func (q queued) GetConsecutiveErrorsCount() int      { return q.item.Errors() }
 func (q queued) GetGatingPlugin() string             { return q.item.Gate }
 func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New(q.item.Pending...) }
 
-// GetGatingPluginEvents is empty: who is kept out is asked for by the events that the plugin
-// registered.
+// GetGatingPluginEvents is empty: gated pods are retried on the events that the plugin registered.
 func (q queued) GetGatingPluginEvents() []fwk.ClusterEvent { return nil }
 
 func (q queued) GetUnschedulablePlugins() sets.Set[string] { return sets.New(q.item.Rejectors...) }
 
-// GetInitialAttemptTimestamp is when the pod first came past all gates; nil before.
+// GetInitialAttemptTimestamp is when the pod first passed all gates; nil before that.
 func (q queued) GetInitialAttemptTimestamp() *time.Time {
 	if q.item.Admitted.IsZero() {
 		return nil

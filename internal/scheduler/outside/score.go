@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// preScorer stands in front of all scorers of a profile and asks the plugins at PreScore in their
-// order, since what one of them keeps another may read.
+// preScorer comes before all scorers of a profile, and calls the plugins at PreScore in their
+// order: one may read what another has kept.
 type preScorer struct{ f *framework }
 
 func (preScorer) Name() string { return plugins.PreScorers }

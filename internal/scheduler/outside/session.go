@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// session is one try to schedule a pod, as its plugins see it. Decisions ask the same question
-// several times: to decide, to say why not, to see whether preemption helps. Plugins are asked as
-// kube-scheduler would ask them: PreFilter once, and then, for what is only supposed, AddPod and
+// session is one attempt to schedule a pod, as its plugins see it. Decisions ask the same question
+// several times: to decide, to explain, to see whether preemption helps. Plugins are called as
+// kube-scheduler would call them: PreFilter once and then, for hypothetical changes, AddPod and
 // RemovePod on copies of the state.
 type session struct {
 	f       *framework
@@ -36,7 +36,7 @@ type session struct {
 	verdicts map[string][]verdict     // of the cluster as it is, by plugin and index of the node
 
 	mu       sync.Mutex
-	supposed map[int32]*view // what was last supposed of nodes, by index
+	supposed map[int32]*view // the last view of each node with hypothetical changes, by index
 
 	answers *extenderAnswers
 	aside   bool // extenders are not waited for
@@ -52,14 +52,14 @@ type verdict struct {
 	rejection *plugins.Rejection
 }
 
-// view is a node with what goes with it in the state, as it is or with some pods come and others
-// gone. These never change.
+// view is a node with the state that belongs to it, as it is or with pods hypothetically added and
+// removed. These two never change.
 type view struct {
 	state *State
 	info  *nodeInfo
 	err   error // from AddPod or RemovePod
 
-	verdicts map[string]*plugins.Rejection // by plugin; not where the node is as it is
+	verdicts map[string]*plugins.Rejection // by plugin; nil for the node as it is
 }
 
 func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster.Pod) *session {
@@ -97,13 +97,14 @@ func (y *session) look(c *cluster.Cluster) {
 	}
 }
 
-// unchanged tells whether the node is as the snapshot shows it, without pods added or removed
+// unchanged reports whether the node is as the snapshot shows it, without pods added or removed
 // hypothetically in the cluster or on a copy of the node.
 func (y *session) unchanged(n *cluster.Node) bool {
 	return y.c.Nodes[n.Index] == n && y.c.Log.Len() == y.position
 }
 
-// view returns a node as it is handed in. Different nodes may be asked about at once.
+// view returns the view of a node with the pods that it has now. It may be called for different
+// nodes concurrently.
 func (y *session) view(n *cluster.Node) *view {
 	asItIs := &view{state: y.state, info: y.snapshot.infos[n.Index]}
 	if y.unchanged(n) || same(asItIs.info, n) {
@@ -122,7 +123,7 @@ func (y *session) view(n *cluster.Node) *view {
 	return next
 }
 
-// derive makes the view of a node from one of what it held before.
+// derive makes the view of a node from an earlier view of it.
 func (y *session) derive(from *view, n *cluster.Node) *view {
 	gone, come := difference(from.info, n)
 	if len(gone)+len(come) == 0 {
@@ -133,7 +134,7 @@ func (y *session) derive(from *view, n *cluster.Node) *view {
 	return next
 }
 
-// suppose has pods leave a node and others come to it.
+// suppose removes pods from a node and adds others to it.
 func (y *session) suppose(state *State, info *nodeInfo, gone []fwk.PodInfo, come []*cluster.Pod) error {
 	for _, p := range gone {
 		if err := info.RemovePod(klog.FromContext(y.ctx), p.GetPod()); err != nil {
@@ -164,8 +165,8 @@ func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 	return y.f.set.store.waiting(p)
 }
 
-// same tells whether a NodeInfo has the pods of the node. Who came and went again leaves traces:
-// ports that another pod has, too, are free then.
+// same reports whether a NodeInfo has the pods of the node. If so, it is preferred to a copy to
+// which pods were added and removed again: on that, ports that another pod has, too, would be free.
 func same(info *nodeInfo, n *cluster.Node) bool {
 	if len(info.pods) != len(n.Pods) {
 		return false
@@ -174,8 +175,8 @@ func same(info *nodeInfo, n *cluster.Node) bool {
 	return len(gone)+len(come) == 0
 }
 
-// difference compares the pods of a NodeInfo with those of the node: who is not there any more, and
-// who is new.
+// difference compares the pods of a NodeInfo with those of the node: those that are gone, and those
+// that are new.
 func difference(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cluster.Pod) {
 	there := make(map[types.UID]bool, len(n.Pods))
 	for _, p := range n.Pods {

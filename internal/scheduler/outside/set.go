@@ -43,7 +43,7 @@ type Options struct {
 	Panicked func()
 }
 
-// Set is the plugins from outside and the extenders of one configuration. They live until Close.
+// Set is the out-of-tree plugins and the extenders of one configuration. They live until Close.
 type Set struct {
 	options   Options
 	store     *Store
@@ -51,7 +51,7 @@ type Set struct {
 	cancel    context.CancelFunc
 	informers *informerFactory
 	extenders []fwk.Extender
-	// parallelism is how many nodes a plugin may look at at once.
+	// parallelism is how many nodes a plugin may look at concurrently.
 	parallelism atomic.Int32
 
 	mu         sync.Mutex
@@ -75,8 +75,8 @@ type Host interface {
 // defaultParallelism is upstream's; it holds until the configuration is read.
 const defaultParallelism = 16
 
-// New returns a set without plugins. These are made as a configuration asks for them (Probe,
-// Profiles); ctx is theirs.
+// New returns a set without plugins. Plugins are made as a configuration requests them (Probe,
+// Profiles), with a context that ends with ctx.
 func New(ctx context.Context, options Options) *Set {
 	if options.Store == nil {
 		options.Store = NewStore()
@@ -88,8 +88,8 @@ func New(ctx context.Context, options Options) *Set {
 	return s
 }
 
-// Probe makes a plugin for a profile, if one of that name is registered, and tells at which
-// extension points it can be called. Configurations are read with it (config.Options.Probe).
+// Probe makes a plugin for a profile, if one of that name is registered, and returns the extension
+// points at which it can be called. Configurations are read with it (config.Options.Probe).
 func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plugins.Point, known bool, err error) {
 	factory, known := s.options.Factories[name]
 	if !known {
@@ -122,8 +122,8 @@ func (s *Set) framework(schedulerName string) *framework {
 	return f
 }
 
-// Profiles returns the profiles of the configuration with the plugins from outside and the
-// extenders at their places.
+// Profiles returns the profiles of the configuration with the out-of-tree plugins and the extenders
+// at their places.
 func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	s.parallelism.Store(*c.Spec.Parallelism)
 	for i := range c.Spec.Extenders {
@@ -172,7 +172,7 @@ func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
 	return made, nil
 }
 
-// needed tells whether any profile has a plugin from outside or an extender.
+// needed reports whether any profile has an out-of-tree plugin or an extender.
 func (s *Set) needed() bool {
 	for _, f := range s.frameworks {
 		if f.profile != nil && len(f.profile.Outside)+len(f.profile.Extenders) > 0 {
@@ -182,7 +182,7 @@ func (s *Set) needed() bool {
 	return len(s.extenders) > 0
 }
 
-// Start gets ready what plugins asked for when they were made: informers, and the objects of nodes
+// Start prepares what plugins requested when they were made: informers, and the objects of nodes
 // and pods.
 func (s *Set) Start(ctx context.Context) error {
 	if !s.needed() {
@@ -194,7 +194,7 @@ func (s *Set) Start(ctx context.Context) error {
 	return s.informers.start(ctx, s.ctx)
 }
 
-// Attach says which scheduler the plugins work for.
+// Attach sets the scheduler that the plugins work for.
 func (s *Set) Attach(host Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,9 +207,9 @@ func (s *Set) host() Host {
 	return s.live
 }
 
-// Close ends the plugins' context, their informers and their events, as soon as no pod is on its
-// way any more that they were asked about: a configuration may have taken the place of another
-// while pods that the other decided wait at Permit.
+// Close ends the plugins' context, their informers and their events, as soon as no attempt that
+// they take part in is under way: a configuration may have replaced another while pods that the
+// other decided wait at Permit.
 func (s *Set) Close() { s.attempted(0, true) }
 
 // attempted counts the attempts under way.
@@ -226,8 +226,8 @@ func (s *Set) attempted(delta int, closing bool) {
 	}
 }
 
-// onOwner has the cluster changed by who owns it: at once if a plugin is being asked that may ask
-// back, else between two pods.
+// onOwner changes the cluster on its owner's goroutine: immediately if a plugin that may call back
+// is running, otherwise between two pods.
 func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()

@@ -16,7 +16,7 @@ import (
 // any goroutine.
 type snapshot struct {
 	infos     []*nodeInfo    // by index in the cluster; nil where no node is
-	list      []fwk.NodeInfo // those of infos that are; plugins get it as it is, and leave it so
+	list      []fwk.NodeInfo // infos without nil; plugins get it uncopied, and must not change it
 	index     map[string]int32
 	nominated map[string][]fwk.PodInfo // waiting pods by the node that they are nominated to
 
@@ -33,7 +33,7 @@ type snapshots struct {
 	position int // of its log
 }
 
-// snapshot returns the cluster as it is now. On its owner.
+// snapshot returns the cluster as it is now. Only the cluster's owner may call it.
 func (s *Store) snapshot(c *cluster.Cluster) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *Store) snapshot(c *cluster.Cluster) *snapshot {
 	return b.last
 }
 
-// latest returns the snapshot that was made last; an empty one before. Any goroutine may ask.
+// latest returns the snapshot that was made last; an empty one before. Any goroutine may call it.
 func (s *Store) latest() *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +212,8 @@ type storageLister struct{ *snapshot }
 
 func (l storageLister) IsPVCUsedByPods(key string) bool { return l.claims().Has(key) }
 
-// noPodGroups says that no PodGroup is known: the API is alpha, and groups are not scheduled as
-// one.
+// noPodGroups shows plugins no PodGroups, whose API is alpha: Berth places groups with its own
+// search.
 type noPodGroups struct{}
 
 func (noPodGroups) Get(_, name string) (fwk.PodGroupState, error) {

@@ -16,12 +16,12 @@ type State struct {
 	parallelPreBind                    sets.Set[string]
 	group                              fwk.PodGroupCycleState
 
-	// moves are the pods that a plugin supposes to have come or gone (RunPreFilterExtensionAddPod
-	// and RemovePod): Berth's own filters are asked as if they had.
+	// moves are the pods that a plugin hypothetically added or removed (RunPreFilterExtensionAddPod
+	// and RemovePod): Berth's own filters take them into account.
 	moves []move
 }
 
-// move is a pod that is supposed to be on a node, or not to be there.
+// move is a pod that is hypothetically added to a node, or removed from it.
 type move struct {
 	pod   *v1.Pod
 	node  string
@@ -45,7 +45,7 @@ func (s *State) Read(key fwk.StateKey) (fwk.StateData, error) {
 func (s *State) Write(key fwk.StateKey, value fwk.StateData) { s.data.Store(key, value) }
 func (s *State) Delete(key fwk.StateKey)                     { s.data.Delete(key) }
 
-// Clone returns a copy in which pods can be supposed to come and go.
+// Clone returns a copy for hypothetical changes.
 func (s *State) Clone() fwk.CycleState {
 	if s == nil {
 		return nil
@@ -65,7 +65,7 @@ func (s *State) clone() *State {
 	return c
 }
 
-// ShouldRecordPluginMetrics is false: what plugins take is measured by extension point.
+// ShouldRecordPluginMetrics is false: the time that plugins take is measured by extension point.
 func (s *State) ShouldRecordPluginMetrics() bool { return false }
 
 // GetSkipFilterPlugins and its siblings implement fwk.CycleState.
@@ -79,8 +79,8 @@ func (s *State) GetParallelPreBindPlugins() sets.Set[string]      { return s.par
 func (s *State) SetParallelPreBindPlugins(names sets.Set[string]) { s.parallelPreBind = names }
 func (s *State) ShouldSkipAllPostFilterPlugins() bool             { return false }
 
-// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Groups are not scheduled as
-// one (feature gate GenericWorkload, alpha), so it is false unless a plugin sets it.
+// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Berth places pod groups with
+// its own search, so it is false unless a plugin sets it.
 func (s *State) IsPodGroupSchedulingCycle() bool                     { return s.group != nil }
 func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState  { return s.group }
 func (s *State) SetPodGroupSchedulingCycle(g fwk.PodGroupCycleState) { s.group = g }

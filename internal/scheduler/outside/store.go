@@ -15,7 +15,7 @@ import (
 )
 
 // Store keeps the API objects of nodes and pods, which a cluster.Cluster does not, for plugins that
-// want to see them, and makes the snapshots that decisions show them. It keeps nothing before Need.
+// need them, and makes the snapshots that plugins see. It keeps nothing before Need.
 //
 // It is updated in step with the cluster, on the goroutine that owns the cluster; snapshots are
 // made there too. Need may be called from any goroutine.
@@ -102,8 +102,8 @@ func (s *Store) touch(node string) {
 	}
 }
 
-// Need has the store keep objects from now on, and gets those that it was shown before. What it is
-// shown meanwhile is newer than the list.
+// Need makes the store keep objects from now on, and lists those that it was shown before. What it
+// is shown in the meantime is newer than the list.
 func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	s.mu.Lock()
 	missed := s.shown && !s.on
@@ -142,7 +142,7 @@ func (s *Store) add(nodes []v1.Node, pods []v1.Pod) {
 	}
 }
 
-// waiting returns a pod that waits, as the API shows it.
+// waiting returns a pending pod as the API shows it.
 func (s *Store) waiting(p *cluster.Pod) *podInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()

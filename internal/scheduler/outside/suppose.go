@@ -12,8 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// supposition moves pods in the cluster, and moves them back. Nobody who reads the log learns of
-// it.
+// supposition moves pods in the cluster, and moves them back. Readers of the log do not see it.
 type supposition struct {
 	c    *cluster.Cluster
 	over func() // from Supposing
@@ -27,7 +26,7 @@ func (s *supposition) undo() {
 	s.over()
 }
 
-// hold has a node hold the pods that info shows.
+// hold gives a node the pods that info shows.
 func (s *supposition) hold(n *cluster.Node, info fwk.NodeInfo) {
 	wanted := map[string]*v1.Pod{}
 	for _, p := range info.GetPods() {
@@ -46,7 +45,7 @@ func (s *supposition) hold(n *cluster.Node, info fwk.NodeInfo) {
 	}
 }
 
-// move does on another node what a plugin told the others to suppose.
+// move makes a plugin's hypothetical change of another node.
 func (s *supposition) move(m move) {
 	n := s.c.Node(m.node)
 	if n == nil {
@@ -77,7 +76,7 @@ func (s *supposition) visit(pod *v1.Pod, n *cluster.Node) {
 	s.back = append(s.back, func() { s.c.Leave(guest) })
 }
 
-// scoring is one run of all scorers for a plugin that asks back.
+// scoring is one run of all scorers for a plugin that calls back.
 type scoring struct {
 	c       *cluster.Cluster
 	ctx     context.Context

@@ -9,9 +9,9 @@ import (
 const (
 	// every is how often the file is read: a few kilobytes, from memory.
 	every = 250 * time.Millisecond
-	// still is how long a change must have stood still to count.
+	// still is how long a change must have been stable to count.
 	still = time.Second
-	// atLatest is when one counts that does not stand still.
+	// atLatest is when a change counts even if it is not stable.
 	atLatest = 10 * time.Second
 )
 
@@ -19,9 +19,9 @@ const (
 type Follower struct {
 	// Read reads it.
 	Read func() ([]byte, error)
-	// Apply puts the content into effect, or says why it cannot be.
+	// Apply puts the content into effect, or returns why it cannot be.
 	Apply func(data []byte) error
-	// Tell hears what became of each change; err is nil if it is in effect.
+	// Tell is called after each change; err is nil if it is in effect.
 	Tell func(err error)
 }
 
@@ -74,8 +74,8 @@ func (f *Follower) read() content {
 	return content{data: data}
 }
 
-// judge applies or refuses the content, and returns what is in use then. What
-// is in use already is in effect as it is.
+// judge applies or refuses the content, and returns what is in use then. Content that is in use
+// already is not applied again.
 func (f *Follower) judge(c content, inUse []byte) []byte {
 	switch {
 	case c.err != "":

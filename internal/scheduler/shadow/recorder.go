@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// Recorder sums comparisons up. It is safe for all.
+// Recorder sums comparisons up. It is safe for concurrent use.
 type Recorder struct {
 	mu     sync.Mutex
 	report Report

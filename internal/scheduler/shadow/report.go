@@ -32,11 +32,11 @@ type Comparison struct {
 	BestTotal int64 `json:"bestTotal"`
 	// Feasible is how many nodes could take the pod.
 	Feasible int `json:"feasible"`
-	// Why the node could not take it.
+	// Why is the reason why the node could not take it.
 	Why string `json:"why,omitempty"`
 }
 
-// Gain is how many points the best node has more.
+// Gain is how many more points the best node has.
 func (c *Comparison) Gain() int64 {
 	if c.Outcome != Worse {
 		return 0
@@ -68,7 +68,7 @@ type Report struct {
 	Refused []Comparison `json:"refused,omitempty"`
 }
 
-// Line says it in one line.
+// Line is the report in one line.
 func (r *Report) Line() string {
 	return fmt.Sprintf("%d pods bound by others: %d on a best node, %d not (%.1f points below the best on average, at most %d), %d on a node that could not take them by then",
 		r.Pods, r.Best, r.Worse, r.MeanGainWorse, r.MaxGain, r.Rejected)
