@@ -54,11 +54,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if r.ContentLength != 0 { // also of requests that should have none: the server reads what it is sent before it goes on
+	if r.ContentLength != 0 { // also for requests that should have no body: the server reads it before it continues
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.patience)) // a recorder in a test has none
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	}
-	takeWithin(w, askWithin+writeWithin) // the longest question; what is sent has a limit of its own
+	takeWithin(w, askWithin+writeWithin) // the longest question; writes have their own limit
 	switch {
 	case !g.knownHost(r.Host):
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)

@@ -94,7 +94,7 @@ func New() *Server {
 	return s
 }
 
-// Client returns a client without limits of its own.
+// Client returns a client without a rate limit.
 func (s *Server) Client() kubernetes.Interface { return ClientOf(s) }
 
 // ClientOf returns one that sends its requests to a transport that has a Server behind it.

@@ -43,8 +43,8 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	return nil
 }
 
-// inTime gives every request its deadlines. The server has none for all alike: a profile takes as
-// long as was asked for.
+// inTime gives every request its deadlines. The server has none for all requests alike: a profile
+// takes as long as the caller requested.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection, now := http.NewResponseController(w), time.Now()

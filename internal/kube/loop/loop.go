@@ -50,8 +50,8 @@ func (l *Loop[E, A]) See(event E) { l.inbox.put(message[E]{event: event}) }
 func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
 
 // Run runs the core, and what feeds it, until the context ends; it returns when no feed and no
-// request is under way any more. A loop runs once. If the core panics, nothing is waited for: the
-// process is to end.
+// request is under way. A loop runs once. If the core panics, Run does not wait for them: the
+// process has to end.
 func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 	log := klog.FromContext(ctx)
 	log.Info("Starting", "controller", l.Name)

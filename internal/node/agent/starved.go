@@ -101,7 +101,7 @@ func (a *Agent) evict(_ context.Context, e pressure.Eviction) error {
 	return nil
 }
 
-// evictedGone reports whether nothing of the pod runs any more, and its volumes are freed.
+// evictedGone reports whether nothing of the pod runs, and its volumes are freed.
 func (a *Agent) evictedGone(uid types.UID) bool {
 	w := a.pods.get(uid)
 	if w == nil {

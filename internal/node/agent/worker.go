@@ -97,14 +97,14 @@ func (w *worker) breakOff() {
 	w.wake()
 }
 
-// toEnd reports whether the pod has been told to end.
+// toEnd reports whether the pod has to end.
 func (w *worker) toEnd() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.gone || w.evicted != nil || w.pod.DeletionTimestamp != nil
 }
 
-// starting returns the context of a start: it ends when the pod is told to end.
+// starting returns the context of a start: it ends when the pod has to end.
 func (w *worker) starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()

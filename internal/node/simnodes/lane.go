@@ -14,7 +14,7 @@ import (
 // the fleet never waits for the API server. The fleet has at most one action in flight per object,
 // which bounds the queue.
 //
-// A lane can have another one that takes precedence: as long as that one has actions queued, three
+// A lane can have another one that takes precedence: as long as that one has queued actions, three
 // quarters of its own workers pause. An API server that is too slow for everything then serves the
 // Leases, and the nodes stay alive.
 type lane struct {
@@ -22,7 +22,7 @@ type lane struct {
 
 	mu    sync.Mutex
 	queue []kubelet.Action
-	more  chan struct{} // has room for one: somebody should look
+	more  chan struct{} // has one element when a worker should look at the queue
 }
 
 // holdBack is how often a paused worker checks again.

@@ -124,7 +124,7 @@ func (p *poster) send(ctx context.Context, to string, body []byte) (comeBack tim
 	return comeBackAfter(response), refusal(response)
 }
 
-// comeBackAfter is after what time the request may be sent again; 0: not at all.
+// comeBackAfter returns after what time the request may be sent again; 0: never.
 func comeBackAfter(r *http.Response) time.Duration {
 	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode < http.StatusInternalServerError {
 		return 0

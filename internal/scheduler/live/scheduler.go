@@ -60,14 +60,14 @@ type Options struct {
 	Profiles []cycle.Profile
 	// Ready, if set, is called once, when the cluster is known and scheduling begins.
 	Ready func()
-	// Observer, if set, is told what happens.
+	// Observer, if set, is notified of what happens.
 	Observer cycle.Observer
 	// Lead, if set, is closed when this scheduler is to decide. Before that it only follows the
 	// cluster: pods queue up, and nothing is decided or written.
 	Lead <-chan struct{}
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects cycle.Objects
-	// Shadow, if set, is told which nodes others choose for the pods of the profiles, with the
+	// Shadow, if set, gets the nodes that others choose for the pods of the profiles, with the
 	// evaluation of all nodes as they were before. It requires a Lead that is never closed.
 	Shadow Shadow
 	// ContentType is that of bindings and of events; protobuf if it is empty.

@@ -25,8 +25,8 @@ import (
 // securePort is kube-scheduler's.
 const securePort = 10259
 
-// Flags are the command's. Those that kube-scheduler has or had have its names
-// and meanings.
+// Flags are those of the command. Flags that kube-scheduler has, or had, keep their names and
+// meanings.
 type Flags struct {
 	Set *pflag.FlagSet
 

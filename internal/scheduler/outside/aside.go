@@ -17,7 +17,7 @@ type extenderAnswers struct {
 }
 
 // extenderAnswer is one extender's answer. The goroutine that asks fills it in; the owner reads it
-// once it was told that the answer is there.
+// once it has learned that the answer is there.
 type extenderAnswer struct {
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer

@@ -36,7 +36,7 @@ type Store struct {
 type known struct {
 	info *podInfo
 	// assumed is the same pod on the node that it was given and that the API does not show yet; nil
-	// if no plugin asked for it.
+	// until a plugin needs it.
 	assumed *podInfo
 }
 

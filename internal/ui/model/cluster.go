@@ -28,7 +28,7 @@ type Cluster struct {
 	nodeList, podList, groupList uint32 // number of the current list
 	listed                       bool   // nodes have been listed once: a new one is worth an event
 	grouped                      bool   // PodGroups have been listed once
-	noted                        int    // events of its own so far
+	noted                        int    // own events so far, which number them
 
 	// What may differ from what is shown.
 	dirtyNodes  map[string]bool
@@ -201,7 +201,7 @@ func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	c.core.Step(now, eviction.PodGone{Name: p.eviction.Name, UID: uid})
 }
 
-// leave takes a pod out of its group and off its node, if it has them.
+// leave removes a pod from its group and its node, if it has them.
 func (c *Cluster) leave(p *Pod) {
 	if p == nil {
 		return

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// isolate puts the process into a group of its own, so that Ctrl-C in the
-// terminal reaches only the supervisor, which then ends the parts in order; and
-// asks the kernel to kill it when its parent dies.
+// isolate puts the process into its own group, so that Ctrl-C in the terminal reaches only the
+// supervisor, which then ends the parts in order. It also makes the kernel kill the process when
+// its parent dies.
 func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

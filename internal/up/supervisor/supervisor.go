@@ -20,8 +20,8 @@ type Part struct {
 	// Ready recognises the line on standard output that says that the part can
 	// be used. Nil: a line that starts with "ready".
 	Ready func(line string) bool
-	// OwnLog: the part keeps a log of its own; only its last lines are
-	// remembered here. Otherwise standard error goes to <Dir>/<Name>.log.
+	// OwnLog: the part keeps its own log; only its last lines are remembered here. Otherwise
+	// standard error goes to <Dir>/<Name>.log.
 	OwnLog bool
 }
 

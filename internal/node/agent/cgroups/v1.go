@@ -12,7 +12,7 @@ import (
 type hierarchies map[string]string
 
 // made are the hierarchies in which a pod's group is created. The runtime creates groups in others,
-// too, so removal looks at all.
+// too, so removal looks at all hierarchies.
 var made = []string{"cpu", "cpuacct", "cpuset", "memory", "pids", "systemd"}
 
 func v1Hierarchies(mount string) hierarchies {

@@ -23,7 +23,7 @@ type Input struct {
 	Memory *Memory
 	// HostIPs of the node, the primary first.
 	HostIPs []string
-	// Pending is the resize that was not granted, if one was asked for.
+	// Pending is a requested resize that was not granted; nil: there is none.
 	Pending *PendingResize
 	// ResizeGeneration is the generation of the resize that was granted last; 0: unknown.
 	ResizeGeneration int64

@@ -4,8 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// setPhase sets the phase: a pod that is over stays so; one that has to end for a reason of its own
-// is over when nothing of it runs.
+// setPhase sets the phase. A terminal phase is final; a pod with an Ending gets the phase of that
+// when nothing of it runs.
 func (d *decision) setPhase(st *v1.PodStatus) {
 	if d.ended() {
 		st.Phase = d.Old.Phase

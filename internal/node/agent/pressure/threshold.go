@@ -226,7 +226,7 @@ func parse(text string) (amount, error) {
 	return amount{quantity: &quantity}, nil
 }
 
-// String is the threshold as flags have it.
+// String is the threshold as in the flags, with its grace period and minimum reclaim.
 func (t Threshold) String() string {
 	text := fmt.Sprintf("%s<%s", t.Signal, t.amount)
 	if !t.hard() {

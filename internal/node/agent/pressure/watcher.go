@@ -41,7 +41,7 @@ type Node struct {
 	Pods func() []*v1.Pod
 	// Evict kills the pod and marks it failed. It returns once that has begun.
 	Evict func(context.Context, Eviction) error
-	// Gone reports whether nothing of the pod runs any more, and its volumes are freed.
+	// Gone reports whether nothing of the pod runs, and its volumes are freed.
 	Gone func(types.UID) bool
 	// Images and Containers remove images that no container uses, and dead containers. Nil: not
 	// possible.
@@ -50,8 +50,8 @@ type Node struct {
 	Event func(pod *v1.Pod, annotations map[string]string, kind, reason, message string)
 	// Changed is called when the result of Conditions has changed.
 	Changed func()
-	// Nudge has the signals read when the kernel reports a change, not only every second; nil: the
-	// kernel reports none.
+	// Nudge receives a value when the kernel reports a change: the signals are then read
+	// immediately, not only every second. Nil: the kernel reports none.
 	Nudge <-chan struct{}
 	// Arm is called at every reading with how far memory is above its thresholds, of the machine
 	// and of all pods, so that the kernel can be asked to report when it no longer is; nil: it is

@@ -26,7 +26,7 @@ type Authorities interface {
 
 // AuthorityOptions say where the signers are found.
 type AuthorityOptions struct {
-	// File has them in PEM; "" for those of the cluster.
+	// File contains them in PEM; empty: those of the cluster.
 	File string
 	// Client reads kube-system/extension-apiserver-authentication, where the API server publishes
 	// the CAs that it trusts.

@@ -260,7 +260,7 @@ var errEnding = errors.New("the server is ending")
 type streams struct {
 	mu     sync.Mutex
 	open   int
-	ending chan struct{} // not nil: none is added any more, and it is closed when none is left
+	ending chan struct{} // not nil: none is added, and it is closed when none is left
 }
 
 func (s *streams) add() bool {

@@ -134,7 +134,7 @@ func (l *Logind) Hold(ctx context.Context) error {
 	return nil
 }
 
-// Release lets the shutdown go on.
+// Release lets the shutdown continue.
 func (l *Logind) Release() {
 	if l.lock >= 0 {
 		unix.Close(l.lock)

@@ -35,7 +35,7 @@ const (
 	AnnotationReady          = prefix + "ready"
 )
 
-// forEver is the run time of a process that does not end by itself.
+// forEver is the running time of a process that does not end by itself.
 const forEver time.Duration = -1
 
 // script is how a pod's processes behave.

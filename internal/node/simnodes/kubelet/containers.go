@@ -195,7 +195,7 @@ func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 func (p *play) restarts(c *v1.Container, exitCode int32) bool {
 	policy := p.pod.Spec.RestartPolicy
 	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
-		// An init container has to succeed once, not run for ever.
+		// An init container has to succeed once, not run forever.
 		policy = v1.RestartPolicyOnFailure
 	}
 	if c.RestartPolicy != nil {

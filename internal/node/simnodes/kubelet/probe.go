@@ -30,8 +30,8 @@ func (p *play) probe(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.Ready = ready
 }
 
-// answer reports whether a probe passes, and from when on. A command that can only fail fails for
-// ever; any other probe passes after its initial delay and as many periods as its success
+// answer reports whether a probe passes, and from when on. A command that can only fail always
+// fails; any other probe passes after its initial delay and as many periods as its success
 // threshold.
 func answer(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if probe == nil {

@@ -22,7 +22,7 @@ const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 type entry struct {
 	time    []byte
 	stream  Stream
-	partial bool   // the line goes on in the next entry of its stream
+	partial bool   // the line continues in the next entry of its stream
 	text    []byte // with the newline that ends it, unless it is partial
 }
 

@@ -10,17 +10,17 @@ import (
 
 // Options are those of kubectl logs.
 type Options struct {
-	// Tail is how many lines are shown of what is there already; nil is all.
+	// Tail is how many of the existing lines are shown; nil: all.
 	Tail *int64
-	// Limit is after how many bytes to stop; nil is never.
+	// Limit is after how many bytes to stop; nil: never.
 	Limit *int64
-	// Since leaves out what was written before.
+	// Since leaves out what was written before it.
 	Since time.Time
-	// Follow goes on until the container has ended.
+	// Follow continues until the container has ended.
 	Follow bool
 	// Timestamps are printed before every line.
 	Timestamps bool
-	// Only leaves out the other stream; "" is both.
+	// Only leaves out the other stream; empty: both are shown.
 	Only Stream
 	// Running reports whether the container still writes. It is called only when following.
 	Running func(context.Context) (bool, error)
