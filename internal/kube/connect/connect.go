@@ -1,5 +1,5 @@
-// Package connect finds the cluster that a command talks to: the same way for
-// all commands, most explicit first.
+// Package connect finds the cluster that a command talks to: the same way for all commands, most
+// explicit first.
 package connect
 
 import (
@@ -17,8 +17,8 @@ import (
 const (
 	// DefaultDataDir is where `berth up` keeps its cluster.
 	DefaultDataDir = ".berth"
-	// EnvDataDir names the data directory of the cluster that commands talk to
-	// when nothing else says which.
+	// EnvDataDir names the data directory of the cluster that commands talk to when nothing else
+	// says which.
 	EnvDataDir = "BERTH_DATA_DIR"
 )
 
@@ -68,8 +68,8 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Context, "context", f.Context, "the kubeconfig's context to use")
 }
 
-// Config resolves the cluster: --kubeconfig, KUBECONFIG, the cluster that berth
-// up made here, the cluster this process runs in, and the user's own kubeconfig.
+// Config resolves the cluster: --kubeconfig, KUBECONFIG, the cluster that berth up made here, the
+// cluster this process runs in, and the user's own kubeconfig.
 func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	cfg, err := f.find()
 	if err != nil {

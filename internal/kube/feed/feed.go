@@ -26,11 +26,10 @@ import (
 )
 
 const (
-	// pageSize is how many objects a page of a list has: a megabyte or two of
-	// pods, and few enough round trips.
+	// pageSize is how many objects a page of a list has: a megabyte or two of pods, and few enough
+	// round trips.
 	pageSize = 500
-	// The pause after a failure begins at firstPause and doubles up to
-	// lastPause.
+	// The pause after a failure begins at firstPause and doubles up to lastPause.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 	// watchFor is the minimum time after which the server ends a watch, so that a connection that

@@ -40,8 +40,8 @@ type Elector struct {
 	watchdog *leaderelection.HealthzAdaptor
 }
 
-// New returns an elector on the cluster of config. Events about the Lease, if
-// they are wanted, go to events.
+// New returns an elector on the cluster of config. Events about the Lease, if they are wanted, go
+// to events.
 func New(config *rest.Config, options Options, events resourcelock.EventRecorder) (*Elector, error) {
 	own := rest.CopyConfig(config)
 	// A request that hangs must leave time for another before the deadline.
@@ -163,8 +163,8 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	}
 	klog.FromContext(ctx).Error(ErrLost, "Ending at once", "lease", klog.KRef(e.options.Namespace, e.options.Name))
 	stop()
-	// Nobody else leads before the Lease ends; what is not done by then must
-	// not be done by this process, which is to end.
+	// Nobody else leads before the Lease ends; what is not done by then must not be done by this
+	// process, which is to end.
 	select {
 	case <-ended:
 	case <-time.After(e.options.LeaseDuration - good):

@@ -24,8 +24,8 @@ import (
 // Check is one condition of health.
 type Check struct {
 	Name string
-	// Failed returns what is wrong, nil if nothing is. It may be read by
-	// everybody who reaches the port.
+	// Failed returns what is wrong, nil if nothing is. It may be read by everybody who reaches the
+	// port.
 	Failed func(*http.Request) error
 }
 

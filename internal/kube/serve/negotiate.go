@@ -26,8 +26,8 @@ type representation struct {
 	pretty  bool
 }
 
-// formats are text, which has no serializer, and those that objects are written
-// in. CBOR has the gate that it has in every component of Kubernetes.
+// formats are text, which has no serializer, and those that objects are written in. CBOR has the
+// gate that it has in every component of Kubernetes.
 func formats() []runtime.SerializerInfo {
 	text := func(runtime.ObjectCreater, runtime.ObjectTyper) runtime.SerializerInfo {
 		return runtime.SerializerInfo{MediaType: "text/plain", MediaTypeType: "text", MediaTypeSubType: "plain"}
@@ -40,9 +40,9 @@ func formats() []runtime.SerializerInfo {
 	return slices.DeleteFunc(slices.Clone(all), func(s runtime.SerializerInfo) bool { return s.MediaType == runtime.ContentTypeProtobuf })
 }
 
-// negotiate finds the first representation that the header accepts, in the
-// header's order of preference. As upstream's, a page is an object only if its
-// group, version and kind are named, and text only if none is.
+// negotiate finds the first representation that the header accepts, in the header's order of
+// preference. As upstream's, a page is an object only if its group, version and kind are named, and
+// text only if none is.
 func (p *zpage) negotiate(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{}, true

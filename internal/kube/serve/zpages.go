@@ -24,9 +24,9 @@ const header = `
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
 `
 
-// zpage is a page for people, and the same as an object for programs that ask
-// for one by kind and version. The kinds are upstream's; its handlers are not
-// used because they bring the API server's tracing and auditing with them.
+// zpage is a page for people, and the same as an object for programs that ask for one by kind and
+// version. The kinds are upstream's; its handlers are not used because they bring the API server's
+// tracing and auditing with them.
 type zpage struct {
 	kind    string
 	text    func(io.Writer)

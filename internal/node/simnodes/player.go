@@ -38,8 +38,7 @@ func startOf(pid int) string {
 	if err != nil {
 		return ""
 	}
-	// The name, in parentheses, may contain anything; the start is the 20th
-	// field after it.
+	// The name, in parentheses, may contain anything; the start is the 20th field after it.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" {
 		return ""

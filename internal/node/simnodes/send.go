@@ -158,8 +158,8 @@ func (s *sender) renew(ctx context.Context, a kubelet.Action) error {
 		wrote, err = leases.Update(ctx, want, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		// Someone else wrote or removed it, or it is not known whether the
-		// write arrived: read it again next time.
+		// Someone else wrote or removed it, or it is not known whether the write arrived: read it
+		// again next time.
 		known.object = nil
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("lease %s: %w, will be created", a.Node, errors.New("not found"))

@@ -4,8 +4,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// recorded are the metrics. What kube-scheduler has beside these has no
-// equivalent: see docs/metrics.md.
+// recorded are the metrics. What kube-scheduler has beside these has no equivalent: see
+// docs/metrics.md.
 type recorded struct {
 	attempts          *metrics.CounterVec
 	attemptDuration   *metrics.HistogramVec

@@ -35,8 +35,8 @@ func (c content) equal(other content) bool {
 	return bytes.Equal(c.data, other.data) && c.err == other.err
 }
 
-// Run follows the file until the context ends. inUse is the content that is in
-// effect when it begins.
+// Run follows the file until the context ends. inUse is the content that is in effect when it
+// begins.
 func (f *Follower) Run(ctx context.Context, inUse []byte) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

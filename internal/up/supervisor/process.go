@@ -169,8 +169,7 @@ func (t *tail) last() string {
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// lines cuts what is written to it into lines. exec.Cmd writes from one
-// goroutine.
+// lines cuts what is written to it into lines. exec.Cmd writes from one goroutine.
 type lines struct {
 	each func(string)
 	rest []byte

@@ -17,8 +17,8 @@ type Part struct {
 	Name string
 	// Argv returns the command; it is called at every start.
 	Argv func() []string
-	// Ready recognises the line on standard output that says that the part can
-	// be used. Nil: a line that starts with "ready".
+	// Ready recognises the line on standard output that says that the part can be used. Nil: a line
+	// that starts with "ready".
 	Ready func(line string) bool
 	// OwnLog: the part keeps its own log; only its last lines are remembered here. Otherwise
 	// standard error goes to <Dir>/<Name>.log.
@@ -42,8 +42,8 @@ const (
 	// startWithin bounds the wait for a part to become ready.
 	startWithin       = 2 * time.Minute
 	defaultStopWithin = 10 * time.Second
-	// A part that died is started again after restartMin, doubled each time up
-	// to restartMax, and restartMin again once it ran for steadyAfter.
+	// A part that died is started again after restartMin, doubled each time up to restartMax, and
+	// restartMin again once it ran for steadyAfter.
 	restartMin  = 500 * time.Millisecond
 	restartMax  = 30 * time.Second
 	steadyAfter = time.Minute
@@ -85,8 +85,8 @@ func (k *keeper) stop() {
 	k.wg.Wait()
 }
 
-// start starts a part and waits until it is ready. The keeper, if any, has to
-// be stopped also after an error.
+// start starts a part and waits until it is ready. The keeper, if any, has to be stopped also after
+// an error.
 func (s *Supervisor) start(ctx context.Context, part Part) (*keeper, error) {
 	p, err := s.launch(part, s.Progress)
 	if err != nil {

@@ -17,8 +17,8 @@ func (p *ipPool) in(cidr string) {
 	}
 }
 
-// next takes a free address; "" when there is none. The first of the range is
-// left to the network, the second to the node.
+// next takes a free address; "" when there is none. The first of the range is left to the network,
+// the second to the node.
 func (p *ipPool) next() string {
 	if !p.prefix.IsValid() {
 		return ""

@@ -25,9 +25,8 @@ const (
 	// On a node: conditions to report, as in "MemoryPressure=True,Ready=False".
 	AnnotationConditions = prefix + "conditions"
 
-	// On a pod: how long containers run, with which code they end, how long
-	// they take to end after SIGTERM, how long each init container runs, and
-	// what every readiness probe answers.
+	// On a pod: how long containers run, with which code they end, how long they take to end after
+	// SIGTERM, how long each init container runs, and what every readiness probe answers.
 	AnnotationRunFor         = prefix + "run-for"
 	AnnotationExitCode       = prefix + "exit-code"
 	AnnotationTerminateAfter = prefix + "terminate-after"

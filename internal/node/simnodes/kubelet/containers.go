@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// play advances one pod's status to now: what has started, ended, restarted or
-// become ready since the status was written.
+// play advances one pod's status to now: what has started, ended, restarted or become ready since
+// the status was written.
 type play struct {
 	pod    *v1.Pod
 	script script
@@ -36,8 +36,8 @@ func (p *play) wakeAt(t time.Time) {
 	}
 }
 
-// containers plays init containers in order, then the others beside the
-// sidecars, which end when all others have ended for good.
+// containers plays init containers in order, then the others beside the sidecars, which end when
+// all others have ended for good.
 func (p *play) containers() {
 	spec := &p.pod.Spec
 	p.status.InitContainerStatuses = p.known(spec.InitContainers, p.status.InitContainerStatuses)
@@ -204,8 +204,7 @@ func (p *play) restarts(c *v1.Container, exitCode int32) bool {
 	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
 }
 
-// backOff is the kubelet's: the first restart at once, then 10 s, doubled up
-// to 5 min.
+// backOff is the kubelet's: the first restart at once, then 10 s, doubled up to 5 min.
 func backOff(restarts int32) time.Duration {
 	if restarts == 0 {
 		return 0

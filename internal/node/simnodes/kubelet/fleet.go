@@ -32,8 +32,7 @@ type node struct {
 	// number counts from 1; 0 for a node of an earlier, larger run.
 	number int
 	name   string
-	// object is the newest seen; nil before it is registered and after it is
-	// deleted.
+	// object is the newest seen; nil before it is registered and after it is deleted.
 	object *v1.Node
 	// gone: it was deleted. It stays gone until a Node of this name is seen again, which this
 	// process does not create.

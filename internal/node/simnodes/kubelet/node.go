@@ -65,8 +65,7 @@ func (s *Shape) nodeStatus(node *v1.Node, number int, now time.Time) v1.NodeStat
 	for name, quantity := range s.Capacity {
 		st.Capacity[name] = quantity
 	}
-	// Nothing is reserved for the system. A resource that vanished from
-	// capacity vanishes here too.
+	// Nothing is reserved for the system. A resource that vanished from capacity vanishes here too.
 	st.Allocatable = st.Capacity.DeepCopy()
 	ip := s.address(number).String()
 	st.Addresses = []v1.NodeAddress{
@@ -153,8 +152,7 @@ func setNodeCondition(st *v1.NodeStatus, kind v1.NodeConditionType, status v1.Co
 	c.Status, c.Reason, c.Message = status, reason, message
 }
 
-// heartbeat renews the heartbeat times of the conditions that the node's
-// kubelet owns.
+// heartbeat renews the heartbeat times of the conditions that the node's kubelet owns.
 func heartbeat(st *v1.NodeStatus, now time.Time) {
 	for i := range st.Conditions {
 		c := &st.Conditions[i]

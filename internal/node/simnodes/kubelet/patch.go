@@ -111,8 +111,8 @@ func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
 	return patch
 }
 
-// conditionPatch writes null for an empty reason or message: in a merge a field
-// that is left out keeps its old value.
+// conditionPatch writes null for an empty reason or message: in a merge a field that is left out
+// keeps its old value.
 type conditionPatch struct {
 	Type               string             `json:"type"`
 	Status             v1.ConditionStatus `json:"status"`

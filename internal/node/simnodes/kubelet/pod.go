@@ -187,8 +187,7 @@ func (f *Fleet) advance(p *pod, now time.Time) {
 	f.write(p, status)
 }
 
-// place gives a pod that has not started its addresses; false when the node
-// has none left.
+// place gives a pod that has not started its addresses; false when the node has none left.
 func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
 	if status.StartTime == nil {
 		started := stamp(now)
@@ -271,8 +270,8 @@ func graceOf(pod *v1.Pod) time.Duration {
 	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 }
 
-// stopTakes is how long a pod takes to end, and whether it has to be killed
-// then: preStop sleeps, then SIGTERM, all within the grace period.
+// stopTakes is how long a pod takes to end, and whether it has to be killed then: preStop sleeps,
+// then SIGTERM, all within the grace period.
 func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, bool) {
 	var sleep time.Duration
 	for i := range pod.Spec.Containers {

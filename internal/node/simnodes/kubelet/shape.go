@@ -27,8 +27,8 @@ type Shape struct {
 	// Taints are set when a node is created and never again, like the kubelet's
 	// --register-with-taints.
 	Taints []v1.Taint
-	// Capacity is what every node reports: cpu, memory, pods, ephemeral-storage
-	// and extended resources, as a device plugin would.
+	// Capacity is what every node reports: cpu, memory, pods, ephemeral-storage and extended
+	// resources, as a device plugin would.
 	Capacity v1.ResourceList
 	// Version is the kubelet version that the nodes report.
 	Version string
@@ -40,8 +40,7 @@ type Shape struct {
 	// TerminateAfter is how long a process takes to end after SIGTERM, limited by the pod's grace
 	// period.
 	TerminateAfter time.Duration
-	// JobRunFor is how long the containers of a Job's pod run when no
-	// annotation says otherwise.
+	// JobRunFor is how long the containers of a Job's pod run when no annotation says otherwise.
 	JobRunFor time.Duration
 }
 
@@ -50,16 +49,16 @@ const (
 	LeaseDuration = 40 * time.Second
 	// MinRenewInterval is the kubelet's: a quarter of the lease's duration.
 	MinRenewInterval = 10 * time.Second
-	// maxRenewInterval leaves two renewals within a lease's duration, so that
-	// one that is late or lost never makes a node silent.
+	// maxRenewInterval leaves two renewals within a lease's duration, so that one that is late or
+	// lost never makes a node silent.
 	maxRenewInterval = 20 * time.Second
 	// cheapRenewals is the rate of renewals per second that is negligible for an API server on one
 	// or two cores. Above 1,000 nodes the interval grows to keep to it.
 	cheapRenewals = 100
 )
 
-// RenewIntervalFor is the kubelet's interval for up to 1,000 nodes and a longer
-// one for more; it stays well under the node monitor's grace of 50 s.
+// RenewIntervalFor is the kubelet's interval for up to 1,000 nodes and a longer one for more; it
+// stays well under the node monitor's grace of 50 s.
 func RenewIntervalFor(count int) time.Duration {
 	interval := time.Duration(count) * time.Second / cheapRenewals
 	return min(max(interval, MinRenewInterval), maxRenewInterval)
@@ -104,8 +103,8 @@ func (s *Shape) zone(number int) string {
 	return fmt.Sprintf("z%d", (number-1)%s.Zones+1)
 }
 
-// Addresses: nodes live in 172.16.0.0/12, their pods in 10.128.0.0/9, which
-// leave the usual service ranges (10.0.0.0/16, 10.96.0.0/12) alone.
+// Addresses: nodes live in 172.16.0.0/12, their pods in 10.128.0.0/9, which leave the usual service
+// ranges (10.0.0.0/16, 10.96.0.0/12) alone.
 var (
 	nodeNetwork = netip.MustParsePrefix("172.16.0.0/12")
 	podNetwork  = netip.MustParsePrefix("10.128.0.0/9")
@@ -116,8 +115,8 @@ func (s *Shape) MaxCount() int {
 	return min(1<<(32-nodeNetwork.Bits()), 1<<(s.podRangeBits()-podNetwork.Bits())) - 1
 }
 
-// podRangeBits is the prefix length of a node's pod range: as small as its
-// pods allow, with a quarter to spare for pods that are on their way out.
+// podRangeBits is the prefix length of a node's pod range: as small as its pods allow, with a
+// quarter to spare for pods that are on their way out.
 func (s *Shape) podRangeBits() int {
 	pods := s.Capacity[v1.ResourcePods]
 	wanted := uint64(max(pods.Value(), 1)*5/4 + 2)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// timer wakes a node or a pod. It lives inside its owner; the zero timer is
-// not set.
+// timer wakes a node or a pod. It lives inside its owner; the zero timer is not set.
 type timer struct {
 	at   time.Time
 	slot int // 1 + index in the heap; 0 when not set
