@@ -164,7 +164,7 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	klog.FromContext(ctx).Error(ErrLost, "Ending at once", "lease", klog.KRef(e.options.Namespace, e.options.Name))
 	stop()
 	// Nobody else leads before the Lease ends; what is not done by then must not be done by this
-	// process, which is to end.
+	// process, which has to end.
 	select {
 	case <-ended:
 	case <-time.After(e.options.LeaseDuration - good):

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// Server is the listeners. They are open before anything is served, so that their addresses are
+// Server has the listeners. They are open before anything is served, so that their addresses are
 // known and a port that is taken is an error at the start.
 type Server struct {
 	secure, plain net.Listener // nil if there is none

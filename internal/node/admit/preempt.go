@@ -10,7 +10,8 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// need is what is still missing, by resource. It is ordered, so that the choice is deterministic.
+// need is what is still missing, by resource. Every amount is positive. It is ordered, so that the
+// choice is deterministic.
 type need []struct {
 	name   v1.ResourceName
 	amount int64

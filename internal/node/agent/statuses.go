@@ -24,7 +24,8 @@ type statuses struct {
 	target func(*worker) *v1.Pod
 	queue  workqueue.TypedRateLimitingInterface[*worker]
 
-	mu   sync.Mutex
+	mu sync.Mutex
+	// want is what has not been written yet, by worker; a worker has an entry only until then.
 	want map[*worker]*wish
 }
 

@@ -81,7 +81,7 @@ type claimTurn struct {
 // claimTurns are those of the claims that are being written, by cycle.ClaimUse.Shared.
 type claimTurns struct {
 	mu    sync.Mutex
-	turns map[uint64]*claimTurn
+	turns map[uint64]*claimTurn // those with users
 }
 
 func (l *claimTurns) join(uses []cycle.ClaimUse) (turns []*claimTurn) {

@@ -22,8 +22,8 @@ type preBinding struct {
 
 var _ fwk.PodInPreBind = &preBinding{}
 
-// toPreBind records that PreBind will follow. From then on plugins may run concurrently, and change
-// nothing in the cycle.
+// toPreBind records that PreBind will follow. From then on plugins may run concurrently, and must
+// not change the cycle.
 func (y *session) toPreBind() {
 	if y.prebind != nil {
 		return

@@ -33,7 +33,7 @@ type group struct {
 	info         *GroupInfo // nil: not seen
 	list         uint32     // the last list that showed it
 	pods, placed int        // pods that have not ended, and those of them with a node
-	shown        Group
+	shown        Group      // zero: not at all
 }
 
 // GroupsListing begins a list of PodGroups: what is not seen until GroupsListed is gone.

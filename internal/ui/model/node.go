@@ -59,10 +59,10 @@ type node struct {
 	list uint32    // the last list that showed it
 	pods map[types.UID]*Pod
 
-	cpu, memory, count int64 // of the pods that take room
-	others             map[v1.ResourceName]int64
-	leaving            int
-	shown              *Node // nil: not at all
+	cpu, memory, count int64                     // of the pods that take room
+	others             map[v1.ResourceName]int64 // likewise, in whole units; none is 0
+	leaving            int                       // of its pods, how many are in Cluster.evictions
+	shown              *Node                     // nil: not at all
 }
 
 // move adds a pod's requests to those on the node or, with -1, subtracts them.

@@ -38,7 +38,8 @@ type Options struct {
 // Tree is the part of the machine's groups that contains pods. Its methods may be called
 // concurrently for different pods.
 type Tree struct {
-	Options
+	Options // with defaults in place of empty fields
+	// root is the group of Options.Root, empty if that is the topmost; kubepods is below it.
 	root, kubepods name
 	files          files
 	// rmdir removes a group's folder; the kernel's files in it go with it.

@@ -31,7 +31,8 @@ type Records struct {
 	pulling, pulled string // folders
 
 	mu sync.Mutex
-	// intents are the pulls in progress, by image.
+	// intents is how many pulls are in progress, or could not be recorded, by image. As long as
+	// there is one, the image has a file in pulling.
 	intents map[string]int
 }
 

@@ -6,8 +6,8 @@ import "net/netip"
 // again right after it was freed.
 type ipPool struct {
 	prefix netip.Prefix
-	taken  map[netip.Addr]struct{}
-	last   netip.Addr
+	taken  map[netip.Addr]struct{} // by a pod, also of an earlier process
+	last   netip.Addr              // the address that was handed out last; zero: none yet
 }
 
 // in sets the range, which comes with the node's object and never changes.

@@ -38,9 +38,11 @@ type Store struct {
 	client  kubernetes.Interface
 	changed func(types.UID)
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// objects are those that at least one pod uses, uses is what each pod refers to: an object has a
+	// pod among its users exactly if uses has it for the pod.
 	objects map[key]*object
-	uses    map[types.UID]map[key]bool // what each pod refers to
+	uses    map[types.UID]map[key]bool
 }
 
 // object is one that is in use.
