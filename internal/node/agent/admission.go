@@ -86,7 +86,7 @@ func (w *worker) reject(pod *v1.Pod, why admit.Refusal) {
 	w.agent.event(pod, v1.EventTypeWarning, why.Reason, why.Message)
 }
 
-// fail sets the status of a pod that was not admitted.
+// fail gives a pod that was not admitted its final status.
 func (w *worker) fail(pod *v1.Pod, reason, message string) {
 	klog.InfoS("Rejected a pod", "pod", klog.KObj(pod), "uid", pod.UID, "reason", reason, "message", message)
 	status := pod.Status.DeepCopy()

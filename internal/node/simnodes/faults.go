@@ -31,13 +31,13 @@ type Selection struct{ Names, Zones []string }
 
 // Fail stops the heartbeats of the selected nodes, and everything else that their kubelets do, for
 // the given time, or until Recover if that is 0.
-func (f Faults) Fail(ctx context.Context, which Selection, forHow time.Duration) ([]string, error) {
+func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duration) ([]string, error) {
 	annotations := map[string]any{
 		kubelet.AnnotationHeartbeat:      kubelet.HeartbeatStopped,
 		kubelet.AnnotationHeartbeatUntil: nil,
 	}
-	if forHow > 0 {
-		annotations[kubelet.AnnotationHeartbeatUntil] = time.Now().Add(forHow).UTC().Format(time.RFC3339)
+	if duration > 0 {
+		annotations[kubelet.AnnotationHeartbeatUntil] = time.Now().Add(duration).UTC().Format(time.RFC3339)
 	}
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any { return annotations })
 }

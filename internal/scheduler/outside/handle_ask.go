@@ -74,8 +74,8 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo, n *cluster.Node) *fwk.Status {
 	for _, filter := range y.f.profile.Filters {
 		var status *fwk.Status
-		if outside, ok := filter.(*fromOutside); ok {
-			status = outside.askAbout(ctx, state, pod, info)
+		if asked, ok := filter.(*outOfTree); ok {
+			status = asked.askAbout(ctx, state, pod, info)
 		} else {
 			status = askOwn(y.c, filter, waiting, n)
 		}
@@ -86,7 +86,7 @@ func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, wai
 	return nil
 }
 
-type fromOutside = filter
+type outOfTree = filter
 
 func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	if p.node == nil || state.skipFilter.Has(p.node.Name()) {

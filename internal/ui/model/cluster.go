@@ -47,7 +47,7 @@ type Cluster struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{
-		// One eviction is begun and never answered, so no other begins: the core only computes
+		// One eviction is begun and never answered, so no other is: the core only computes
 		// deadlines.
 		core:  eviction.New(eviction.Options{InFlight: 1}),
 		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},

@@ -15,7 +15,7 @@ func isolate(cmd *exec.Cmd) {
 }
 
 // For the kernel, the parent is the thread that forked, not the process: all children are started
-// from one goroutine that keeps its thread forever.
+// from one goroutine that never leaves its thread.
 var spawner = sync.OnceValue(func() chan<- func() {
 	starts := make(chan func())
 	go func() {

@@ -26,11 +26,11 @@ func subPath(volume, path, target string) error {
 	if err := makeBelow(base, path); err != nil {
 		return fmt.Errorf("making it: %w", err)
 	}
-	real, err := filepath.EvalSymlinks(filepath.Join(base, path))
+	resolved, err := filepath.EvalSymlinks(filepath.Join(base, path))
 	if err != nil {
 		return err
 	}
-	source, err := openBelow(base, real)
+	source, err := openBelow(base, resolved)
 	if err != nil {
 		return err
 	}
