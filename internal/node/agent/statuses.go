@@ -37,7 +37,8 @@ type wish struct {
 	remove bool
 }
 
-// Writes of different pods are concurrent, so that one that hangs delays few.
+// statusWriters is how many statuses are written concurrently, so that a write that hangs delays
+// few.
 const statusWriters = 8
 
 func newStatuses(client kubernetes.Interface, target func(*worker) *v1.Pod) *statuses {

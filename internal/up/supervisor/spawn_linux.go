@@ -14,8 +14,8 @@ func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// For the kernel, the parent is the thread that forked, not the process: all children are started
-// from one goroutine that never leaves its thread.
+// spawner starts all children from one goroutine that never leaves its thread: for the kernel, the
+// parent is the thread that forked, not the process.
 var spawner = sync.OnceValue(func() chan<- func() {
 	starts := make(chan func())
 	go func() {

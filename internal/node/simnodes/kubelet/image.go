@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Names that no existing image has: a user who writes one wants to see what happens if the image is
-// missing.
+// missing are parts of names that no existing image has: a user who writes one wants to see what
+// happens if the image is missing.
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
 // pullable is false for an image that says that it does not exist: in the last part of its name, by

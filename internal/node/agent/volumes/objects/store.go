@@ -39,8 +39,8 @@ type Store struct {
 	changed func(types.UID)
 
 	mu sync.Mutex
-	// objects are those that at least one pod uses, uses is what each pod refers to: an object has a
-	// pod among its users exactly if uses has it for the pod.
+	// objects are those that at least one pod uses. uses is what each pod refers to: an object has
+	// a pod among its users exactly if uses has the object for that pod.
 	objects map[key]*object
 	uses    map[types.UID]map[key]bool
 }
