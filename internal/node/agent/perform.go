@@ -130,7 +130,11 @@ func (a *Agent) makeSandbox(ctx context.Context, pod *v1.Pod, attempt int, cgrou
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return "", err
 	}
-	defer a.starts.enter(ctx)()
+	leave, err := a.starts.enter(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
 	// A sandbox that was begun is completed even if the agent ends: half of one is harder to take
 	// over.
 	return a.runtime.Runtime.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
@@ -170,12 +174,18 @@ func (w *worker) removeContainer(ctx context.Context, id string) error {
 // gate bounds how many pods are being started at once: more would only make each of them slower.
 type gate chan struct{}
 
-// enter waits for a slot, and returns how to leave it.
-func (g gate) enter(ctx context.Context) func() {
+// enter waits for a slot, and returns how to leave it. It fails if the context ends first, also if
+// a slot is free by then.
+func (g gate) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g <- struct{}{}:
-		return func() { <-g }
 	case <-ctx.Done():
-		return func() {}
+		return nil, ctx.Err()
 	}
+	leave = func() { <-g }
+	if err := ctx.Err(); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }

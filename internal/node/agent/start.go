@@ -92,7 +92,11 @@ func (a *Agent) makeContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.S
 	if err := cri.MakeLogs(a.config.PodLogDir, pod, c.Name); err != nil {
 		return "", &refusal{reason: "CreateContainerConfigError", message: err.Error()}
 	}
-	defer a.starts.enter(ctx)()
+	leave, err := a.starts.enter(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
 	// Must not be cancelled between creating and starting it: see makeSandbox.
 	whole := context.WithoutCancel(ctx)
 	id, err := a.runtime.Runtime.CreateContainer(whole, action.ID, config, sandbox)

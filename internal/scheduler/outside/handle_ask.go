@@ -209,12 +209,13 @@ func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.Nomin
 	if info.Mode() == fwk.ModeOverride {
 		node = info.NominatedNodeName
 	}
-	object := pod.GetPod()
-	h.f.set.onOwner(h.f, func(c *cluster.Cluster) {
-		if c.Pod(object.UID) == nil {
-			c.Nominate(c.Pending(object), node)
-		}
-	})
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { nominate(c, pod.GetPod(), node) })
+}
+
+func nominate(c *cluster.Cluster, pod *v1.Pod, node string) {
+	if c.Pod(pod.UID) == nil {
+		c.Nominate(c.Pending(pod), node)
+	}
 }
 
 // DeleteNominatedPodIfExists removes the nomination.
@@ -223,11 +224,13 @@ func (h *handle) DeleteNominatedPodIfExists(pod *v1.Pod) {
 }
 
 // UpdateNominatedPod applies a changed pod's nomination.
-func (h *handle) UpdateNominatedPod(logger klog.Logger, old *v1.Pod, pod fwk.PodInfo) {
-	h.DeleteNominatedPodIfExists(old)
-	if pod.GetPod().Status.NominatedNodeName != "" {
-		h.AddNominatedPod(logger, pod, nil)
-	}
+func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo) {
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { // one change: of two, the second could come first
+		c.Unnominate(old.UID)
+		if node := pod.GetPod().Status.NominatedNodeName; node != "" {
+			nominate(c, pod.GetPod(), node)
+		}
+	})
 }
 
 // NominatedPodsForNode lists the waiting pods that are nominated to the node: now, while a pod is

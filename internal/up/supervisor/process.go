@@ -45,6 +45,9 @@ func (s *Supervisor) launch(part Part, progress func(part, line string)) (*proce
 	p.cmd.WaitDelay = time.Second
 	isolate(p.cmd)
 	if err := spawn(p.cmd); err != nil {
+		if log != nil {
+			log.Close()
+		}
 		return nil, fmt.Errorf("%s: %w", part.Name, err)
 	}
 	go func() {

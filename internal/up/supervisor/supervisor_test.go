@@ -221,3 +221,28 @@ func TestAFullDiskEndsNobodyThroughItsLog(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAPartThatCannotBeStartedLeavesNothingOpen: it is tried again and again, each time with its
+// log.
+func TestAPartThatCannotBeStartedLeavesNothingOpen(t *testing.T) {
+	s, _ := supervise(t)
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("needs /proc: ", err)
+		}
+		return len(list)
+	}
+	before := 0
+	for n := range 12 {
+		if n == 2 {
+			before = open()
+		}
+		if err := s.Run(context.Background(), []Part{{Name: "missing", Argv: func() []string { return []string{filepath.Join(s.Dir, "missing")} }}}, func() {}); err == nil {
+			t.Fatal("it was started")
+		}
+	}
+	if after := open(); after > before+3 {
+		t.Errorf("%d files are open, %d before", after, before)
+	}
+}
