@@ -50,8 +50,7 @@ func TestWhatANodeCannotTakeIsRejectedAsAKubeletDoes(t *testing.T) {
 	// Rejected pods take no room: two more fit the limit of three.
 	for i := range 3 {
 		apply(t, pod(fmt.Sprintf("tiny-%d", i), "small-1"))
-		awaits(t, patience, fmt.Sprintf("pod/tiny-%d", i), "{.status.startTime}{.status.phase}",
-			get(t, fmt.Sprintf("pod/tiny-%d", i), "{.status.startTime}")+map[bool]string{true: "Running", false: "Failed"}[i < 2])
+		awaits(t, patience, fmt.Sprintf("pod/tiny-%d", i), "{.status.phase}", map[bool]string{true: "Running", false: "Failed"}[i < 2])
 	}
 	awaits(t, patience, "pod/tiny-2", "{.status.reason}", "OutOfpods")
 	kubectl(t, "delete", "pods", "-l", "app in (fits, rejected, tiny)", "--grace-period=0", "--force")
