@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // replay is what the flags of berth replay say.
@@ -29,6 +30,8 @@ type replay struct {
 	config string
 	failOn []string
 	output string
+
+	told bool // something of the story
 }
 
 func newReplayCommand() *cobra.Command {
@@ -76,7 +79,16 @@ type replayed struct {
 	// Component is the one that wrote the journal; "" is the scheduler.
 	Component string `json:"component,omitempty"`
 	journal.Result
-	Took time.Duration `json:"took"`
+	Lasted simulate.Seconds `json:"lasted"` // as Result has it
+	Took   simulate.Seconds `json:"took"`
+}
+
+// replayedIn is the result for a journal that was played since a time.
+func replayedIn(file, component string, result journal.Result, began time.Time) replayed {
+	return replayed{
+		File: file, Component: component, Result: result,
+		Lasted: simulate.Seconds(result.Lasted.Round(time.Millisecond)), Took: simulate.Seconds(time.Since(began).Round(time.Microsecond)),
+	}
 }
 
 func (r *replay) run(cmd *cobra.Command, args []string) error {
@@ -116,6 +128,9 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 		all = append(all, one)
 		parted = parted || one.Parting != nil
 	}
+	if r.tells() && !r.told {
+		return fmt.Errorf("nothing is written of %s", cmp.Or(r.node, r.podName().String()))
+	}
 	if !r.tells() {
 		if err := answer.Write(cmd.OutOrStdout(), r.output, all, func(p *answer.Page) { tellReplayed(p, all) }); err != nil {
 			return err
@@ -140,7 +155,7 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.tells()}
 	if r.tells() {
 		pod := r.podName()
-		o.Each = story{out: out, pod: pod.String(), namespace: pod.Namespace, name: pod.Name}.tell
+		o.Each = story{out: noticed{out, &r.told}, pod: pod.String(), namespace: pod.Namespace, name: pod.Name}.tell
 	} else {
 		each, stop := replayMeter(stderr, file)
 		defer stop()
@@ -148,7 +163,7 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 	}
 	began := time.Now()
 	result, err := journal.Replay(in, o)
-	return replayed{File: file, Result: result, Took: time.Since(began)}, err
+	return replayedIn(file, "", result, began), err
 }
 
 // replayMeter shows on a terminal how far a replay is.
@@ -198,15 +213,16 @@ func tellReplayed(page *answer.Page, all []replayed) {
 	for i := range all {
 		r := &all[i]
 		speed := ""
-		if seconds := r.Took.Seconds(); seconds > 0 {
-			speed = fmt.Sprintf(", %.0f times as fast as it happened", r.Lasted.Seconds()/seconds)
+		lasted, took := r.Lasted.Duration(), r.Took.Duration()
+		if took > 0 {
+			speed = fmt.Sprintf(", %.0f times as fast as it happened", lasted.Seconds()/took.Seconds())
 		}
 		bound := ""
 		if r.Component == "" {
-			bound = fmt.Sprintf(", %d pods bound", r.Bound)
+			bound = fmt.Sprintf(", %s bound", answer.Count(r.Bound, "pod"))
 		}
-		page.Line("%s: %d events, %d actions%s in %v; replayed in %v%s",
-			r.File, r.Events, r.Actions, bound, r.Lasted.Round(time.Second), r.Took.Round(time.Millisecond), speed)
+		page.Line("%s: %s, %s%s in %v; replayed in %v%s", r.File, answer.Count(r.Events, "event"), answer.Count(r.Actions, "action"),
+			bound, lasted.Round(time.Second), took.Round(time.Millisecond), speed)
 		if r.Cut {
 			page.Line("  its last record is not complete, as a kill leaves it")
 		}
@@ -219,6 +235,17 @@ func tellReplayed(page *answer.Page, all []replayed) {
 		page.Line("  recorded: %s", cmp.Or(p.Recorded, "nothing"))
 		page.Line("  replayed: %s", cmp.Or(p.Replayed, "nothing"))
 	}
+}
+
+// noticed notes that something was written.
+type noticed struct {
+	io.Writer
+	any *bool
+}
+
+func (n noticed) Write(text []byte) (int, error) {
+	*n.any = true
+	return n.Writer.Write(text)
 }
 
 // story prints what happened to one pod.

@@ -69,7 +69,7 @@ func (r *replay) fits(files []string, ofControllers map[string]bool) error {
 func (r *replay) controllers(out io.Writer) func(_, stderr io.Writer, file string) (replayed, error) {
 	o := journal.Options{On: r.goOn || r.tells()}
 	if r.tells() {
-		o.Story = &journal.Story{Out: out, Node: r.node}
+		o.Story = &journal.Story{Out: noticed{out, &r.told}, Node: r.node}
 		if r.pod != "" {
 			o.Story.Pod = r.podName()
 		}
@@ -92,8 +92,6 @@ func (r *replay) controllers(out io.Writer) func(_, stderr io.Writer, file strin
 		}
 		began := time.Now()
 		result, err := journal.Replay(in, o)
-		return replayed{
-			File: file, Component: in.Header.Component, Result: enginejournal.Result{Result: result}, Took: time.Since(began),
-		}, err
+		return replayedIn(file, in.Header.Component, enginejournal.Result{Result: result}, began), err
 	}
 }

@@ -76,7 +76,7 @@ func runReplay(args ...string) (code int, out, errors string) {
 func TestReplayFindsTheSame(t *testing.T) {
 	dir := writeJournal(t, func(s string) string { return s })
 	code, out, errors := runReplay(dir)
-	if code != 0 || !strings.Contains(out, "8 events, 3 actions, 1 pods bound in 7s") || !strings.Contains(out, "the same actions, byte for byte") {
+	if code != 0 || !strings.Contains(out, "8 events, 3 actions, 1 pod bound in 7s") || !strings.Contains(out, "the same actions, byte for byte") {
 		t.Errorf("exit code %d\n%s%s", code, out, errors)
 	}
 	code, out, _ = runReplay(dir, "--pod", "shop/web-0")
@@ -86,6 +86,12 @@ func TestReplayFindsTheSame(t *testing.T) {
 `
 	if code != 0 || out != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+	}
+	if code, out, errors = runReplay(dir, "--pod", "web-0"); code != exitFailed || out != "" || !strings.Contains(errors, "nothing is written of default/web-0") {
+		t.Errorf("of a pod that is not in it: exit code %d\n%s%s", code, out, errors)
+	}
+	if _, out, _ = runReplay(dir, "-o", "json"); !strings.Contains(out, `"lasted": "7s"`) {
+		t.Errorf("as JSON:\n%s", out)
 	}
 }
 

@@ -145,7 +145,7 @@ func tellCompared(page *answer.Page, all []compared) {
 		few(page, "preempted no longer", len(c.NoLonger), named(c.NoLonger))
 		few(page, "pending now", len(c.Pending), named(c.Pending))
 		few(page, "pending no longer", len(c.NowPlaced), named(c.NowPlaced))
-		page.Line("  Played under its own configuration, %d of the %s that were bound go where they went.", c.Agreed, answer.Count(c.Recorded, "pod"))
+		page.Line("  Played under its own configuration, %d of %s go where they went.", c.Agreed, answer.Count(c.Recorded, "bound pod"))
 	}
 }
 
