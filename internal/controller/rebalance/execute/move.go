@@ -275,3 +275,31 @@ func latest(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// noticed remembers a node that gets a pod.
+func (c *Core) noticed(object metav1.Object) {
+	p, ok := object.(*v1.Pod)
+	if !ok || p.Spec.NodeName == "" || c.filled == nil {
+		return
+	}
+	if before := c.cluster.pod(p.Namespace, p.Name, p.UID); before == nil || before.Spec.NodeName == "" {
+		c.filled[p.Spec.NodeName] = true
+	}
+}
+
+// outdated reports whether something that a move depends on has changed in the meantime: another
+// pod on a node where the successor may land has taken some of its room.
+func (c *Core) outdated(m *rebalance.Move) bool {
+	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
+	if victim == nil || victim.DeletionTimestamp != nil || victim.Spec.NodeName != m.From {
+		return true
+	}
+	if m.To == "" {
+		return false
+	}
+	n := c.cluster.node(m.To)
+	if c.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return c.filled[name] }) {
+		return true
+	}
+	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil
+}

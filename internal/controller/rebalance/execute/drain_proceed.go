@@ -1,0 +1,283 @@
+package execute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// answered handles the answer to a request.
+func (d *Drainer) answered(e Answered) {
+	if name, ok := d.waiting[e.Ticket]; ok {
+		delete(d.waiting, e.Ticket)
+		if e.Outcome != OK {
+			d.end(fmt.Sprintf("node %s cannot be cordoned: %s", name, e.Message))
+			return
+		}
+		d.do(DrainTold{Result: Cordoned, Node: name, Message: "cordoned"})
+		return
+	}
+	if d.evicting == nil || e.Ticket != d.ticket {
+		return
+	}
+	p := d.evicting
+	d.evicting = nil
+	switch {
+	case e.Outcome == OK, p.maybe && (e.Outcome == NotFound || e.Outcome == Conflict):
+		d.accepted(p)
+	case e.Outcome == NotFound, e.Outcome == Conflict: // it left by itself
+		d.stale = true
+	case e.Outcome == Busy:
+		d.refused[p.UID] = putOff{d.now.Add(max(retryAfter, min(e.RetryAfter, lastPause))), e.Message}
+		d.next++
+	case e.Outcome == Failed && d.failed+1 < mostFailed:
+		p.maybe = true
+		d.failed++
+		d.evicting, d.ticket, d.retry = p, 0, d.now.Add(firstPause<<d.failed)
+		return
+	default:
+		d.end(fmt.Sprintf("error when evicting %s/%s: %s", p.Namespace, p.Name, e.Message))
+	}
+	d.failed = 0
+}
+
+// accepted follows a pod whose eviction was accepted.
+func (d *Drainer) accepted(p *departure) {
+	p.at = d.now
+	d.count++
+	d.next++
+	d.waits = ""
+	d.under = append(d.under, p)
+	d.do(DrainTold{Result: Evicted, Pod: &p.Departure})
+}
+
+// advance does what follows from the time, or from what was seen.
+func (d *Drainer) advance() {
+	if d.stage == drained {
+		return
+	}
+	if end := d.deadline(); !end.IsZero() && !d.now.Before(end) {
+		d.end(fmt.Sprintf("not done within %s", d.options.Timeout))
+		return
+	}
+	if d.stopping && (d.evicting == nil || d.ticket == 0) {
+		d.end(interrupted)
+		return
+	}
+	if d.stage == cordoning && len(d.waiting) == 0 && d.cordoned() {
+		d.ask(replanning)
+	}
+	if d.stage == emptying {
+		d.at = time.Time{}
+		d.follow()
+	}
+	if d.stage == emptying {
+		d.proceed()
+	}
+}
+
+// wake requests a Tick at a time, or earlier.
+func (d *Drainer) wake(at time.Time) {
+	if d.at.IsZero() || at.Before(d.at) {
+		d.at = at
+	}
+}
+
+// proceed makes the next eviction, or waits for what prevents it.
+func (d *Drainer) proceed() {
+	if p := d.evicting; p != nil {
+		if d.ticket == 0 && !d.now.Before(d.retry) {
+			d.evict(p)
+		} else if d.ticket == 0 {
+			d.wake(d.retry)
+		}
+		return
+	}
+	for _, p := range d.under {
+		if p.ended || !p.follows() {
+			continue
+		}
+		until := p.expected()
+		switch {
+		case until.IsZero():
+			return
+		case d.now.Before(until):
+			d.wake(until)
+			return
+		case d.planned.Before(until): // the next plan places the successor first
+			d.stale = true
+		}
+	}
+	for ; d.next < len(d.plan.Pods); d.next++ {
+		p := &d.plan.Pods[d.next]
+		if p.Waits != "" || d.now.Before(d.refused[p.UID].until) {
+			continue
+		}
+		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		if d.stale || d.now.Sub(d.planned) > plannedFor || victim == nil || victim.DeletionTimestamp != nil {
+			d.ask(replanning)
+			return
+		}
+		known := map[types.UID]bool{}
+		for uid := range d.cluster.byOwner[ownerUID(victim)] {
+			known[uid] = true
+		}
+		d.evict(&departure{Departure: *p, owner: ownerUID(victim), known: known})
+		return
+	}
+	d.rest()
+}
+
+func (d *Drainer) evict(p *departure) {
+	d.tickets++
+	d.evicting, d.ticket = p, d.tickets
+	d.do(Evict{Ticket: d.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: d.options.Grace, Delete: d.options.Delete})
+}
+
+// rest waits for budgets, for pods that terminate and for their successors.
+func (d *Drainer) rest() {
+	var waits []string
+	again := d.planned.Add(lastPause)
+	for i := range d.plan.Pods {
+		p := &d.plan.Pods[i]
+		why := p.Waits
+		if r := d.refused[p.UID]; d.now.Before(r.until) {
+			again, why = earliest(again, r.until), cmp.Or(why, r.why)
+		}
+		if victim := d.cluster.pod(p.Namespace, p.Name, p.UID); why != "" && victim != nil && victim.DeletionTimestamp == nil {
+			waits = append(waits, fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, why))
+		}
+	}
+	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
+	switch {
+	case d.stale, len(d.plan.Pods) > 0 && len(waits) == 0 && len(d.under) == 0, len(waits) > 0 && !d.now.Before(again):
+		d.ask(replanning)
+	case len(waits) > 0:
+		d.wake(again)
+		if told := strings.Join(waits, "\n"); told != d.waits {
+			d.waits = told
+			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0]})
+		}
+	case len(d.under) == 0 && !ending:
+		d.end("")
+	case ending && d.options.Overdue > 0 && !d.now.Before(d.planned.Add(retryAfter)):
+		d.ask(replanning)
+	case ending && d.options.Overdue > 0:
+		d.wake(d.planned.Add(retryAfter))
+	}
+}
+
+// follow checks where the evicted pods and their successors are.
+func (d *Drainer) follow() {
+	var still []*departure
+	for _, p := range d.under {
+		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		overdue := victim != nil && victim.DeletionTimestamp != nil && d.options.Overdue > 0
+		if overdue {
+			at := victim.DeletionTimestamp.Add(d.options.Overdue)
+			if overdue = at.Before(d.wall()); !overdue {
+				d.wake(d.now.Add(at.Sub(d.wall()) + time.Second))
+			}
+		}
+		if p.left.IsZero() && (victim == nil || overdue) {
+			p.left = d.now
+			d.do(DrainTold{Result: Left, Pod: &p.Departure})
+		}
+		if !p.ended {
+			d.followSuccessor(p)
+		}
+		if p.left.IsZero() || !p.ended {
+			still = append(still, p)
+		}
+		if d.stage != emptying {
+			return
+		}
+	}
+	d.under = still
+}
+
+// followSuccessor looks for the successor of one pod.
+func (d *Drainer) followSuccessor(p *departure) {
+	next := d.successor(p)
+	switch {
+	case next != nil && next.Spec.NodeName != "":
+		p.ended = true
+		node, result := next.Spec.NodeName, Arrived
+		if node != p.To {
+			d.stale = true
+			if p.Stranded == "" && !slices.Contains(p.Or, node) {
+				result = Elsewhere
+			}
+		}
+		if slices.Contains(d.options.Nodes, node) {
+			d.options.Returned[next.UID] = true
+		}
+		d.do(DrainTold{Result: result, Pod: &p.Departure, Node: node, Message: next.Name})
+	case p.left.IsZero():
+	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace, Owner: p.Owner}, OwnerUID: p.owner}):
+		p.ended = true
+	case d.now.Before(p.left.Add(pendingFor)):
+		d.wake(p.left.Add(pendingFor))
+	default:
+		message := "no successor was made"
+		if next != nil {
+			message = "the successor " + next.Name + " has no node" + unschedulable(next)
+		}
+		if !d.options.AllowPending {
+			d.end(fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, message))
+			return
+		}
+		p.ended, d.stale = true, true
+		d.do(DrainTold{Result: Pending, Pod: &p.Departure, Message: message})
+	}
+}
+
+// successor returns the pod that was made in place of one. Once seen, it stays the same one.
+func (d *Drainer) successor(p *departure) *v1.Pod {
+	pods := d.cluster.byOwner[p.owner]
+	if next := pods[p.next]; next != nil && next.DeletionTimestamp == nil {
+		return next
+	}
+	p.next = ""
+	if p.owner == "" {
+		return nil
+	}
+	kind, _, _ := strings.Cut(p.Owner, "/")
+	next := d.cluster.successor(p.owner, p.To, func(o *v1.Pod) bool {
+		return !p.known[o.UID] && o.UID != p.UID && (kind != statefulSet || o.Name == p.Name) &&
+			!slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })
+	})
+	if next != nil {
+		p.next = next.UID
+	}
+	return next
+}
+
+// end ends the drain; why is what stopped it, or "".
+func (d *Drainer) end(why string) {
+	d.stage = drained
+	left := 0
+	if d.plan != nil {
+		for i := range d.plan.Pods {
+			p := &d.plan.Pods[i]
+			if victim := d.cluster.pod(p.Namespace, p.Name, p.UID); victim != nil && victim.DeletionTimestamp == nil {
+				left++
+			}
+		}
+	}
+	d.do(DrainDone{Evicted: d.count, Left: left, Stopped: why})
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
