@@ -44,10 +44,13 @@ type classPods struct {
 }
 
 // nodeCounts are the pods of a class by node: a sorted list while the nodes are few, as for most
-// classes, since a map takes twice the memory.
+// classes, then a map, and a slot for every node once that takes less memory than a map.
 type nodeCounts struct {
-	few  []nodeCount
-	many map[int32]podCount // instead of few, once there were more than fewNodes
+	few   []nodeCount
+	many  map[int32]podCount // instead of few, once there were more than fewNodes
+	every []podCount         // by node, instead of many
+	there int32              // where every is used: the nodes that have pods
+	top   int32              // where many is used: the highest node
 }
 
 type nodeCount struct {
@@ -55,7 +58,8 @@ type nodeCount struct {
 	podCount
 }
 
-const fewNodes = 16
+// An entry of a map takes as much memory as so many slots.
+const fewNodes, slotsOfEntry = 16, 4
 
 // all yields the nodes that have pods of the class.
 func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
@@ -69,21 +73,28 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 			return
 		}
 	}
+	for node, n := range c.every {
+		if n != (podCount{}) && !yield(int32(node), n) {
+			return
+		}
+	}
 }
 
-func (c *nodeCounts) len() int { return len(c.few) + len(c.many) }
+func (c *nodeCounts) len() int { return len(c.few) + len(c.many) + int(c.there) }
 
 // add changes the count of a node, and drops the node when nothing is left.
 func (c *nodeCounts) add(node int32, by podCount) {
-	if c.many != nil {
-		n := c.many[node]
-		if n.add(by); n == (podCount{}) {
-			delete(c.many, node)
-		} else {
-			c.many[node] = n
-		}
-		return
+	switch {
+	case c.every != nil:
+		c.addToSlot(node, by)
+	case c.many != nil:
+		c.addToMany(node, by)
+	default:
+		c.addToFew(node, by)
 	}
+}
+
+func (c *nodeCounts) addToFew(node int32, by podCount) {
 	i, known := slices.BinarySearchFunc(c.few, node, func(n nodeCount, node int32) int { return cmp.Compare(n.node, node) })
 	switch {
 	case known:
@@ -97,8 +108,53 @@ func (c *nodeCounts) add(node int32, by podCount) {
 		for _, n := range c.few {
 			c.many[n.node] = n.podCount
 		}
-		c.few = nil
+		c.few, c.top = nil, node
+		for other := range c.many {
+			c.top = max(c.top, other)
+		}
 	}
+}
+
+func (c *nodeCounts) addToMany(node int32, by podCount) {
+	n := c.many[node]
+	if n.add(by); n == (podCount{}) {
+		delete(c.many, node)
+		return
+	}
+	c.many[node], c.top = n, max(c.top, node)
+	if len(c.many)*slotsOfEntry <= int(c.top) {
+		return
+	}
+	c.every, c.there = make([]podCount, c.top+1), int32(len(c.many))
+	for node, n := range c.many {
+		c.every[node] = n
+	}
+	c.many = nil
+}
+
+func (c *nodeCounts) addToSlot(node int32, by podCount) {
+	if missing := int(node) + 1 - len(c.every); missing > 0 {
+		c.every = append(c.every, make([]podCount, missing)...)
+	}
+	n := &c.every[node]
+	empty := *n == podCount{}
+	n.add(by)
+	switch now := *n == (podCount{}); {
+	case empty && !now:
+		c.there++
+	case now && !empty:
+		c.there--
+	}
+	if int(c.there)*slotsOfEntry*2 > len(c.every) {
+		return
+	}
+	c.many, c.top = make(map[int32]podCount, c.there), int32(len(c.every)-1)
+	for node, n := range c.every {
+		if n != (podCount{}) {
+			c.many[int32(node)] = n
+		}
+	}
+	c.every, c.there = nil, 0
 }
 
 // podCount counts pods on a node: those that are terminating, and the others.

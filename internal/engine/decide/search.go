@@ -192,16 +192,20 @@ func (c *cell) fewest(sign int64) int64 {
 
 // bounds returns bounds of the scores for room in a cell; see box.bounds.
 func (t *tree) bounds(s *survey, i int32) (low, high int64) {
-	c := &t.cells[i]
-	if low, high = c.box.bounds(s.plan.room); high < 0 || !c.alike {
-		return low, high
+	c, room := &t.cells[i], s.plan.room
+	if !c.alike {
+		return c.box.bounds(room)
 	}
 	// The nodes have the same score, but some may have no pod slot left.
-	exact := int64(s.plan.room.unlimited(s.b.room(c.nodes[0]), s.b.balance(c.nodes[0])))
-	if low >= 0 {
-		low = exact
+	all, any := c.box.fits(room)
+	if !any {
+		return noRoom, noRoom
 	}
-	return low, exact
+	high = int64(room.unlimited(s.b.room(c.nodes[0]), s.b.balance(c.nodes[0])))
+	if !all {
+		return noRoom, high
+	}
+	return high, high
 }
 
 // draw picks one of the nodes with the best total, all of which are in the pool, each with the same

@@ -1,0 +1,66 @@
+package decide
+
+import (
+	"maps"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Counts by node are the same, whichever form they are kept in, and go back to a small form when
+// the nodes become few.
+func TestCountsByNode(t *testing.T) {
+	forms := map[string]bool{}
+	rapid.Check(t, func(t *rapid.T) {
+		var counts nodeCounts
+		want := map[int32]podCount{}
+		nodes := rapid.SampledFrom([]int32{20, 100, 400}).Draw(t, "nodes")
+		for range rapid.IntRange(1, 40).Draw(t, "phases") {
+			first, removes := rapid.Int32Range(0, nodes-1).Draw(t, "first"), rapid.Bool().Draw(t, "removes")
+			for node := first; node < min(first+rapid.Int32Range(1, nodes).Draw(t, "length"), nodes); node++ {
+				by := podCount{staying: 1}
+				if removes {
+					by = podCount{-want[node].staying, -want[node].leaving}
+				} else if node%3 == 0 {
+					by = podCount{leaving: 1}
+				}
+				if by == (podCount{}) {
+					continue
+				}
+				counts.add(node, by)
+				n := want[node]
+				if n.add(by); n == (podCount{}) {
+					delete(want, node)
+				} else {
+					want[node] = n
+				}
+				forms[counts.form()] = true
+				if counts.len() != len(want) {
+					t.Fatalf("%d nodes are counted (%s) where there are %d", counts.len(), counts.form(), len(want))
+				}
+			}
+			if got := maps.Collect(counts.all); !maps.Equal(got, want) {
+				t.Fatalf("counts (%s) are %v and should be %v", counts.form(), got, want)
+			}
+		}
+		for node, n := range want {
+			counts.add(node, podCount{-n.staying, -n.leaving})
+		}
+		if counts.len() != 0 || len(counts.every) != 0 {
+			t.Fatalf("%d nodes and %d slots are left of nothing", counts.len(), len(counts.every))
+		}
+	})
+	if len(forms) != 3 {
+		t.Errorf("only these forms were seen: %v", forms)
+	}
+}
+
+func (c *nodeCounts) form() string {
+	switch {
+	case c.every != nil:
+		return "every"
+	case c.many != nil:
+		return "many"
+	}
+	return "few"
+}
