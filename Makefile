@@ -77,7 +77,7 @@ lint: ## gofmt, go vet and staticcheck
 bench: ## upstream's scheduling core and Berth's side by side
 	@cd test && go run ./cmd/bench
 
-bench-live: build ## kube-scheduler and Berth against a real API server and etcd, in turn: about 10 minutes
+bench-live: build ## kube-scheduler and Berth against a real API server and etcd, in turn: about 15 minutes
 	@echo "==> building etcd, kube-apiserver and kube-scheduler"
 	@cd test && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
 	@$(BIN)/benchlive -bin $(BIN) $(BENCHFLAGS)

@@ -81,14 +81,28 @@ func TestPreemptingPodNeedsOneVictim(t *testing.T) {
 	}
 }
 
-func TestShapesAreAsManyAsPromised(t *testing.T) {
-	seen := map[string]bool{}
-	for i := range 2 * shapeCount {
-		requests := (&Mode{shape: shapes}).pod(i).Spec.Containers[0].Resources.Requests
-		seen[requests.Cpu().String()+requests.Memory().String()] = true
+// Each mode has as many apps, or as many sizes, as its name says.
+func TestKindsAreAsManyAsPromised(t *testing.T) {
+	kinds := map[string]int{"shapes": 500, "sizes-10000": 10_000, "spread": 10, "apps-1000-anti": 1000, "apps-10000-spread": 10_000}
+	for i := range Modes {
+		m := &Modes[i]
+		want := kinds[m.Name]
+		if want == 0 {
+			continue
+		}
+		delete(kinds, m.Name)
+		seen := map[string]bool{}
+		for i := range 2 * want {
+			pod := m.pod(i)
+			requests := pod.Spec.Containers[0].Resources.Requests
+			seen[pod.Labels["app"]+requests.Cpu().String()+requests.Memory().String()] = true
+		}
+		if len(seen) != want {
+			t.Errorf("%s: %d kinds, want %d", m.Name, len(seen), want)
+		}
 	}
-	if len(seen) != shapeCount {
-		t.Errorf("%d shapes, want %d", len(seen), shapeCount)
+	if len(kinds) > 0 {
+		t.Errorf("no modes: %v", kinds)
 	}
 	if least := resource.MustParse("100m"); (&Mode{}).pod(0).Spec.Containers[0].Resources.Requests.Cpu().Cmp(least) != 0 {
 		t.Errorf("a plain pod does not ask for %v", &least)

@@ -14,27 +14,38 @@ type Mode struct {
 	// Times is how many times kube-scheduler's pods per second are the goal; 0 where none is set.
 	Times float64
 
+	apps  int // 0: few
 	shape func(spec *v1.PodSpec, app string, i int)
 	// preempts: the nodes are full, and each pod has to make room for itself.
 	preempts bool
+	// byName: measured only where it is asked for, since kube-scheduler takes minutes for it.
+	byName bool
 }
 
-// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPUs, 64Gi
+// Modes are those of the goals. Most have pods of 10 apps with 100m and 200Mi each, nodes of 32 CPUs, 64Gi
 // and 110 pods in 3 zones.
 var Modes = []Mode{
 	{Name: "plain", Times: 4},
-	{Name: "shapes", shape: shapes},
+	{Name: "shapes", shape: shapes(500)},
 	{Name: "spread", Times: 7, shape: spread},
 	{Name: "affinity", shape: affinity},
 	{Name: "anti", shape: anti},
 	{Name: "preemption", shape: preempt, preempts: true},
+
+	// Diverse clusters: workloads with selectors of their own, pods of as many sizes.
+	{Name: "apps-1000-spread", apps: 1000, shape: spread},
+	{Name: "apps-1000-affinity", apps: 1000, shape: affinity},
+	{Name: "apps-1000-anti", apps: 1000, shape: anti},
+	{Name: "sizes-10000", shape: shapes(10_000)},
+	{Name: "apps-10000-spread", apps: 10_000, shape: spread, byName: true},
+	{Name: "apps-10000-affinity", apps: 10_000, shape: affinity, byName: true},
+	{Name: "apps-10000-anti", apps: 10_000, shape: anti, byName: true},
 }
 
 const (
-	apps       = 10
-	shapeCount = 500
-	zones      = 3
-	highClass  = "bench-high"
+	few       = 10 // apps
+	zones     = 3
+	highClass = "bench-high"
 	// lowerPerNode pods fill a node in the preemption mode; one of them is what a preempting pod
 	// needs.
 	lowerPerNode = 2
@@ -77,7 +88,7 @@ func node(i int) *v1.Node {
 
 // pod makes the i-th pod of a mode.
 func (m *Mode) pod(i int) *v1.Pod {
-	app := fmt.Sprintf("app-%d", i%apps)
+	app := fmt.Sprintf("app-%d", i%max(few, m.apps))
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i), Labels: map[string]string{"app": app}},
 		Spec: v1.PodSpec{
@@ -105,8 +116,10 @@ func of(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 }
 
-func shapes(spec *v1.PodSpec, _ string, i int) {
-	spec.Containers[0].Resources.Requests = amounts(int64(100+i%shapeCount), int64(200+i%shapeCount))
+func shapes(count int) func(*v1.PodSpec, string, int) {
+	return func(spec *v1.PodSpec, _ string, i int) {
+		spec.Containers[0].Resources.Requests = amounts(int64(100+i%count), int64(200+i%count))
+	}
 }
 
 func spread(spec *v1.PodSpec, app string, _ int) {

@@ -26,7 +26,7 @@ func main() {
 	flag.IntVar(&o.Pods, "pods", 10_000, "pods that wait in each mode but preemption")
 	flag.IntVar(&o.Preemptors, "preemptors", 1000, "pods that wait in preemption mode")
 	flag.IntVar(&o.Latency, "latency-pods", 500, "pods created one at a time; 0 to leave it out")
-	modes := flag.String("modes", "", "modes, separated by commas: plain, shapes, spread, affinity, anti, preemption (default all), or none")
+	modes := flag.String("modes", "", "modes, separated by commas: "+strings.Join(known(live.Modes, func(m live.Mode) string { return m.Name }), ", ")+" (default all but those with 10,000 apps), or none")
 	schedulers := flag.String("schedulers", "", "upstream or berth, to measure one alone (default both)")
 	flag.BoolVar(&o.Shadow, "shadow", false, "have berth scheduler --shadow look on, and print how the choices compare with the best of all nodes; the other figures then include what it takes")
 	berth := flag.String("berth", "", "the command that is Berth's scheduler, in the folder of -bin (default: berth-scheduler if it is there, else berth scheduler)")
