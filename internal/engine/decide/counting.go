@@ -76,7 +76,7 @@ func (r *ranking) spreadCounts() {
 // countPods counts the placed pods.
 func (r *ranking) countPods() {
 	if classes, all := r.d.counted(r.plan); !all {
-		for pods := range classes {
+		for _, pods := range classes {
 			for _, e := range r.effectsOf(pods.class) {
 				for node, n := range pods.nodes.all {
 					r.tally(node, e, int64(n.staying), false)

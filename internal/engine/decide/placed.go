@@ -16,6 +16,9 @@ type placed struct {
 	classes map[int32]*classPods // by ID
 	byLabel map[label]classSet
 	byTerms map[[2]uint64]classSet // by PodClass.Affinities
+
+	found []*classPods // by the last search
+	round uint64       // how many searches there were
 }
 
 // classSet is a set of classes. Most have one, which needs no map.
@@ -41,6 +44,7 @@ func (s classSet) all(yield func(*classPods) bool) {
 type classPods struct {
 	class *cluster.PodClass
 	nodes nodeCounts
+	found uint64 // the last search that found it; see placed.round
 }
 
 // nodeCounts are the pods of a class by node: a sorted list while the nodes are few, as for most
@@ -165,7 +169,7 @@ func (n *podCount) add(by podCount) {
 }
 
 func newPlaced() placed {
-	return placed{map[int32]*classPods{}, map[label]classSet{}, map[[2]uint64]classSet{}}
+	return placed{classes: map[int32]*classPods{}, byLabel: map[label]classSet{}, byTerms: map[[2]uint64]classSet{}}
 }
 
 // count counts a pod that came to a node or left it.
@@ -223,18 +227,19 @@ func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
 	}
 }
 
-// counted lists the classes whose pods may count in the tallies of a plan. all: any class may.
-func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
-	classes = map[*classPods]bool{}
+// counted lists the classes whose pods may count in the tallies of a plan, each once. all: any
+// class may. The list is good until the next call.
+func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
+	p := &d.placed
+	p.round++
+	p.found = p.found[:0]
 	for _, selector := range pl.selectors() {
 		of, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return nil, true
 		}
 		for _, at := range of {
-			for pods := range d.placed.byLabel[at].all {
-				classes[pods] = true
-			}
+			p.find(p.byLabel[at])
 		}
 	}
 	if pl.filtersPods || pl.scoresPods {
@@ -242,12 +247,20 @@ func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
 			if pl.strangersSummed && pl.apart(users.class.Affinities) {
 				continue
 			}
-			for pods := range d.placed.byTerms[users.class.Affinities].all {
-				classes[pods] = true
-			}
+			p.find(p.byTerms[users.class.Affinities])
 		}
 	}
-	return classes, false
+	return p.found, false
+}
+
+// find adds those classes of a set to the list that were not found in this round before.
+func (p *placed) find(set classSet) {
+	for pods := range set.all {
+		if pods.found != p.round {
+			pods.found = p.round
+			p.found = append(p.found, pods)
+		}
+	}
 }
 
 // selectors lists the selectors with which the class itself refers to other pods.

@@ -196,6 +196,11 @@ type tallySet []uint8
 
 func (s tallySet) has(tally int) bool { return s[tally/8]&(1<<(tally%8)) != 0 }
 
+// sized returns a set for so many tallies, with room of s where that is enough.
+func (s tallySet) sized(tallies int) tallySet {
+	return slices.Grow(s[:0], (tallies+7)/8)[:(tallies+7)/8]
+}
+
 // marks are a set of tallies for each of some nodes.
 type marks struct {
 	bits []uint8

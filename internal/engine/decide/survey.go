@@ -141,12 +141,12 @@ func (s *survey) count() bool {
 	if len(s.tallies) == 0 {
 		return true
 	}
-	s.counts = newMarks(1, s.plan.spreads()).of(0)
+	s.counts = s.counts.sized(s.plan.spreads())
 	classes, all := s.d.counted(s.plan)
 	if all {
 		return false
 	}
-	for pods := range classes {
+	for _, pods := range classes {
 		effects := s.plan.effects(pods.class)
 		s.work += pods.nodes.len()
 		for node, n := range pods.nodes.all {

@@ -11,7 +11,7 @@ import (
 // of all Services that select it, and of its controller if that is a ReplicationController,
 // ReplicaSet or StatefulSet. It is empty if there are none.
 func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) labels.Selector {
-	set := labels.Set{}
+	var set labels.Set
 	for _, service := range c.Services.In(class.Namespace) {
 		// A Service without a selector selects nothing; one with an empty one selects all.
 		if service.Spec.Selector != nil && labels.SelectorFromValidatedSet(service.Spec.Selector).Matches(class.Labels) {

@@ -124,13 +124,13 @@ func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod, acti
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
 		return s.read(own, p.Class.SpreadSelectors, action, p)
 	}
-	constraints, err := s.read(s.defaults, nil, action, p)
-	if err != nil || len(constraints) == 0 {
-		return nil, err
-	}
 	selector := defaultSelector(c, p.Class)
 	if selector.Empty() {
 		return nil, nil
+	}
+	constraints, err := s.read(s.defaults, nil, action, p)
+	if err != nil {
+		return nil, err
 	}
 	for i := range constraints {
 		constraints[i].Selector = selector

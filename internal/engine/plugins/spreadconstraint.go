@@ -65,6 +65,9 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []labels.Selector,
 // withLabelKeys narrows a selector to pods that have the same values of the given label keys as the
 // pod itself. Keys that the pod does not have are left out.
 func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labels.Selector {
+	if len(keys) == 0 {
+		return selector
+	}
 	same := labels.Set{}
 	for _, key := range keys {
 		if value, ok := own[key]; ok {
