@@ -22,8 +22,8 @@ type Mode struct {
 	byName bool
 }
 
-// Modes are those of the goals. Most have pods of 10 apps with 100m and 200Mi each, nodes of 32 CPUs, 64Gi
-// and 110 pods in 3 zones.
+// Modes are those of the goals. Most have pods of 10 apps with 100m and 200Mi each, nodes of 32
+// CPUs, 64Gi and 110 pods in 3 zones.
 var Modes = []Mode{
 	{Name: "plain", Times: 4},
 	{Name: "shapes", shape: shapes(500)},
