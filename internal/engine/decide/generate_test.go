@@ -68,6 +68,11 @@ func newProfile(t *draw) *plugins.Profile {
 				RequestedToCapacityRatio: &config.RequestedToCapacityRatioParam{Shape: []config.UtilizationShapePoint{{Utilization: 0, Score: 0}, {Utilization: 60, Score: 10}, {Utilization: 100, Score: 3}}},
 			})}
 	}
+	if t.chance(0.3) {
+		args["NodeResourcesBalancedAllocation"] = &config.NodeResourcesBalancedAllocationArgs{Resources: one(t,
+			[]config.ResourceSpec{{Name: "cpu", Weight: 1}}, []config.ResourceSpec{{Name: "memory", Weight: 1}, {Name: "example.com/gpu", Weight: 1}},
+			[]config.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 1}, {Name: "ephemeral-storage", Weight: 1}})}
+	}
 	p, err := plugins.NewProfile(plugins.DefaultSchedulerName, at, weights, args)
 	if err != nil {
 		panic(err)

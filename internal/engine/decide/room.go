@@ -24,6 +24,9 @@ type room struct {
 	balance                   *plugins.NodeResourcesBalancedAllocation // nil: not scored
 	balanceWeight             int64
 	balanceCPU, balanceMemory int64
+	// skips: the pod requests none of the resources whose balance is scored. Another pod that is
+	// alike in everything but the amounts may request one.
+	skips bool
 
 	// fitted and balanced are the amounts of both scorers as floating-point numbers, which cannot
 	// overflow when they are added to what is requested.
@@ -55,7 +58,7 @@ func (d *Decider) planRoom(pl *plan) {
 			r.fitCPU, r.fitMemory, only = f.ScoreRequests(d.c, pl.example)
 		case *plugins.NodeResourcesBalancedAllocation:
 			r.balanceCPU, r.balanceMemory, only, skip = f.ScoreRequests(d.c, pl.example)
-			if !skip {
+			if r.skips = skip; !skip {
 				r.balance, r.balanceWeight = f, s.Weight
 			}
 		}
@@ -91,9 +94,10 @@ func (r *room) fits(room *cluster.Room) bool {
 	return room.Pods < room.MaxPods && (r.cpu <= 0 || r.cpu <= room.CPU-room.RequestedCPU) && (r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
 }
 
-// bounded reports whether the bounds of a box apply to these scores.
+// bounded reports whether the bounds of a box apply to these scores, for this pod and for others
+// that differ from it in the amounts alone.
 func (r *room) bounded() bool {
-	return (r.fit == nil || r.fit.LeastOfCPUAndMemory()) && (r.balance == nil || r.balance.OfCPUAndMemory())
+	return !r.skips && (r.fit == nil || r.fit.LeastOfCPUAndMemory()) && (r.balance == nil || r.balance.OfCPUAndMemory())
 }
 
 // unlimited is the score regardless of whether there is enough room.
