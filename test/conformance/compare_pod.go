@@ -35,6 +35,10 @@ func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return "", nil
 	}
+	if want.failed != nil && got.Err == nil && c.failsAtGuestsOnly(ctx, pod, got) {
+		c.totals.onPurpose(nominatedAnew, 1)
+		return "", nil
+	}
 	if want.failed != nil || got.Err != nil {
 		if (want.failed == nil) != (got.Err == nil) {
 			c.differ(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
@@ -60,6 +64,24 @@ func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state
 	}
 	c.preemption(ctx, pod, waiting, want, got)
 	return "", nil
+}
+
+// failsAtGuestsOnly reports whether upstream, which fails, fails at no node but at those where it,
+// asked anew with the nominated pods there, rejects the pod as Berth does.
+func (c *comparison) failsAtGuestsOnly(ctx context.Context, pod *v1.Pod, got *decide.Evaluation) bool {
+	settled := map[string]bool{}
+	for i := range got.Nodes {
+		v := &got.Nodes[i]
+		b := rejected(v.Plugin, v.Rejection)
+		if b == nil || len(v.Node.Nominated) == 0 {
+			continue
+		}
+		if anew, err := judgeAnew(ctx, c.world, c.only, pod, v.Node.Name); err == nil && anew.equal(b) {
+			settled[v.Node.Name] = true
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(c.upstream.nodes), func(n fwk.NodeInfo) bool { return settled[n.Node().Name] })
+	return len(settled) > 0 && c.upstream.judge(ctx, pod, others).failed == nil
 }
 
 // verdicts reports whether both sides agree on every node.
