@@ -28,6 +28,7 @@ const saysLost = "berth: leadership lost"
 type pair struct {
 	c        *cluster
 	config   string
+	flags    []string // more of them
 	replicas []*replica
 	lost     int
 	refused  float64 // bindings, by those that are gone
@@ -46,7 +47,7 @@ func (p *pair) keep(t *testing.T) {
 		return true
 	})
 	for len(p.replicas) < 2 {
-		p.replicas = append(p.replicas, p.c.schedule(t, "--config", p.config))
+		p.replicas = append(p.replicas, p.c.schedule(t, append([]string{"--config", p.config}, p.flags...)...))
 	}
 }
 
