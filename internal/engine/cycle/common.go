@@ -24,9 +24,10 @@ type common struct {
 	queue   *queue.Queue
 	groups  *groups.Set // empty if pod groups are off
 
-	now     time.Time // of the current step
-	actions []Action  // of the current step
-	tickets Ticket    // the last one issued
+	now     time.Time     // of the current step
+	ahead   time.Duration // see WallSet
+	actions []Action      // of the current step
+	tickets Ticket        // the last one issued
 	errands map[Ticket]errand
 }
 
@@ -39,9 +40,6 @@ func newCommon(o Options) *common {
 	}
 	if o.Stopwatch == nil {
 		o.Stopwatch = func() time.Time { return time.Time{} }
-	}
-	if o.Wall == nil {
-		o.Wall = func(now time.Time) time.Time { return now }
 	}
 	q.FirstBackoff = cmp.Or(o.FirstBackoff, q.FirstBackoff)
 	q.LastBackoff = cmp.Or(o.LastBackoff, q.LastBackoff)
@@ -89,7 +87,7 @@ func (s *common) answered(a Answered) {
 func (s *common) observer() Observer { return s.options.Observer }
 
 // wall is the time of the current step as the API's objects show times.
-func (s *common) wall() time.Time { return s.options.Wall(s.now) }
+func (s *common) wall() time.Time { return s.now.Add(s.ahead) }
 
 // clock is the time by which durations are measured for metrics.
 func (s *common) clock() time.Time { return s.options.Stopwatch() }

@@ -55,9 +55,6 @@ type Options struct {
 	// that measures durations for it. Neither influences decisions.
 	Observer  Observer
 	Stopwatch func() time.Time
-	// Wall converts a time of the core's clock, which is never adjusted, into wall-clock time, for
-	// times in the API's objects; nil: they are the same.
-	Wall func(time.Time) time.Time
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
 	// Groups tells which features of pod groups are on. SearchLimit bounds the search for a
@@ -149,6 +146,8 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 		c.intake.readPod(e.Pod)
 	case Led:
 		c.ready.leads = true
+	case WallSet:
+		c.ahead = e.Ahead
 	case Configured:
 		_ = c.configure(e.Profiles)
 	case Resumed:

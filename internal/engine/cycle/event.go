@@ -1,6 +1,8 @@
 package cycle
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +44,10 @@ type Read struct{ Pod *v1.Pod }
 
 // Led says that this scheduler is the leader: from now on it decides.
 type Led struct{}
+
+// WallSet says how far the wall clock, whose times the API's objects have, is now ahead of the
+// core's clock, which is never adjusted. Until then they are the same.
+type WallSet struct{ Ahead time.Duration }
 
 // Configured replaces the profiles; see [Core.Check].
 type Configured struct {
@@ -124,6 +130,7 @@ func (Seen) event()           {}
 func (Gone) event()           {}
 func (Read) event()           {}
 func (Led) event()            {}
+func (WallSet) event()        {}
 func (Configured) event()     {}
 func (Tick) event()           {}
 func (Activate) event()       {}

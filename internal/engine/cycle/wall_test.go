@@ -13,10 +13,7 @@ import (
 
 // TestConditionsHaveTheTimeOfClocksOnWalls: when the machine's clock is set, the core's is not.
 func TestConditionsHaveTheTimeOfClocksOnWalls(t *testing.T) {
-	core, err := New(Options{
-		Profiles: []Profile{{Profile: plugins.Default()}},
-		Wall:     func(now time.Time) time.Time { return now.Add(time.Hour) },
-	})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +22,7 @@ func TestConditionsHaveTheTimeOfClocksOnWalls(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u"},
 		Spec:       v1.PodSpec{SchedulerName: v1.DefaultSchedulerName},
 	}
-	for _, e := range []Event{Follows{}, Led{}, Seen{Kind: Pods, Object: pod}} {
+	for _, e := range []Event{Follows{}, WallSet{Ahead: time.Hour}, Led{}, Seen{Kind: Pods, Object: pod}} {
 		core.Step(now, e)
 	}
 	for _, action := range core.Step(now, Tick{}) {

@@ -60,6 +60,7 @@ const (
 	typeGone           = 'G'
 	typeRead           = 'R'
 	typeLed            = 'A'
+	typeWallSet        = 'K'
 	typeConfigured     = 'C'
 	typeTick           = 'T'
 	typeActivate       = 'W'
@@ -125,6 +126,8 @@ func encode(b []byte, e cycle.Event) ([]byte, error) {
 		return appendJSON(b, e.Outcome)
 	case cycle.Follows:
 		return appendJSON(append(b, typeFollows), e)
+	case cycle.WallSet:
+		return binary.AppendVarint(append(b, typeWallSet), int64(e.Ahead)), nil
 	case cycle.Configured:
 		return appendText(append(b, typeConfigured), string(e.Source)), nil
 	case cycle.Activate:
@@ -170,6 +173,16 @@ var errShort = errors.New("a record is shorter than what it says")
 
 func (d *decoder) uvarint() uint64 {
 	n, size := binary.Uvarint(d.rest)
+	if size <= 0 {
+		d.err, d.rest = errShort, nil
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return n
+}
+
+func (d *decoder) varint() int64 {
+	n, size := binary.Varint(d.rest)
 	if size <= 0 {
 		d.err, d.rest = errShort, nil
 		return 0
@@ -259,6 +272,8 @@ func (d *decoder) rare(kind byte) cycle.Event {
 		var e cycle.Follows
 		d.json(&e)
 		return e
+	case typeWallSet:
+		return cycle.WallSet{Ahead: time.Duration(d.varint())}
 	case typeActivate:
 		var e cycle.Activate
 		d.json(&e)

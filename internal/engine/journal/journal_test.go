@@ -28,6 +28,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -37,7 +38,8 @@ var everyEvent = []cycle.Event{
 	cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes, cycle.Pods}}, cycle.Listing{Kind: cycle.Pods}, cycle.Listed{Kind: cycle.Pods},
 	cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
 	cycle.Gone{Kind: cycle.Pods, Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
-	cycle.Read{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}}, cycle.Led{}, cycle.Configured{Source: []byte("kind: x")}, cycle.Tick{},
+	cycle.Read{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}}, cycle.Led{}, cycle.WallSet{Ahead: -time.Minute},
+	cycle.Configured{Source: []byte("kind: x")}, cycle.Tick{},
 	cycle.Activate{Pods: []types.UID{"a", "b"}}, cycle.PermitAllowed{Ticket: 3, Plugin: "X"},
 	cycle.PermitRejected{Ticket: 3, Plugin: "X", Message: "no", Preempted: true},
 	cycle.ClaimMade{Ticket: 4, StandIn: cluster.Name{Namespace: "n", Name: "c"}, Claim: &resourcev1.ResourceClaim{}},
@@ -114,7 +116,8 @@ func TestEveryEventIsReadAsItWasWritten(t *testing.T) {
 // and nothing is made up.
 func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	dir := t.TempDir()
-	if err := write(t, dir, Header{}, 1<<20, everyEvent...); err != nil {
+	long := cycle.Configured{Source: bytes.Repeat([]byte("long "), 100)} // its size takes two bytes
+	if err := write(t, dir, Header{}, 1<<20, append([]cycle.Event{long}, everyEvent...)...); err != nil {
 		t.Fatal(err)
 	}
 	data := onlyFile(t, dir)
@@ -122,14 +125,39 @@ func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	complete := 0 // times that the file ends with a record
+	defer func() {
+		if complete != len(whole) {
+			t.Errorf("%d times it is not said to be cut, want %d", complete, len(whole))
+		}
+	}()
 	for n := range data {
-		records, _, err := readAll(t, data[:n])
+		records, r, err := readAll(t, data[:n])
+		if r != nil && !r.Cut {
+			complete++
+		}
 		if err != nil && len(records) > 0 {
 			t.Fatalf("cut at %d: %v", n, err)
 		}
 		if len(records) >= len(whole) {
 			t.Fatalf("cut at %d: %d records of %d", n, len(records), len(whole))
 		}
+	}
+}
+
+// TestARecordMayBeLong: what is known of 100,000 pending pods is one record.
+func TestARecordMayBeLong(t *testing.T) {
+	dir, resumed := t.TempDir(), cycle.Resumed{}
+	for i := range 100_000 {
+		resumed.Pods = append(resumed.Pods, queue.Saved{
+			UID: types.UID(fmt.Sprint("pod-", i)), Place: queue.Waiting, Rejectors: []string{"NodeResourcesFit"}, Message: strings.Repeat("x", 200),
+		})
+	}
+	if err := write(t, dir, Header{}, 1<<30, resumed, cycle.Tick{}); err != nil {
+		t.Fatal(err)
+	}
+	if records, _, err := readAll(t, onlyFile(t, dir)); err != nil || len(records) != 2 || len(records[0].Event.(cycle.Resumed).Pods) != 100_000 {
+		t.Errorf("%d records: %v", len(records), err)
 	}
 }
 
@@ -411,4 +439,88 @@ func TestOlderJournalsAreRead(t *testing.T) {
 	if result, err := Replay(r, Options{Profiles: defaults}); err != nil || result.Parting != nil || result.Bound != 20 || result.Cut {
 		t.Errorf("%+v, parts at %+v: %v", result, result.Parting, err)
 	}
+}
+
+// TestReplaysHaveTheTimeOfTheWall: devices that have been waited for too long are given up by the
+// wall clock, whose times claims have; in a replay, and in a file that begins later, too.
+func TestReplaysHaveTheTimeOfTheWall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, now := t.TempDir(), began
+		w, err := Create(dir, Header{Began: began, Seed: 1}, records.Limits{Size: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core, err := Core(Header{Seed: 1}, []cycle.Profile{{Profile: plugins.Default()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		step := func(e cycle.Event) string {
+			now = now.Add(time.Millisecond)
+			actions := core.Step(now, e)
+			w.Add(now, e, actions)
+			return Text(actions)
+		}
+		kinds := []cycle.Kind{cycle.Nodes, cycle.Pods, cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}
+		step(cycle.Follows{Kinds: kinds})
+		step(cycle.WallSet{Ahead: time.Hour})
+		for _, kind := range kinds {
+			step(cycle.Listing{Kind: kind})
+			step(cycle.Listed{Kind: kind})
+		}
+		step(cycle.Led{})
+		step(cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("9")}}}})
+		since := metav1.NewTime(began)
+		step(cycle.Seen{Kind: cycle.ResourceClaims, Object: &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "c", UID: "c"},
+			Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{AllocationTimestamp: &since, Devices: resourcev1.DeviceAllocationResult{
+				Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "x", Pool: "n", Device: "gpu", BindingConditions: []string{"Ready"}, BindingFailureConditions: []string{"Failed"}}},
+			}}},
+		}})
+		pod := func(name string) string {
+			step(cycle.Seen{Kind: cycle.Pods, Object: &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name)},
+				Spec: v1.PodSpec{
+					SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i"}},
+					ResourceClaims: []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("c")}},
+				},
+			}})
+			return step(cycle.Tick{})
+		}
+		if said := pod("p"); !strings.Contains(said, "claim d/c") {
+			t.Errorf("the claim is not given up: %s", said)
+		}
+		events, err := w.Turn(now, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if core, err = Core(Header{Seed: 2}, []cycle.Profile{{Profile: plugins.Default()}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			step(e)
+		}
+		if said := pod("q"); !strings.Contains(said, "claim d/c") {
+			t.Errorf("the claim is not given up in the next file: %s", said)
+		}
+		if err := w.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		files, err := records.Files(dir)
+		if err != nil || len(files) != 2 {
+			t.Fatalf("%q, %v", files, err)
+		}
+		for _, name := range files {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := NewReader(bytes.NewReader(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result, err := Replay(r, Options{Profiles: defaults}); err != nil || result.Parting != nil {
+				t.Errorf("%s: %+v, %v", name, result.Parting, err)
+			}
+		}
+	})
 }

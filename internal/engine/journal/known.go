@@ -14,6 +14,7 @@ import (
 type known struct {
 	kinds   []cycle.Kind
 	led     bool
+	wall    cycle.WallSet
 	objects map[cycle.Kind]map[cluster.Name]string // as they were written
 	shown   map[cycle.Kind]map[cluster.Name]bool   // by the list under way
 }
@@ -29,6 +30,8 @@ func (k *known) note(e cycle.Event, written []byte) {
 		k.kinds = e.Kinds
 	case cycle.Led:
 		k.led = true
+	case cycle.WallSet:
+		k.wall = e
 	case cycle.Listing:
 		k.shown[e.Kind] = map[cluster.Name]bool{}
 	case cycle.Listed:
@@ -50,7 +53,7 @@ func (k *known) note(e cycle.Event, written []byte) {
 
 // tell returns events that bring another core to the same state, in an order of its own.
 func (k *known) tell() ([]cycle.Event, error) {
-	events := []cycle.Event{cycle.Follows{Kinds: k.kinds}}
+	events := []cycle.Event{cycle.Follows{Kinds: k.kinds}, k.wall}
 	for _, kind := range k.kinds {
 		events = append(events, cycle.Listing{Kind: kind})
 		names := slices.SortedFunc(maps.Keys(k.objects[kind]), func(a, b cluster.Name) int {

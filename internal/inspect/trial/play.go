@@ -183,7 +183,7 @@ func (d *day) take(e cycle.Event) {
 	case cycle.Gone:
 		delete(d.known[e.Kind], e.Object.GetUID())
 		d.gone(e)
-	case cycle.Led, cycle.Configured, cycle.Happened:
+	case cycle.Led, cycle.WallSet, cycle.Configured, cycle.Happened:
 		d.feed(e)
 	}
 }

@@ -39,6 +39,9 @@ type Scheduler struct {
 	renewal renewal
 	tasks   map[cycle.Ticket]*task // actions that were not answered yet
 
+	wallClock func() time.Time
+	ahead     time.Duration // of the wall clock, as the core knows it
+
 	life             context.Context // ends when the scheduler is to stop; set before anything runs
 	binders, helpers *workers
 	post             func(context.Context, *v1.Binding) error // one binding
@@ -117,13 +120,13 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 	s := &Scheduler{
 		client: client, observer: o.Observer, ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
-		tasks: map[cycle.Ticket]*task{}, life: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
+		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, life: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
 	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
 	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.step, s.wake, cycle.Tick{}, s.carryOut
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
-		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Wall: s.wall, Objects: o.Objects, Groups: o.Groups,
+		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
 	}
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err
@@ -194,13 +197,25 @@ func (s *Scheduler) step(now time.Time, e cycle.Event) []cycle.Action {
 		if s.renews(now) {
 			return nil
 		}
+		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
+			s.ahead = ahead
+			s.give(now, cycle.WallSet{Ahead: ahead})
+		}
 	}
+	return s.give(now, e)
+}
+
+// give gives the core an event, and the journal.
+func (s *Scheduler) give(now time.Time, e cycle.Event) []cycle.Action {
 	actions := s.core.Step(now, e)
 	if s.journal != nil {
 		s.journal.Add(now, e, actions)
 	}
 	return actions
 }
+
+// wallMoved is the least change of the wall clock against the core's that the core is told.
+const wallMoved = 100 * time.Millisecond
 
 // wake is when the core wants a Tick; it has taken in all that there was.
 func (s *Scheduler) wake(now time.Time) time.Time {
@@ -209,11 +224,6 @@ func (s *Scheduler) wake(now time.Time) time.Time {
 		return s.renewal.look
 	}
 	return s.core.Wake(now)
-}
-
-// wall is the wall clock's time at a time of the loop's clock.
-func (s *Scheduler) wall(at time.Time) time.Time {
-	return at.Add(time.Now().Round(0).Sub(s.loop.Now()))
 }
 
 // measure publishes what other goroutines may read.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,5 +55,38 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+// TestTheCoreHearsOfTheWallClock: it is set while the scheduler runs, and conditions have its time.
+func TestTheCoreHearsOfTheWallClock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var set atomic.Int64
+		w.start(Options{})
+		if err := w.s.ask(w.Context(), func() {
+			w.s.wallClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
+		}); err != nil {
+			t.Fatal(err)
+		}
+		written := func(name string) time.Duration {
+			w.api.Put(aPod(name, "1"))
+			var at time.Time
+			w.until("the condition of "+name, func() bool {
+				for _, p := range w.api.Pods() {
+					if p.Name == name && len(p.Status.Conditions) > 0 {
+						at = p.Status.Conditions[0].LastTransitionTime.Time
+					}
+				}
+				return !at.IsZero()
+			})
+			return time.Since(at)
+		}
+		if ago := written("first"); ago < 0 || ago > 10*time.Second {
+			t.Errorf("the condition is of %v ago", ago)
+		}
+		set.Store(int64(-24 * time.Hour))
+		if ago := written("second"); ago < 23*time.Hour || ago > 25*time.Hour {
+			t.Errorf("the clock was set back by a day, and the condition is of %v ago", ago)
+		}
 	})
 }

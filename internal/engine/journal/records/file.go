@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// longest bounds a record: the API server accepts no object of more than 3 MiB.
-	longest = 16 << 20
 	// shares is how many files a folder has at least when it has reached its largest size or age,
 	// since the oldest is removed as a whole.
 	shares = 4

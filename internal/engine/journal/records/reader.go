@@ -2,12 +2,14 @@ package records
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 )
 
@@ -42,22 +44,38 @@ func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 // Next returns the next record; io.EOF at the end. A record that is cut off ends the file.
 func (r *Reader) Next() ([]byte, error) {
 	size, err := binary.ReadUvarint(r.in)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, io.EOF
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, r.cut()
+	case err == nil && size > math.MaxInt64-4:
+		err = fmt.Errorf("it is said to have %d bytes", size)
+	}
 	if err != nil {
-		return nil, io.EOF
+		return nil, r.Wrong(err)
 	}
-	if size > longest {
-		return nil, r.Wrong(fmt.Errorf("it is said to have %d bytes", size))
+	// A record may be as long as what a scheduler knows of all pending pods. What a file merely
+	// says that it has takes no memory.
+	var read bytes.Buffer
+	read.Grow(int(min(4+size, 1<<16)))
+	if _, err := io.CopyN(&read, r.in, int64(4+size)); errors.Is(err, io.EOF) {
+		return nil, r.cut()
+	} else if err != nil {
+		return nil, err
 	}
-	frame := make([]byte, 4+size)
-	if _, err := io.ReadFull(r.in, frame); err != nil {
-		r.Cut = true
-		return nil, io.EOF
-	}
+	frame := read.Bytes()
 	if crc32.Checksum(frame[4:], table) != binary.LittleEndian.Uint32(frame) {
 		return nil, r.Wrong(errors.New("its checksum does not agree"))
 	}
 	r.read += int64(len(frame))
 	return frame[4:], nil
+}
+
+// cut notes that the file ends here, in the middle of a record.
+func (r *Reader) cut() error {
+	r.Cut = true
+	return io.EOF
 }
 
 // Wrong adds the position of the record that was read last to an error.
