@@ -120,6 +120,11 @@ func (c *Core) configure(list []Profile) error {
 	}
 	c.intake.keepWhole(f.whole)
 	c.profiles.use(f)
+	if !c.news.outside {
+		for _, m := range c.mirrors {
+			m.forgetStates()
+		}
+	}
 	c.intake.dismissUnserved()
 	c.intake.fetchServed()
 	return nil

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -183,6 +184,26 @@ func statuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 		all[is.Type] = is.Status
 	}
 	return all
+}
+
+// groupChanged notes that a PodGroup is to become object, or to go, for out-of-tree plugins. The
+// pods that Berth itself keeps waiting for a group are woken by name.
+func (h *happenings) groupChanged(name cluster.Name, object *groups.PodGroup) {
+	if !h.outside {
+		return
+	}
+	e := queue.Event{Resource: queue.PodGroup, Action: queue.Add, New: orNil(object)}
+	if g := h.groups.Get(name); g != nil && g.Object != nil {
+		e.Action, e.Old = queue.Update, g.Object
+		if object != nil && sameVersion(g.Object, object) {
+			return
+		}
+	}
+	if object == nil {
+		e.Action = queue.Delete
+	}
+	e.Label = string(queue.PodGroup) + e.Action.String()
+	h.happened(e)
 }
 
 // orNil returns nil for a nil pointer, instead of an interface that holds one.

@@ -21,6 +21,7 @@ type mirror interface {
 	seen(object metav1.Object)
 	gone(last metav1.Object)
 	isListing() bool
+	forgetStates()
 }
 
 // mirrored is the mirror of one kind.
@@ -78,8 +79,8 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
 	}
 	if c.podGroups.gates.Generic {
-		all[PodGroups] = newMirror(s, h, queue.PodGroup, func(g, _ *groups.PodGroup) { c.podGroups.seen(g) },
-			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { c.podGroups.gone(n) })
+		all[PodGroups] = newMirror(s, h, queue.PodGroup, func(g, _ *groups.PodGroup) { h.groupChanged(nameOf(g), g); c.podGroups.seen(g) },
+			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { h.groupChanged(n, nil); c.podGroups.gone(n) })
 	}
 	return all
 }
@@ -125,6 +126,9 @@ func nameOf(object metav1.Object) cluster.Name {
 func (m *mirrored[T]) listing() { m.shown = map[cluster.Name]bool{} }
 
 func (m *mirrored[T]) isListing() bool { return m.shown != nil }
+
+// forgetStates drops what is kept: no plugin wants to see it any more, and it would grow old.
+func (m *mirrored[T]) forgetStates() { clear(m.kept) }
 
 // listed forgets the objects that the list did not show, sorted by name so that the resulting
 // actions have a fixed order.

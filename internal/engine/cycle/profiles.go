@@ -222,6 +222,7 @@ func (fs *profiles) compile(list []Profile) (*configuration, error) {
 func (fs *profiles) use(f *configuration) {
 	fs.byName = f.byName
 	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
+	fs.news.outside = false
 	for _, p := range f.list {
 		fs.news.outside = fs.news.outside || slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
 		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])

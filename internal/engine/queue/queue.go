@@ -120,6 +120,8 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	switch item.place {
 	case Active:
 		q.active.fix(item.index)
+	case Backoff:
+		q.backoffOf(item).fix(item.index)
 	case Taken: // if it is rejected, this may help
 		if actions != 0 {
 			q.happened.note(event, true)

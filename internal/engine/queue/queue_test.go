@@ -271,6 +271,53 @@ func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
+// TestOrderFollowsUpdatesDuringBackoff: an order that looks at what may change of a pod holds for
+// pods that back off, too.
+func TestOrderFollowsUpdatesDuringBackoff(t *testing.T) {
+	q := newQueue()
+	q.OrderBy(func(a, b *Item) bool { return a.Pod.Annotations["order"] < b.Pod.Annotations["order"] })
+	ordered := func(name, order string) *v1.Pod {
+		p := pod(name, 0)
+		p.Annotations = map[string]string{"order": order}
+		return p
+	}
+	names := []string{"a", "b", "c", "d", "e"}
+	for i, name := range names {
+		q.Add(ordered(name, fmt.Sprint(i)), class, epoch)
+	}
+	for _, name := range names {
+		q.Rejected(pop(t, q, epoch, name), []string{"Pods"}, nil, epoch)
+	}
+	q.Happened(podGone, epoch)
+	q.Update(q.Get("e"), ordered("e", "-"), class, 0, epoch)
+	for _, name := range []string{"e", "a", "b", "c", "d"} {
+		pop(t, q, epoch, name)
+	}
+}
+
+// TestEveryResourceIsAKindOfItsOwn: events of a resource that counts as unknown are compared with
+// every group, and wake pods that were under way for long.
+func TestEveryResourceIsAKindOfItsOwn(t *testing.T) {
+	for _, r := range []Resource{
+		Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
+		DeviceClass, Namespace, Budget, Owner, PodGroup,
+	} {
+		if kinds[kind(r)] != r {
+			t.Errorf("%s counts as %s", r, kinds[kind(r)])
+		}
+	}
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	item := pop(t, q, epoch, "p")
+	q.Happened(&Event{Resource: PodGroup, Action: Update}, epoch)
+	for range 2 * mostRecent {
+		q.Happened(&Event{Resource: Budget, Action: Update}, epoch)
+	}
+	if q.Rejected(item, []string{"Nodes"}, nil, epoch); item.Place() != Waiting {
+		t.Errorf("a PodGroup changed, and a pod that waits for nodes is %s", item.Place())
+	}
+}
+
 // TestOwnChangeMeanwhile: a pod that changes while it is held counts as it is now, and is tried
 // again if the change can help.
 func TestOwnChangeMeanwhile(t *testing.T) {

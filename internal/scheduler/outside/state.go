@@ -79,8 +79,8 @@ func (s *State) GetParallelPreBindPlugins() sets.Set[string]      { return s.par
 func (s *State) SetParallelPreBindPlugins(names sets.Set[string]) { s.parallelPreBind = names }
 func (s *State) ShouldSkipAllPostFilterPlugins() bool             { return false }
 
-// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Berth places pod groups with
-// its own search, so it is false unless a plugin sets it.
+// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Berth decides the pods of a
+// group one after the other, each with a state of its own, so it is false unless a plugin sets it.
 func (s *State) IsPodGroupSchedulingCycle() bool                     { return s.group != nil }
 func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState  { return s.group }
 func (s *State) SetPodGroupSchedulingCycle(g fwk.PodGroupCycleState) { s.group = g }
