@@ -7,7 +7,9 @@ import (
 
 // classDigest hashes every field of the pod that a decision may depend on, and none that is the
 // pod's own (name, UID, times, node, nominated node). A field that some plugin reads must be hashed
-// here; TestEveryPodFieldIsDecidedOn lists every field of the API and whether it is.
+// here; TestEveryPodFieldIsDecidedOn lists every field of the API and whether it is. Of the
+// controller the UID is left out: plugins find workloads by their names, as upstream's do, so a
+// workload that is made anew under its name has the same class.
 func classDigest(pod *v1.Pod) digest {
 	var h hasher
 	h.string(pod.Namespace)

@@ -124,13 +124,20 @@ func TestWhatClassesHaveInCommon(t *testing.T) {
 		"a volume for all": func(p *v1.Pod) {
 			p.Spec.Volumes = []v1.Volume{{Name: "token-x7", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
 		},
-		"phase and start":    func(p *v1.Pod) { p.Status.Phase = v1.PodRunning; p.Status.StartTime = &metav1.Time{} },
-		"a container's port": func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}} },
-		"seconds tolerated":  func(p *v1.Pod) {},
+		"phase and start":        func(p *v1.Pod) { p.Status.Phase = v1.PodRunning; p.Status.StartTime = &metav1.Time{} },
+		"a container's port":     func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}} },
+		"seconds tolerated":      func(p *v1.Pod) { p.Spec.Tolerations[0].TolerationSeconds = new(int64(7)) },
+		"a controller made anew": func(p *v1.Pod) { p.OwnerReferences[0].UID = "another" },
 	} {
-		pod := examplePod()
+		example := func() *v1.Pod {
+			pod := examplePod()
+			pod.Spec.Tolerations = []v1.Toleration{{Key: "k", Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))}}
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "u", Controller: new(true)}}
+			return pod
+		}
+		pod := example()
 		change(pod)
-		if classDigest(pod) != classDigest(examplePod()) {
+		if classDigest(pod) != classDigest(example()) {
 			t.Errorf("%s: the classes differ", name)
 		}
 	}

@@ -399,3 +399,23 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 		}
 	}
 }
+
+// TestExamplesAreForgottenUnderTheirLock: what one goroutine found out may be forgotten while
+// another one looks.
+func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
+	s, like := &deviceShape{}, likeness{taken: "x"}
+	var wait sync.WaitGroup
+	for i := range 4 {
+		wait.Go(func() {
+			for range 20_000 {
+				undo := s.keepExample(likeness{taken: fmt.Sprint(i)}, nil, noDevices)
+				s.like(nil, like, nil)
+				undo()
+			}
+		})
+	}
+	wait.Wait()
+	if len(s.examples) != 0 {
+		t.Errorf("%d examples are left", len(s.examples))
+	}
+}

@@ -132,7 +132,11 @@ func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (u
 		s.examples = map[likeness]exampleGift{}
 	}
 	s.examples[like] = exampleGift{found, pools}
-	return func() { delete(s.examples, like) }
+	return func() {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		delete(s.examples, like)
+	}
 }
 
 // at translates the example to another node.

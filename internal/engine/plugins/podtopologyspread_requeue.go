@@ -30,7 +30,10 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 		}
 		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
 		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
-		if w.own && len(known) < keep { // defaults depend on services and owners
+		if w.own { // defaults depend on services and owners
+			if len(known) >= keep {
+				clear(known)
+			}
 			known[class] = w
 		}
 		return w

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // Argument of the cases: defaults=KEY:SKEW:ACTION,… takes these for default constraints instead of
@@ -138,5 +140,30 @@ spec:
 		if got := NewSpreadInclusion(p).Includes(&constraints[0], n); got != on {
 			t.Errorf("switched on: %t, the node is included: %t", on, got)
 		}
+	}
+}
+
+// TestHintsKnowClassesThatComeLater: what a class requires is read once, however many classes have
+// come before it, and no more of them are remembered than are worth it.
+func TestHintsKnowClassesThatComeLater(t *testing.T) {
+	c := cluster.New()
+	plugin, err := NewPodTopologySpread(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hint := plugin.Interests(Setting{Cluster: c, Filter: plugin})[0].Hint
+	item := func(i int) *queue.Item {
+		p := waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p, labels: {app: \"%d\"}}\nspec: {topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, "+
+			"whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: \"%d\"}}}]}", i, i))
+		return &queue.Item{Pod: &v1.Pod{}, Class: p.Class}
+	}
+	event := &queue.Event{Resource: queue.Pod, Action: queue.Add, Pod: &cluster.Pod{Class: item(0).Class}}
+	allocations := func(of *queue.Item) float64 { return testing.AllocsPerRun(10, func() { hint(of, event) }) }
+	first := allocations(item(0))
+	for i := range 3 * keep {
+		hint(item(i), event)
+	}
+	if later := allocations(item(-1)); later != first {
+		t.Errorf("a look at a class that came late takes %v allocations, %v at the first one", later, first)
 	}
 }

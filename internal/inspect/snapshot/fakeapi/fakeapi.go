@@ -63,7 +63,11 @@ func New(t testing.TB) *Server {
 }
 
 // Refuse makes requests for a resource fail with a status.
-func (s *Server) Refuse(resource string, status int) { s.refuse[resource] = status }
+func (s *Server) Refuse(resource string, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse[resource] = status
+}
 
 // Reads returns the paths that were read.
 func (s *Server) Reads() []string {
@@ -122,7 +126,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.reads = append(s.reads, r.URL.Path)
-	status := s.refuse[resource]
+	status, system := s.refuse[resource], s.objects["namespaces"][0]
 	s.mu.Unlock()
 	switch {
 	case status != 0:
@@ -130,7 +134,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"no"}`, map[int]string{403: "Forbidden", 404: "NotFound"}[status], status)
 	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
-		s.answer(w, s.objects["namespaces"][0])
+		s.answer(w, system)
 	case resource == "v1alpha2":
 		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "scheduling.k8s.io/v1alpha2",
 			"resources": []any{map[string]any{"name": "podgroups", "kind": "PodGroup", "namespaced": true}}})
