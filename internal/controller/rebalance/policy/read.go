@@ -50,8 +50,23 @@ func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, e
 	if len(document.Content) == 0 {
 		return nil, fmt.Errorf("%s: is empty; must be a %s", file, Kind)
 	}
+	r.unique(document.Content[0])
 	r.top(document.Content[0])
 	return r.policy, r.err
+}
+
+// unique refuses keys that a mapping has twice: one of the values would be passed over.
+func (r *reader) unique(n *yaml.Node) {
+	lines := map[string]int{}
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			if line, twice := lines[child.Value]; twice {
+				r.fail(child, "%s: is already given in line %d", child.Value, line)
+			}
+			lines[child.Value] = child.Line
+		}
+		r.unique(child)
+	}
 }
 
 func (r *reader) fail(at *yaml.Node, format string, args ...any) {
@@ -215,6 +230,9 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 		}
 		if _, known := catalog[name]; !known && name != evictorName {
 			r.fail(item, "%s: no such plugin; known are %s", name, strings.Join(names(), ", "))
+		}
+		if into[name] != nil {
+			r.fail(item, "%s: its pluginConfig is already given in line %d", name, into[name].Line)
 		}
 		into[name] = args
 	}
