@@ -16,12 +16,13 @@ import (
 //go:embed kustomize
 var manifests embed.FS
 
-// Manifests are the kustomizations, below kustomize/.
+// Manifests returns the kustomizations, below kustomize/.
 func Manifests() fs.FS { return manifests }
 
-// Part is one of Berth's processes, or the role of those who ask it questions.
+// Part is one of Berth's components, or the role of its users.
 type Part string
 
+// The components, and the role View.
 const (
 	Scheduler  Part = "scheduler"
 	Controller Part = "controller"
@@ -29,10 +30,10 @@ const (
 	View       Part = "view"
 )
 
-// Parts are all of them.
+// Parts returns all of them.
 func Parts() []Part { return []Part{Scheduler, Controller, Webhook, View} }
 
-// files are where a part's roles are.
+// files has the manifest of each component's roles.
 var files = map[Part]string{
 	Scheduler:  "kustomize/base/scheduler-rbac.yaml",
 	Controller: "kustomize/components/controller/controller-rbac.yaml",
@@ -40,18 +41,18 @@ var files = map[Part]string{
 	View:       "kustomize/base/view.yaml",
 }
 
-// Namespace is where Berth is installed.
+// Namespace is the one that Berth is installed in.
 const Namespace = "berth-system"
 
-// Right is one thing that a part may do.
+// Right is one permission of a component.
 type Right struct {
-	// Namespace is where; empty: everywhere.
+	// Namespace is the one that it holds in; empty: all.
 	Namespace string
 	Verb      string
 	Group     string
-	// Resource, with its subresource behind a slash.
+	// Resource has its subresource after a slash.
 	Resource string
-	// Name is of the one object that it is for; empty: all.
+	// Name is that of the only object that it is for; empty: all.
 	Name string
 }
 
@@ -73,11 +74,11 @@ func (r Right) String() string {
 	return text
 }
 
-// RightsOf are a part's, as the manifests grant them.
+// RightsOf returns the permissions that the manifests grant to a component.
 func RightsOf(part Part) ([]Right, error) {
 	file, ok := files[part]
 	if !ok {
-		return nil, fmt.Errorf("there is no part %q", part)
+		return nil, fmt.Errorf("there is no component %q", part)
 	}
 	text, err := manifests.ReadFile(file)
 	if err != nil {
@@ -87,13 +88,13 @@ func RightsOf(part Part) ([]Right, error) {
 	if err := all.read(string(text)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path.Base(file), err)
 	}
-	if part == View { // people are bound to it, not an account of Berth's
+	if part == View { // users are bound to it, no account of Berth's is
 		return flat("", all.rules["ClusterRole//berth-view"]), nil
 	}
 	return all.grantedTo(Namespace, "berth-"+string(part)), nil
 }
 
-// Granted are the rights that manifests grant to a ServiceAccount: what bindings among them give.
+// Granted returns the permissions that manifests grant to a ServiceAccount by their bindings.
 func Granted(manifests, namespace, account string) ([]Right, error) {
 	var all roles
 	if err := all.read(manifests); err != nil {
@@ -102,7 +103,7 @@ func Granted(manifests, namespace, account string) ([]Right, error) {
 	return all.grantedTo(namespace, account), nil
 }
 
-// roles are those in manifests, and who has them.
+// roles are the roles and bindings of manifests.
 type roles struct {
 	rules    map[string][]rbacv1.PolicyRule // by kind, namespace and name
 	bindings []rbacv1.RoleBinding           // without a namespace: a ClusterRoleBinding

@@ -15,16 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// PluginFactory makes a plugin, as for kube-scheduler: args are those of the
-// plugin in the profile's pluginConfig, *runtime.Unknown with the JSON of the
-// file.
+// PluginFactory makes a plugin, as kube-scheduler's does: args are those in the profile's
+// pluginConfig, a *runtime.Unknown with the JSON of the file.
 type PluginFactory = outside.Factory
 
-// Option is something that is compiled in.
+// Option is what a program compiles in.
 type Option func(*command)
 
-// WithPlugin adds a plugin that is written against
-// k8s.io/kube-scheduler/framework. Configuration files enable it by the name.
+// WithPlugin adds a plugin that is written against k8s.io/kube-scheduler/framework. Configuration
+// files enable it by its name.
 func WithPlugin(name string, factory PluginFactory) Option {
 	return func(c *command) { c.add(name, factory) }
 }
@@ -41,21 +40,21 @@ func WithPodsToActivate[T framework.StateData](create func() T) Option {
 	}
 }
 
-// UsageError is an error of the command line: exit code 2.
+// UsageError is an error in the command line. Programs exit with code 2.
 type UsageError = usage.Error
 
-// command is what is compiled in and what was said on the command line.
+// command is what is compiled in, with the flags and streams of the command line.
 type command struct {
 	flags     *options.Flags
 	factories map[string]PluginFactory
 	wrong     error // of the options
-	// podsToActivate makes what plugins leave pods in that are to be tried; nil: they cannot.
+	// podsToActivate makes the CycleState entry in which plugins name pods to activate; nil: they
+	// cannot.
 	podsToActivate func() framework.StateData
 	out, err       io.Writer
 }
 
-// NewCommand returns the command `scheduler`. A main of one's own, with plugins
-// compiled in, runs it as it is.
+// NewCommand returns the command `scheduler`, for a program that compiles plugins in.
 func NewCommand(opts ...Option) *cobra.Command {
 	c := &command{factories: map[string]PluginFactory{}}
 	for _, option := range opts {

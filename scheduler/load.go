@@ -22,8 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/reload"
 )
 
-// loaded is a configuration that was read and found good, with the plugins from
-// outside that it made.
+// loaded is a valid configuration with its out-of-tree plugins.
 type loaded struct {
 	data     []byte
 	config   *config.Config
@@ -31,10 +30,10 @@ type loaded struct {
 	set      *outside.Set
 }
 
-// close ends the plugins, when no pod needs them any more.
+// close ends the plugins once no pod needs them.
 func (l *loaded) close() { l.set.Close() }
 
-// load reads a configuration and makes its plugins.
+// load parses a configuration and makes its plugins.
 func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
@@ -58,7 +57,7 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 	return l, nil
 }
 
-// pure are the profiles without what the live scheduler adds to them.
+// pure returns the profiles without what the live scheduler adds to them.
 func (l *loaded) pure() (all []*plugins.Profile) {
 	for _, profile := range l.profiles {
 		all = append(all, profile.Profile)
@@ -66,7 +65,7 @@ func (l *loaded) pure() (all []*plugins.Profile) {
 	return all
 }
 
-// use makes the plugins ready for the scheduler that is to ask them.
+// use starts the plugins and attaches them to the scheduler.
 func (l *loaded) use(ctx context.Context, s *live.Scheduler) error {
 	if err := l.set.Start(ctx); err != nil {
 		return err
@@ -75,13 +74,12 @@ func (l *loaded) use(ctx context.Context, s *live.Scheduler) error {
 	return nil
 }
 
-// follower has changes of the file take effect.
+// follower returns what watches the configuration file and applies its changes.
 func (p *process) follower(ctx context.Context) *reload.Follower {
 	return &reload.Follower{Read: p.source.Read, Apply: func(data []byte) error { return p.apply(ctx, data) }, Tell: p.tell}
 }
 
-// apply has the scheduler go on with the configuration in data, from the next
-// pod on.
+// apply makes the configuration in data effective from the next pod on.
 func (p *process) apply(ctx context.Context, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, applyWithin)
 	defer cancel()
@@ -111,12 +109,12 @@ func (p *process) apply(ctx context.Context, data []byte) error {
 		log.Info("Note on the configuration", "file", p.source.Name, "note", note)
 	}
 	for _, field := range p.settings.Changed(settings) {
-		log.Info("A change takes effect when the scheduler is started anew", "file", p.source.Name, "field", field)
+		log.Info("A change takes effect after a restart of the scheduler", "file", p.source.Name, "field", field)
 	}
 	return nil
 }
 
-// applyWithin bounds how long plugins from outside may take to become ready.
+// applyWithin bounds how long out-of-tree plugins may take to become ready.
 const applyWithin = 2 * time.Minute
 
 // Reasons of the events about the configuration.
@@ -125,7 +123,8 @@ const (
 	reasonRefused = "ConfigurationRefused"
 )
 
-// tell says what became of a change, for all to see.
+// tell reports whether a change of the configuration was applied: in the log, the metrics and an
+// event.
 func (p *process) tell(err error) {
 	p.recorder.Reloaded(err == nil)
 	log := klog.Background()
@@ -141,11 +140,11 @@ func (p *process) tell(err error) {
 		fmt.Sprintf("%s on %s is refused, the last good one stays in effect: %s", filepath.Base(p.source.Name), where, reason))
 }
 
-// longest is how long an event's message may be; the API refuses longer ones.
+// longest is the length limit that the API has for an event's message.
 const longest = 1024
 
-// say writes an event about the Lease that replicas share: the one object that
-// stands for the scheduler wherever it runs. A shadow writes nothing.
+// say writes an event about the Lease that replicas share, the one object that stands for the
+// scheduler wherever it runs. A shadow writes none.
 func (p *process) say(eventType, reason, message string) {
 	if p.flags.Shadow {
 		return
@@ -164,10 +163,10 @@ func (p *process) say(eventType, reason, message string) {
 	p.events.Add(about, eventType, reason, message)
 }
 
-// leaseEvents are the election's events.
+// leaseEvents writes the events of leader election.
 type leaseEvents struct{ *process }
 
-// Eventf writes one.
+// Eventf implements resourcelock.EventRecorder.
 func (e leaseEvents) Eventf(_ runtime.Object, eventType, reason, format string, args ...any) {
 	go e.say(eventType, reason, fmt.Sprintf(format, args...)) // the election does not wait
 }

@@ -28,14 +28,14 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// process is a scheduler with all that is around it.
+// process is a scheduler with its clients, endpoints and leader election.
 type process struct {
 	*command
 	source   options.Source
 	settings options.Settings
 
 	client   kubernetes.Interface
-	asking   kubernetes.Interface // who those are that come to the endpoints
+	asking   kubernetes.Interface // authenticates and authorizes requests to the endpoints
 	rest     *rest.Config
 	events   *eventlog.Log // of this process, about its Lease
 	recorder *metrics.Recorder
@@ -64,11 +64,11 @@ func (c *command) schedule(ctx context.Context) error {
 	}
 	connecting := p.connect(data)
 	if connecting != nil && len(c.factories) > 0 {
-		return connecting // plugins from outside may ask the cluster while they are made
+		return connecting // out-of-tree plugins may use the client while they are made
 	}
 	first, err := p.load(ctx, data)
 	if err != nil {
-		return err // told before that there is no cluster: it is the file that is to be mended
+		return err // before an error about the connection: the file is at fault
 	}
 	if p.settings, err = p.flags.Settings(first.config, data); err != nil {
 		if p.flags.ElectionGiven() {
@@ -83,7 +83,7 @@ func (c *command) schedule(ctx context.Context) error {
 		return p.write(first)
 	}
 	if first.config.Legacy {
-		fmt.Fprintf(c.err, "%s: is translated; the same flags and --write-config-to - print it as a file of today\n", p.source.Name)
+		fmt.Fprintf(c.err, "%s: is translated; the same flags and --write-config-to - print the KubeSchedulerConfiguration that replaces it\n", p.source.Name)
 	}
 	if connecting != nil {
 		return connecting
@@ -102,13 +102,13 @@ func (p *process) connect(data []byte) (err error) {
 	return err
 }
 
-// over is whether this process has led and may not any more.
+// over reports whether this process has lost its leadership.
 func (p *process) over() bool {
 	elector := p.elector.Load()
 	return elector != nil && elector.Over()
 }
 
-// write writes the configuration with all that is in effect.
+// write writes the configuration that is in effect, with the defaults and flags.
 func (p *process) write(l *loaded) error {
 	text, err := options.YAML(p.settings.Full(l.config))
 	if err != nil {
@@ -121,11 +121,10 @@ func (p *process) write(l *loaded) error {
 	return os.WriteFile(p.flags.WriteConfigTo, text, 0o600)
 }
 
-// start makes the parts from what was read, and runs them.
+// start makes the clients, the election and the server, and runs them.
 func (p *process) start(ctx context.Context, first *loaded) error {
-	// Events go through a client of their own, so that they are in nobody's way. Over HTTP/1.1 a
-	// small request takes a third less of the CPU than over HTTP/2: no frames, and no goroutine for
-	// each.
+	// Events have a client of their own, so that they delay nothing else. Over HTTP/1.1 a small
+	// request takes a third less CPU than over HTTP/2, which needs frames and a goroutine for each.
 	config, err := p.settings.Rest("scheduler-events")
 	if err != nil {
 		return err
@@ -159,8 +158,8 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 	return p.run(ctx, first, events)
 }
 
-// run has all parts run, and ends them in the order that leaves nothing half
-// done: scheduling, with its bindings and the Lease; then what tells of it.
+// run runs everything until the context ends. It first ends scheduling, with the bindings under way
+// and the Lease, then the endpoints and the events, so that nothing is left half done.
 func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Interface) error {
 	p.inUse.Store(first)
 	defer func() { p.inUse.Load().close() }()
@@ -220,8 +219,8 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	return p.lead(ctx, leads)
 }
 
-// lead has the scheduler watch the cluster from now on, and decide from when
-// this replica leads.
+// lead runs the scheduler, which follows the cluster at once and decides as soon as this replica
+// leads.
 func (p *process) lead(ctx context.Context, leads chan struct{}) error {
 	scheduling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -230,7 +229,7 @@ func (p *process) lead(ctx context.Context, leads chan struct{}) error {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- p.scheduler.Run(scheduling, p.flags.Binders)
-		cancel() // a scheduler that ends by itself is no reason to stand by
+		cancel() // the scheduler has ended by itself: do not go on standing by
 	}()
 	var led atomic.Bool
 	err := p.elector.Load().Run(failed, func(leading context.Context) error {
@@ -246,7 +245,7 @@ func (p *process) lead(ctx context.Context, leads chan struct{}) error {
 	return errors.Join(err, <-ended)
 }
 
-// endpoints are what the scheduler tells of itself.
+// endpoints returns the handlers of health, metrics, configuration and decisions.
 func (p *process) endpoints() serve.Handlers {
 	e := &serve.Endpoints{
 		Component: "berth-scheduler",
