@@ -186,6 +186,34 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 				return []v1.NodeSelectorRequirement{{Key: fmt.Sprint("k", k%20), Operator: v1.NodeSelectorOpNotIn, Values: []string{fmt.Sprint("v", k)}}, {Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("none-", k)}}}
 			})
 		}},
+		{"20000 node affinity terms with names", "FailedScheduling", func(pod *v1.Pod) {
+			required := &v1.NodeSelector{}
+			for k := range 20000 {
+				required.NodeSelectorTerms = append(required.NodeSelectorTerms, v1.NodeSelectorTerm{
+					MatchExpressions: []v1.NodeSelectorRequirement{{Key: "k0", Operator: v1.NodeSelectorOpNotIn, Values: []string{"0", fmt.Sprint("v", k), "1"}}},
+					MatchFields:      []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("node-", k%crowdNodes)}}},
+				})
+			}
+			pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+		}},
+		{"20000 node affinity terms with keys of their own", "remove", func(pod *v1.Pod) {
+			terms(pod, 20000, func(k int) []v1.NodeSelectorRequirement {
+				return []v1.NodeSelectorRequirement{{Key: "k0", Operator: v1.NodeSelectorOpExists}, {Key: fmt.Sprint("own-", k), Operator: v1.NodeSelectorOpIn, Values: []string{"x"}}}
+			})
+		}},
+		{"20000 node affinity terms and a spread constraint", "remove", func(pod *v1.Pod) {
+			spread(pod, 1)
+			terms(pod, 20000, func(k int) []v1.NodeSelectorRequirement {
+				return []v1.NodeSelectorRequirement{{Key: fmt.Sprint("k", k%20), Operator: v1.NodeSelectorOpNotIn, Values: []string{fmt.Sprint("v", k)}}, {Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("none-", k)}}}
+			})
+		}},
+		{"a node affinity term of 20000 parts", "remove", func(pod *v1.Pod) {
+			term := v1.NodeSelectorTerm{}
+			for k := range 20000 {
+				term.MatchExpressions = append(term.MatchExpressions, v1.NodeSelectorRequirement{Key: fmt.Sprint("own-", k), Operator: v1.NodeSelectorOpNotIn, Values: []string{"x"}})
+			}
+			pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}}}
+		}},
 		{"300 budgets", "remove", func(*v1.Pod) {
 			for i := range 300 {
 				c.tell(Seen{DisruptionBudgets, &policyv1.PodDisruptionBudget{

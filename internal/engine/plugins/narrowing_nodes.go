@@ -24,7 +24,14 @@ func byNodeSelection() *queue.Narrowing {
 			if !selects || narrow && len(names) == 0 {
 				return nil, true
 			}
+			asked := map[string]bool{} // thousands of terms may ask about few keys
 			for _, r := range selecting(spec) {
+				if r.byAnyChange() {
+					if asked[r.key] {
+						continue
+					}
+					asked[r.key] = true
+				}
 				topics = append(topics, r.changes()...)
 			}
 			return topics, false
@@ -116,12 +123,15 @@ func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 	return list
 }
 
+// byAnyChange reports whether a node may meet the requirement after any change of the label.
+func (w *wanted) byAnyChange() bool { return !w.name && (len(w.values) == 0 || w.absent) }
+
 // changes are the changes of a node after which it may meet the requirement.
 func (w *wanted) changes() (topics []queue.Topic) {
 	if w.name {
 		return nil
 	}
-	if len(w.values) == 0 || w.absent {
+	if w.byAnyChange() {
 		return []queue.Topic{{Kind: queue.KeyChange, Key: w.key}}
 	}
 	for _, value := range w.values {

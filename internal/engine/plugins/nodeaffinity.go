@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	config "k8s.io/kube-scheduler/config/v1"
 
@@ -28,6 +30,43 @@ const (
 type NodeAffinity struct {
 	addedRequired  *nodeTerms // nil: none
 	addedPreferred []weightedNodeTerm
+
+	required  lastRead[v1.NodeSelector, requiredTerms]
+	preferred lastRead[v1.PreferredSchedulingTerm, preferences]
+}
+
+// requiredTerms are the terms of a required affinity, and the names that they narrow the nodes to.
+type requiredTerms struct {
+	*termIndex
+	names  map[string]bool
+	narrow bool
+}
+
+// lastRead keeps what was read last from a part of a pod's spec that takes long to read: an attempt
+// needs it several times. The spec never changes.
+type lastRead[From, To any] struct {
+	mutex sync.Mutex
+	from  *From
+	to    To
+}
+
+// worthKeeping is from how many terms on what was read of them is kept.
+const worthKeeping = 100
+
+func (l *lastRead[From, To]) of(from *From, terms int, read func() (To, error)) (To, error) {
+	if terms < worthKeeping {
+		return read()
+	}
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.from != from {
+		to, err := read()
+		if err != nil {
+			return to, err
+		}
+		l.from, l.to = from, to
+	}
+	return l.to, nil
 }
 
 var (
@@ -110,9 +149,12 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if len(spec.NodeSelector) > 0 {
 		selector = labels.SelectorFromSet(spec.NodeSelector)
 	}
-	var terms *termIndex
+	var terms requiredTerms
 	if required != nil {
-		terms = indexTerms(readNodeTerms(required))
+		terms, _ = pl.required.of(required, len(required.NodeSelectorTerms), func() (requiredTerms, error) {
+			names, narrow := namedNodes(required)
+			return requiredTerms{indexTerms(readNodeTerms(required), nil), names, narrow}, nil
+		})
 	}
 	judge := Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
@@ -123,11 +165,11 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		}
 		return nil
 	}}
-	if names, narrow := namedNodes(required); narrow {
-		if len(names) == 0 {
+	if terms.narrow {
+		if len(terms.names) == 0 {
 			return Judge{All: affinityConflict}
 		}
-		judge.Only = names
+		judge.Only = terms.names
 	}
 	return judge
 }
@@ -144,26 +186,25 @@ func namedNodes(required *v1.NodeSelector) (names map[string]bool, narrow bool) 
 		if !narrows {
 			return nil, false
 		}
-		for name := range inTerm {
+		for _, name := range inTerm {
 			names[name] = true
 		}
 	}
 	return names, true
 }
 
-func namesOf(term *v1.NodeSelectorTerm) (names map[string]bool, narrows bool) {
+func namesOf(term *v1.NodeSelectorTerm) (names []string, narrows bool) {
 	for i := range term.MatchFields {
 		r := &term.MatchFields[i]
 		if r.Key != metav1.ObjectNameField || r.Operator != v1.NodeSelectorOpIn {
 			continue
 		}
-		listed := map[string]bool{}
-		for _, name := range r.Values {
-			if !narrows || names[name] {
-				listed[name] = true
-			}
+		if !narrows {
+			names, narrows = r.Values, true
+			continue
 		}
-		names, narrows = listed, true
+		listed := sets.New(r.Values...)
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !listed.Has(name) })
 	}
 	return names, narrows
 }
@@ -174,14 +215,24 @@ func (*NodeAffinity) Scale() Scale { return MostBest }
 // Score implements Scorer.
 func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	_, preferred := podNodeAffinity(p.Spec())
-	terms, err := readPreferred(preferred)
-	if err != nil {
-		return Scoring{Err: err}
-	}
 	if len(preferred) == 0 && pl.addedPreferred == nil {
 		return Scoring{}
 	}
-	all := preferencesOf(append(terms, pl.addedPreferred...))
+	read := func() (preferences, error) {
+		terms, err := readPreferred(preferred)
+		if err != nil {
+			return preferences{}, err
+		}
+		return preferencesOf(append(terms, pl.addedPreferred...)), nil
+	}
+	var first *v1.PreferredSchedulingTerm
+	if len(preferred) > 0 {
+		first = &preferred[0]
+	}
+	all, err := pl.preferred.of(first, len(preferred), read)
+	if err != nil {
+		return Scoring{Err: err}
+	}
 	return Scoring{
 		Node:      func(n *cluster.Node) (int64, error) { return all.weigh(n), nil },
 		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, false) },

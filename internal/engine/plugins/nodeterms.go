@@ -3,6 +3,7 @@ package plugins
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,8 +32,8 @@ type nodeTerm struct {
 type labelRequirement struct {
 	key      string
 	operator selection.Operator
-	value    string          // of In and NotIn, if there is one
-	values   map[string]bool // of In and NotIn, if there are several
+	list     []string        // of In and NotIn: the values, some perhaps twice
+	values   map[string]bool // instead of list, if there are many
 	bound    int64           // of Gt and Lt
 }
 
@@ -95,9 +96,10 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 
 // each calls f with every value that is listed, once.
 func (r *labelRequirement) each(f func(value string)) {
-	if r.values == nil {
-		f(r.value)
-		return
+	for i, value := range r.list {
+		if !slices.Contains(r.list[:i], value) {
+			f(value)
+		}
 	}
 	for value := range r.values {
 		f(value)
@@ -106,22 +108,36 @@ func (r *labelRequirement) each(f func(value string)) {
 
 // add adds the values of another requirement.
 func (r *labelRequirement) add(other *labelRequirement) {
-	if r.values == nil {
-		r.values = map[string]bool{r.value: true}
-	}
+	r.spread()
 	other.each(func(value string) { r.values[value] = true })
 }
 
+// spread puts the values into a map, which is the requirement's own.
+func (r *labelRequirement) spread() {
+	if r.values != nil {
+		return
+	}
+	r.values = make(map[string]bool, len(r.list))
+	for _, value := range r.list {
+		r.values[value] = true
+	}
+	r.list = nil
+}
+
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
-	term := nodeTerm{identity: identifies(t)}
+	term := nodeTerm{identity: identifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
+	var at map[requirementKind]int // where in wanted, if there are many
+	if len(t.MatchExpressions) > 8 {
+		at = make(map[requirementKind]int, len(t.MatchExpressions))
+	}
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
 		operator := nodeOperators[e.Operator]
-		if _, err := labels.NewRequirement(e.Key, operator, e.Values); err != nil {
+		if !isRequirement(e.Key, operator, e.Values) {
 			term.broken = true
 			continue
 		}
-		term.wanted = append(term.wanted, newLabelRequirement(e.Key, operator, e.Values))
+		term.require(newLabelRequirement(e.Key, operator, e.Values), at)
 	}
 	for i := range t.MatchFields {
 		f := &t.MatchFields[i]
@@ -134,6 +150,113 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 		})
 	}
 	return term
+}
+
+// isRequirement reports whether [labels.NewRequirement] accepts the arguments. It asks the library
+// only about what is unusual: thousands of requirements are read in one attempt.
+func isRequirement(key string, operator selection.Operator, values []string) bool {
+	usual := isPlainKey(key) && !slices.ContainsFunc(values, func(v string) bool { return !isPlain(v) })
+	switch {
+	case !usual:
+	case operator == selection.In || operator == selection.NotIn:
+		return len(values) > 0
+	case operator == selection.Exists || operator == selection.DoesNotExist:
+		return len(values) == 0
+	case len(values) == 1 && (operator == selection.GreaterThan || operator == selection.LessThan):
+		_, err := strconv.ParseInt(values[0], 10, 64)
+		return err == nil
+	}
+	_, err := labels.NewRequirement(key, operator, values)
+	return err == nil
+}
+
+// isPlainKey reports whether the text is a label key. It may be one even if this is false.
+func isPlainKey(text string) bool {
+	prefix, name, prefixed := strings.Cut(text, "/")
+	if !prefixed {
+		return isPlain(text)
+	}
+	const longest = 253
+	if prefix == "" || len(prefix) > longest {
+		return false
+	}
+	joins := true // a dot or a dash does not stand at an end, or beside another one
+	for i := range len(prefix) {
+		switch c := prefix[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+			joins = false
+		case !joins && (c == '-' || c == '.'):
+			joins = true
+		default:
+			return false
+		}
+	}
+	return !joins && isPlain(name)
+}
+
+// isPlain reports whether the text is both a label key without a prefix and a label value. It may
+// be a value even if this is false.
+func isPlain(text string) bool {
+	const longest = 63
+	if text == "" || len(text) > longest {
+		return false
+	}
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && i < len(text)-1 && (c == '-' || c == '_' || c == '.'):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// requirementKind is what tells the requirements of a term apart: those with the same key and
+// operator are one.
+type requirementKind struct {
+	key      string
+	operator selection.Operator
+}
+
+// require adds a requirement to the term, or narrows the one with the same key and operator. at may
+// be nil.
+func (t *nodeTerm) require(r labelRequirement, at map[requirementKind]int) {
+	kind := requirementKind{r.key, r.operator}
+	i, known := at[kind]
+	if at == nil {
+		i = slices.IndexFunc(t.wanted, func(w labelRequirement) bool { return w.key == r.key && w.operator == r.operator })
+		known = i >= 0
+	}
+	if known {
+		t.wanted[i].narrow(&r)
+		return
+	}
+	if at != nil {
+		at[kind] = len(t.wanted)
+	}
+	t.wanted = append(t.wanted, r)
+}
+
+// narrow makes the requirement one that is met where both are.
+func (r *labelRequirement) narrow(other *labelRequirement) {
+	switch r.operator {
+	case selection.In:
+		both := map[string]bool{}
+		other.each(func(value string) {
+			if r.lists(value) {
+				both[value] = true
+			}
+		})
+		r.list, r.values = nil, both
+	case selection.NotIn:
+		r.add(other)
+	case selection.GreaterThan:
+		r.bound = max(r.bound, other.bound)
+	case selection.LessThan:
+		r.bound = min(r.bound, other.bound)
+	}
 }
 
 func (terms nodeTerms) match(n *cluster.Node) bool {
@@ -163,32 +286,51 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 		if f.name {
 			value = n.Name
 		}
-		if (value == f.value) == f.not {
+		if !f.match(value) {
 			return false
 		}
 	}
 	return true
 }
 
+func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.not }
+
+// namesWanted returns what the fields require of the node's name: one requirement per operator.
+func namesWanted(fields []fieldRequirement) []labelRequirement {
+	var t nodeTerm
+	for _, f := range fields {
+		operator := selection.In
+		if f.not {
+			operator = selection.NotIn
+		}
+		if f.name {
+			t.require(labelRequirement{operator: operator, list: []string{f.value}}, nil)
+		}
+	}
+	return t.wanted
+}
+
 // newLabelRequirement takes arguments that [labels.NewRequirement] has accepted.
 func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
+	const few = 4
 	r := labelRequirement{key: key, operator: operator}
 	switch {
 	case operator == selection.GreaterThan || operator == selection.LessThan:
 		r.bound, _ = strconv.ParseInt(values[0], 10, 64)
-	case len(values) == 1:
-		r.value = values[0]
 	default:
-		r.values = make(map[string]bool, len(values))
-		for _, value := range values {
-			r.values[value] = true
+		if r.list = values; len(values) > few {
+			r.spread()
 		}
 	}
 	return r
 }
 
 func (r *labelRequirement) match(n *cluster.Node) bool {
-	value, has := n.Lookup(r.key)
+	return r.meets(n.Lookup(r.key))
+}
+
+// meets reports whether a label with this value, if a node has it, meets the requirement.
+func (r *labelRequirement) meets(value string, has bool) bool {
 	switch r.operator {
 	case selection.In:
 		return has && r.lists(value)
@@ -209,10 +351,7 @@ func (r *labelRequirement) allows(number int64) bool {
 }
 
 func (r *labelRequirement) lists(value string) bool {
-	if r.values == nil {
-		return value == r.value
-	}
-	return r.values[value]
+	return r.values[value] || slices.Contains(r.list, value)
 }
 
 // preferences are weighted terms. Those that only list values of one label (see oneOf) together
@@ -220,16 +359,16 @@ func (r *labelRequirement) lists(value string) bool {
 type preferences struct {
 	byValue map[string]map[string]int64 // the sum of the weights, by key and value
 	others  *termIndex
-	weights []int64 // of the others
 }
 
 func preferencesOf(terms []weightedNodeTerm) preferences {
 	p := preferences{byValue: map[string]map[string]int64{}}
 	var others nodeTerms
+	var weights []int64
 	for i := range terms {
 		one, ok := terms[i].oneOf()
 		if !ok {
-			others, p.weights = append(others, terms[i].nodeTerm), append(p.weights, terms[i].weight)
+			others, weights = append(others, terms[i].nodeTerm), append(weights, terms[i].weight)
 			continue
 		}
 		sums := p.byValue[one.key]
@@ -239,7 +378,7 @@ func preferencesOf(terms []weightedNodeTerm) preferences {
 		}
 		one.each(func(value string) { sums[value] += terms[i].weight })
 	}
-	p.others = indexTerms(others)
+	p.others = indexTerms(others, weights)
 	return p
 }
 
@@ -249,8 +388,7 @@ func (p *preferences) weigh(n *cluster.Node) (sum int64) {
 			sum += sums[value]
 		}
 	}
-	p.others.each(n, func(i int) bool { sum += p.weights[i]; return true })
-	return sum
+	return sum + p.others.weigh(n)
 }
 
 // identify tells whether the terms tell nodes apart that share their labels.

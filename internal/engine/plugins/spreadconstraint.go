@@ -183,7 +183,7 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	}
 	_, i.individual = spec.NodeSelector[v1.LabelHostname]
 	if required, _ := podNodeAffinity(spec); required != nil {
-		i.required, i.terms = true, indexTerms(readNodeTerms(required))
+		i.required, i.terms = true, indexTerms(readNodeTerms(required), nil)
 		i.individual = i.individual || i.terms.terms.identify()
 	}
 	return i

@@ -1,182 +1,427 @@
 package plugins
 
 import (
+	"encoding/binary"
 	"math/bits"
+	"slices"
 	"strconv"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// fewTerms are looked at one by one; more are worth an index. Tests lower it.
-var fewTerms = 32
+// fewRequirements are looked at one by one; more are worth an index.
+const fewRequirements = 32
 
-// termIndex finds which of many terms match a node. It looks up each key once and goes through all
-// terms in words of 64: a pod may come with thousands of terms, and each node is asked about.
+// termIndex finds which of many terms match a node. It goes through the terms in words of 64, a few
+// times for each label of the node that terms ask about, and for the node's name: a pod may come
+// with thousands of terms, and each node is asked about. Which terms a node cannot match because of
+// the labels that it lacks is worked out once for all nodes that lack the same ones.
 type termIndex struct {
-	terms nodeTerms
-	words int
-	keys  []indexedKey
-	sound []uint64 // terms that are not broken
-	loose [][]int  // by term: its requirements that are in no indexedKey, since few terms have the key
-	spare sync.Pool
+	terms   nodeTerms
+	weights []int64       // by term; nil if they have none
+	bits    [][]uint64    // by bit: the terms whose weight has it
+	words   int           // 0: too few to be worth an index
+	sound   []uint64      // the terms that a node can match
+	keys    []*indexedKey // by number, of the labels
+	byKey   map[string]*indexedKey
+	name    indexedKey // the node's name, as if it were a label
+	spare   sync.Pool  // of *termSearch
+
+	mutex sync.Mutex
+	// lacking has, by the numbers of the keys that a node has, the sound terms that need no other.
+	lacking map[string][]uint64
 }
 
-// indexedKey is one requirement of each of many terms, all on one key.
+// mostLacking bounds termIndex.lacking.
+const mostLacking = 256
+
+// indexedKey is what the terms require of one label. A term has at most one requirement with each
+// operator.
 type indexedKey struct {
-	key string
-	// usual are the terms that this key does not exclude if no term lists the node's value; absent
-	// are those that it does not exclude if the node has no value.
-	usual, absent []uint64
-	listed        map[string][]int32 // by value: the terms for which it makes the difference
-	bounded       []boundedTerm
+	number int
+	key    string
+	needed []int32 // the terms that no node without the label matches
+	all    []keyRequirement
+	index  *valueIndex // instead of all, if they are many
 }
 
-type boundedTerm struct {
+// manyOfKey is from how many requirements an index of one key is worth it.
+const manyOfKey = 8
+
+type keyRequirement struct {
 	term int32
 	*labelRequirement
 }
 
-func indexTerms(terms nodeTerms) *termIndex {
-	x := &termIndex{terms: terms, words: (len(terms) + 63) / 64, loose: make([][]int, len(terms))}
-	if len(terms) <= fewTerms {
+// valueIndex has the requirements on one label by what they say of its value.
+type valueIndex struct {
+	in      valueTerms
+	notIn   valueTerms
+	absent  termSet // those with DoesNotExist
+	greater boundTerms
+	less    boundTerms // of the complements, whose order is reversed
+}
+
+// valueTerms are the terms that list values, and by value those that list it.
+type valueTerms struct {
+	all     termSet
+	byValue map[string]int32 // its number in sets, from 1
+	sets    []termSet
+}
+
+// boundTerms are the terms that require a number above a bound, the lowest bound first.
+type boundTerms struct {
+	list []boundTerm
+	rest [][]uint64 // by words entries: those from there to the end
+}
+
+type boundTerm struct {
+	bound int64
+	term  int32
+}
+
+// termSet is a set of terms: a list or, where that is longer than the words of all terms, a mask.
+type termSet struct {
+	list []int32
+	mask []uint64
+}
+
+func set(words []uint64, i int32)   { words[i>>6] |= 1 << (i & 63) }
+func unset(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
+
+func without(left, mask []uint64) {
+	for i := range mask {
+		left[i] &^= mask[i]
+	}
+}
+
+func (s *termSet) add(term int32) { s.list = append(s.list, term) }
+
+func (s *termSet) pack(words int) {
+	if len(s.list) >= words {
+		s.mask = make([]uint64, words)
+		for _, term := range s.list {
+			set(s.mask, term)
+		}
+		s.list = nil
+	}
+}
+
+// excludeFrom removes the terms from left, except for those of but, which may be nil.
+func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
+	w.kept = w.kept[:0]
+	if but != nil {
+		for _, term := range but.list {
+			if left[term>>6]>>(term&63)&1 != 0 {
+				w.kept = append(w.kept, term)
+			}
+		}
+		for i := range but.mask {
+			w.scratch[i] = left[i] & but.mask[i]
+		}
+	}
+	for _, term := range s.list {
+		unset(left, term)
+	}
+	without(left, s.mask)
+	for _, term := range w.kept {
+		set(left, term)
+	}
+	if but != nil {
+		for i := range but.mask {
+			left[i] |= w.scratch[i]
+		}
+	}
+}
+
+func (v *valueTerms) add(term int32, r *labelRequirement, many int) {
+	v.all.add(term)
+	if v.byValue == nil {
+		v.byValue = make(map[string]int32, many)
+	}
+	r.each(func(value string) {
+		number := v.byValue[value]
+		if number == 0 {
+			v.sets = append(v.sets, termSet{})
+			number = int32(len(v.sets))
+			v.byValue[value] = number
+		}
+		v.sets[number-1].add(term)
+	})
+}
+
+// of returns the terms that list a value, or nil.
+func (v *valueTerms) of(value string) *termSet {
+	if number := v.byValue[value]; number > 0 {
+		return &v.sets[number-1]
+	}
+	return nil
+}
+
+func (v *valueTerms) pack(words int) {
+	v.all.pack(words)
+	for i := range v.sets {
+		v.sets[i].pack(words)
+	}
+}
+
+func (b *boundTerms) pack(words int) {
+	slices.SortFunc(b.list, func(x, y boundTerm) int {
+		switch {
+		case x.bound < y.bound:
+			return -1
+		case x.bound > y.bound:
+			return 1
+		}
+		return 0
+	})
+	rest := make([]uint64, words)
+	b.rest = make([][]uint64, len(b.list)/words+1)
+	for i, t := range slices.Backward(b.list) {
+		set(rest, t.term)
+		if i%words == 0 {
+			b.rest[i/words] = slices.Clone(rest)
+		}
+	}
+}
+
+// excludeFrom removes the terms from left whose bound is not below the number; all, if it is none.
+func (b *boundTerms) excludeFrom(left []uint64, number int64, isNumber bool, words int) {
+	from := 0
+	if isNumber {
+		from, _ = slices.BinarySearchFunc(b.list, number, func(t boundTerm, number int64) int {
+			if t.bound < number {
+				return -1
+			}
+			return 1
+		})
+	}
+	for ; from < len(b.list) && from%words != 0; from++ {
+		unset(left, b.list[from].term)
+	}
+	if from < len(b.list) {
+		without(left, b.rest[from/words])
+	}
+}
+
+func (k *indexedKey) add(term int32, r *labelRequirement) {
+	k.all = append(k.all, keyRequirement{term, r})
+	if r.operator != selection.NotIn && r.operator != selection.DoesNotExist {
+		k.needed = append(k.needed, term)
+	}
+}
+
+// pack makes the index, when all requirements are there.
+func (k *indexedKey) pack(words int) {
+	if len(k.all) < manyOfKey {
+		return
+	}
+	x := &valueIndex{}
+	for _, r := range k.all {
+		switch r.operator {
+		case selection.In:
+			x.in.add(r.term, r.labelRequirement, len(k.all))
+		case selection.NotIn:
+			x.notIn.add(r.term, r.labelRequirement, len(k.all))
+		case selection.DoesNotExist:
+			x.absent.add(r.term)
+		case selection.GreaterThan:
+			x.greater.list = append(x.greater.list, boundTerm{r.bound, r.term})
+		case selection.LessThan:
+			x.less.list = append(x.less.list, boundTerm{^r.bound, r.term})
+		}
+	}
+	k.all, k.index = nil, x
+	x.in.pack(words)
+	x.notIn.pack(words)
+	x.absent.pack(words)
+	x.greater.pack(words)
+	x.less.pack(words)
+}
+
+// exclude removes the terms that a node with this value of the label does not match.
+func (k *indexedKey) exclude(w *termSearch, value string) {
+	if k.index != nil {
+		k.index.exclude(w, value)
+	}
+	for _, r := range k.all {
+		if !r.meets(value, true) {
+			unset(w.left, r.term)
+		}
+	}
+}
+
+func (k *valueIndex) exclude(w *termSearch, value string) {
+	k.in.all.excludeFrom(w.left, k.in.of(value), w)
+	if of := k.notIn.of(value); of != nil {
+		of.excludeFrom(w.left, nil, w)
+	}
+	k.absent.excludeFrom(w.left, nil, w)
+	if len(k.greater.list)+len(k.less.list) > 0 {
+		number, err := strconv.ParseInt(value, 10, 64)
+		k.greater.excludeFrom(w.left, number, err == nil, len(w.left))
+		k.less.excludeFrom(w.left, ^number, err == nil, len(w.left))
+	}
+}
+
+// indexTerms prepares terms. weights may be nil.
+func indexTerms(terms nodeTerms, weights []int64) *termIndex {
+	x := &termIndex{terms: terms, weights: weights}
+	requirements := 0
+	for i := range terms {
+		requirements += len(terms[i].wanted) + len(terms[i].fields)
+	}
+	if requirements <= fewRequirements {
 		return x
 	}
-	x.spare.New = func() any { two := make([]uint64, 2*x.words); return &two }
-	x.sound = make([]uint64, x.words)
-	type place struct {
-		key string
-		nth int // of the term's requirements on the key
-	}
-	type member struct{ term, requirement int }
-	members := map[place][]member{}
-	var order []place
+	x.words = (len(terms) + 63) / 64
+	x.sound, x.byKey, x.lacking = make([]uint64, x.words), map[string]*indexedKey{}, map[string][]uint64{}
+	x.spare.New = func() any { return &termSearch{left: make([]uint64, x.words), scratch: make([]uint64, x.words)} }
 	for i := range terms {
-		if terms[i].broken {
-			continue
-		}
-		set(x.sound, i)
-		nth := map[string]int{}
-		for r := range terms[i].wanted {
-			key := terms[i].wanted[r].key
-			at := place{key, nth[key]}
-			nth[key]++
-			if members[at] == nil {
-				order = append(order, at)
-			}
-			members[at] = append(members[at], member{i, r})
-		}
+		x.add(int32(i), &terms[i])
 	}
-	for _, at := range order {
-		const perTerm = 16 // matching one requirement takes as long as going through this many words
-		if list := members[at]; perTerm*len(list) < x.words {
-			for _, m := range list {
-				x.loose[m.term] = append(x.loose[m.term], m.requirement)
+	for _, k := range x.keys {
+		k.pack(x.words)
+	}
+	x.name.pack(x.words)
+	for term, weight := range weights {
+		for b := range 64 {
+			if weight>>b&1 == 0 {
+				continue
 			}
-			continue
+			for len(x.bits) <= b {
+				x.bits = append(x.bits, make([]uint64, x.words))
+			}
+			set(x.bits[b], int32(term))
 		}
-		k := indexedKey{at.key, make([]uint64, x.words), make([]uint64, x.words), map[string][]int32{}, nil}
-		copy(k.usual, x.sound)
-		copy(k.absent, x.sound)
-		for _, m := range members[at] {
-			k.add(m.term, &terms[m.term].wanted[m.requirement])
-		}
-		x.keys = append(x.keys, k)
 	}
 	return x
 }
 
-func set(words []uint64, i int)   { words[i>>6] |= 1 << (i & 63) }
-func unset(words []uint64, i int) { words[i>>6] &^= 1 << (i & 63) }
-
-func (k *indexedKey) add(term int, r *labelRequirement) {
-	switch r.operator {
-	case selection.DoesNotExist:
-		unset(k.usual, term)
+func (x *termIndex) add(term int32, t *nodeTerm) {
+	if t.broken || slices.ContainsFunc(t.fields, func(f fieldRequirement) bool { return !f.name && !f.match("") }) {
 		return
-	case selection.NotIn:
-	case selection.Exists:
-		unset(k.absent, term)
-		return
-	default:
-		unset(k.usual, term)
-		unset(k.absent, term)
-		if r.operator != selection.In {
-			k.bounded = append(k.bounded, boundedTerm{int32(term), r})
-			return
-		}
 	}
-	r.each(func(value string) { k.listed[value] = append(k.listed[value], int32(term)) })
-}
-
-// narrow removes the terms from left that this key excludes for the node.
-func (k *indexedKey) narrow(left, scratch []uint64, n *cluster.Node) {
-	value, has := n.Lookup(k.key)
-	these := k.absent
-	if has {
-		these = k.usual
-		if listed := k.listed[value]; len(listed)+len(k.bounded) > 0 {
-			these = scratch
-			copy(these, k.usual)
-			for _, term := range listed {
-				these[term>>6] ^= 1 << (term & 63)
-			}
-			if number, err := strconv.ParseInt(value, 10, 64); err == nil {
-				for _, t := range k.bounded {
-					if t.allows(number) {
-						set(these, int(t.term))
-					}
-				}
-			}
+	set(x.sound, term)
+	for r := range t.wanted {
+		k := x.byKey[t.wanted[r].key]
+		if k == nil {
+			k = &indexedKey{number: len(x.keys), key: t.wanted[r].key}
+			x.keys, x.byKey[k.key] = append(x.keys, k), k
 		}
+		k.add(term, &t.wanted[r])
 	}
-	for i := range left {
-		left[i] &= these[i]
+	for _, r := range namesWanted(t.fields) {
+		x.name.add(term, &r)
 	}
 }
 
-// each calls f with every term that matches, until that returns false.
-func (x *termIndex) each(n *cluster.Node, f func(term int) bool) {
-	if x.sound == nil {
+// termSearch is what looking for the terms of a node needs.
+type termSearch struct {
+	left, scratch []uint64
+	kept          []int32
+	has           []labelOf
+	numbers       []byte
+}
+
+// labelOf is a label of the node that terms ask about.
+type labelOf struct {
+	*indexedKey
+	value string
+}
+
+// search finds the terms that match: left of the result, which goes back to spare.
+func (x *termIndex) search(n *cluster.Node) *termSearch {
+	w := x.spare.Get().(*termSearch)
+	w.look(x, n)
+	copy(w.left, x.needNoOther(w))
+	for i := range w.has {
+		w.has[i].exclude(w, w.has[i].value)
+	}
+	x.name.exclude(w, n.Name)
+	return w
+}
+
+// look finds the labels of the node that terms ask about, in the order of their numbers.
+func (w *termSearch) look(x *termIndex, n *cluster.Node) {
+	w.has, w.numbers = w.has[:0], w.numbers[:0]
+	if len(x.keys) <= len(n.Labels.Map) {
+		for _, k := range x.keys {
+			if value, has := n.Lookup(k.key); has {
+				w.has = append(w.has, labelOf{k, value})
+			}
+		}
+	} else {
+		for key, value := range n.Labels.Map {
+			if k := x.byKey[key]; k != nil {
+				w.has = append(w.has, labelOf{k, value})
+			}
+		}
+		if k := x.byKey[v1.LabelHostname]; k != nil && n.HasHostname {
+			w.has = append(w.has, labelOf{k, n.Hostname})
+		}
+		slices.SortFunc(w.has, func(a, b labelOf) int { return a.number - b.number })
+	}
+	for i := range w.has {
+		w.numbers = binary.AppendUvarint(w.numbers, uint64(w.has[i].number))
+	}
+}
+
+// needNoOther returns the terms that a node with these labels of those that terms ask about is not
+// excluded from by lacking the others.
+func (x *termIndex) needNoOther(w *termSearch) []uint64 {
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	if left, known := x.lacking[string(w.numbers)]; known {
+		return left
+	}
+	left, next := slices.Clone(x.sound), 0
+	for _, k := range x.keys {
+		if next < len(w.has) && w.has[next].indexedKey == k {
+			next++
+			continue
+		}
+		for _, term := range k.needed {
+			unset(left, term)
+		}
+	}
+	if len(x.lacking) >= mostLacking {
+		clear(x.lacking)
+	}
+	x.lacking[string(w.numbers)] = left
+	return left
+}
+
+// match reports whether any of the terms matches.
+func (x *termIndex) match(n *cluster.Node) bool {
+	if x.words == 0 {
+		return x.terms.match(n)
+	}
+	w := x.search(n)
+	defer x.spare.Put(w)
+	return slices.ContainsFunc(w.left, func(word uint64) bool { return word != 0 })
+}
+
+// weigh sums the weights of the terms that match.
+func (x *termIndex) weigh(n *cluster.Node) (sum int64) {
+	if x.words == 0 {
 		for i := range x.terms {
-			if x.terms[i].match(n) && !f(i) {
-				return
+			if x.terms[i].match(n) {
+				sum += x.weights[i]
 			}
 		}
-		return
+		return sum
 	}
-	space := x.spare.Get().(*[]uint64)
-	defer x.spare.Put(space)
-	left, scratch := (*space)[:x.words], (*space)[x.words:]
-	copy(left, x.sound)
-	for i := range x.keys {
-		x.keys[i].narrow(left, scratch, n)
-	}
-	for w, word := range left {
-		for ; word != 0; word &= word - 1 {
-			i := w<<6 + bits.TrailingZeros64(word)
-			if x.rest(i, n) && !f(i) {
-				return
-			}
+	w := x.search(n)
+	defer x.spare.Put(w)
+	for b, mask := range x.bits {
+		for i := range mask {
+			sum += int64(bits.OnesCount64(w.left[i]&mask[i])) << b
 		}
 	}
-}
-
-// rest tells whether the requirements of a term match that are in no indexedKey.
-func (x *termIndex) rest(term int, n *cluster.Node) bool {
-	t := &x.terms[term]
-	for _, r := range x.loose[term] {
-		if !t.wanted[r].match(n) {
-			return false
-		}
-	}
-	return t.matchFields(n)
-}
-
-// match tells whether any of the terms matches.
-func (x *termIndex) match(n *cluster.Node) (matches bool) {
-	x.each(n, func(int) bool { matches = true; return false })
-	return matches
+	return sum
 }

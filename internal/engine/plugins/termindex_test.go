@@ -8,69 +8,175 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // TestIndexedTermsMatchWhatEachOfThemDoes: few terms and thousands, about keys that many or few of
-// them have, several times in one term, with fields and broken ones.
+// them have, several times in one term, with fields and broken ones. The library is the judge.
 func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
-	matched, loose := 0, 0
+	matched, masks, lists, few := 0, 0, 0, 0
 	for round := range 60 {
 		var terms nodeTerms
-		for i := range []int{1, fewTerms, 100, 3000}[round%4] {
-			term := &v1.NodeSelectorTerm{}
-			for range 1 + rng.IntN(4) {
-				key := pick("a", "b", "c", "d", v1.LabelHostname)
-				if rng.IntN(50) == 0 {
-					key = fmt.Sprint("rare-", i%40)
-				}
-				e := v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOperator(pick("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))}
-				switch e.Operator {
-				case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
-					for range 1 + rng.IntN(3) {
-						e.Values = append(e.Values, pick("1", "2", "3", "x"))
-					}
-				case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
-					e.Values = []string{pick("0", "1", "2")}
-				}
-				if rng.IntN(100) == 0 {
-					e.Values = nil
-				}
-				term.MatchExpressions = append(term.MatchExpressions, e)
-			}
-			if rng.IntN(5) == 0 {
-				term.MatchFields = []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOperator(pick("In", "NotIn")), Values: []string{pick("n", "m")}}}
-			}
-			terms = append(terms, readNodeTerm(term))
+		var weights []int64
+		var library []*nodeaffinity.LazyErrorNodeSelector
+		for i := range []int{1, 30, 100, 3000}[round%4] {
+			term := oddNodeTerm(rng, i)
+			terms, weights = append(terms, readNodeTerm(term)), append(weights, rng.Int64N(100)-10)
+			library = append(library, nodeaffinity.NewLazyErrorNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{*term}}))
 		}
-		x := indexTerms(terms)
-		loose += len(slices.Concat(x.loose...))
+		x := indexTerms(terms, weights)
+		for _, k := range x.keys {
+			if k.index != nil {
+				masks, lists = masks+len(k.index.in.all.mask), lists+len(k.index.in.all.list)
+			}
+			few += len(k.all)
+		}
 		c := cluster.New()
 		for range 20 {
-			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: pick("n", "m"), Labels: map[string]string{}}}
-			for _, key := range []string{"a", "b", "c", "d", v1.LabelHostname, fmt.Sprint("rare-", rng.IntN(40))} {
-				if rng.IntN(3) > 0 {
-					node.Labels[key] = pick("1", "2", "3", "x", "y")
-				}
-			}
+			node := oddNode(rng)
 			n := c.SetNode(node)
 			var want, got []int
-			for i := range terms {
-				if terms[i].match(n) {
-					want = append(want, i)
+			var weight int64
+			for i := range library {
+				if matches, _ := library[i].Match(node); matches {
+					want, weight = append(want, i), weight+weights[i]
 				}
 			}
-			x.each(n, func(i int) bool { got = append(got, i); return true })
-			if !slices.Equal(got, want) || x.match(n) != (len(want) > 0) {
-				t.Fatalf("%v of %d terms match %v, want %v", got, len(terms), node.Labels, want)
+			for i := range terms {
+				if x.words == 0 && terms[i].match(n) {
+					got = append(got, i)
+				}
+			}
+			if x.words > 0 {
+				w := x.search(n)
+				for i := range terms {
+					if w.left[i/64]>>(i%64)&1 != 0 {
+						got = append(got, i)
+					}
+				}
+				x.spare.Put(w)
+			}
+			if !slices.Equal(got, want) || x.match(n) != (len(want) > 0) || x.weigh(n) != weight {
+				t.Fatalf("%v of %d terms match %s with %v, want %v; they weigh %d, want %d", got, len(terms), n.Name, node.Labels, want, x.weigh(n), weight)
 			}
 			matched += len(got)
 		}
 	}
-	if matched < 1000 || loose < 100 {
-		t.Errorf("%d matches, %d loose requirements: too few to say anything", matched, loose)
+	if matched < 1000 || masks < 100 || lists < 100 || few < 1000 {
+		t.Errorf("%d matches, %d words of masks, %d terms in lists, %d alone: too few to say anything", matched, masks, lists, few)
 	}
+}
+
+// TestWhatWasReadLastIsOfThatPod: pods with many terms take turns, and each is judged by its own.
+func TestWhatWasReadLastIsOfThatPod(t *testing.T) {
+	plugin, err := NewNodeAffinity(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster.New()
+	node := c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}})
+	pod := func(zone string, name string, valid bool) *cluster.Pod {
+		affinity := &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{}}
+		for k := range 2 * worthKeeping {
+			term := expressions(in("zone", zone), not("other", fmt.Sprint(k)))
+			affinity.PreferredDuringSchedulingIgnoredDuringExecution = append(affinity.PreferredDuringSchedulingIgnoredDuringExecution,
+				v1.PreferredSchedulingTerm{Weight: 1, Preference: term})
+			term.MatchFields = []v1.NodeSelectorRequirement{in(metav1.ObjectNameField, name)}
+			required := affinity.RequiredDuringSchedulingIgnoredDuringExecution
+			required.NodeSelectorTerms = append(required.NodeSelectorTerms, term)
+		}
+		if !valid {
+			affinity.PreferredDuringSchedulingIgnoredDuringExecution[0].Preference.MatchExpressions[0].Values = nil
+		}
+		return c.Pending(&v1.Pod{Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: affinity}}})
+	}
+	for range 3 {
+		for _, test := range []struct {
+			pod           *cluster.Pod
+			only          string
+			passes, valid bool
+			score         int64
+		}{{pod("a", "n", true), "n", true, true, 2 * worthKeeping}, {pod("b", "m", true), "m", false, true, 0}, {pod("a", "n", false), "n", true, false, 0}} {
+			for range 2 {
+				judge, scoring := plugin.Filter(c, test.pod), plugin.Score(c, test.pod, nil)
+				if len(judge.Only) != 1 || !judge.Only[test.only] || (judge.Node(node) == nil) != test.passes || (scoring.Err == nil) != test.valid {
+					t.Errorf("only %v, rejected %v, %v; want %+v", judge.Only, judge.Node(node), scoring.Err, test)
+				}
+				if scoring.Node == nil {
+					continue
+				}
+				if score, _ := scoring.Node(node); score != test.score {
+					t.Errorf("it scores %d, want %d", score, test.score)
+				}
+			}
+		}
+	}
+}
+
+func oddNodeTerm(rng *rand.Rand, i int) *v1.NodeSelectorTerm {
+	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	term := &v1.NodeSelectorTerm{}
+	parts := 1 + rng.IntN(4)
+	if rng.IntN(30) == 0 {
+		parts = 10
+	}
+	for range parts {
+		e := v1.NodeSelectorRequirement{
+			Key:      pick("a", "b", "c", "d", "example.com/e", v1.LabelHostname),
+			Operator: v1.NodeSelectorOperator(pick("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
+		}
+		if rng.IntN(50) == 0 {
+			e.Key = fmt.Sprint("rare-", []int{i / 2 % 4, 40 + i%200}[i%2])
+		}
+		switch e.Operator {
+		case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
+			for range 1 + rng.IntN(3) {
+				e.Values = append(e.Values, pick("1", "2", "3", "x", ""))
+			}
+		case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+			e.Values = []string{pick("0", "1", "2", "9223372036854775807", "-9223372036854775808")}
+		}
+		switch rng.IntN(200) {
+		case 0:
+			e.Values = nil
+		case 1:
+			e.Key = "-a"
+		case 2:
+			e.Values = []string{"1", "2-"}
+		}
+		term.MatchExpressions = append(term.MatchExpressions, e)
+	}
+	for rng.IntN(5) == 0 {
+		term.MatchFields = append(term.MatchFields, v1.NodeSelectorRequirement{
+			Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOperator(pick("In", "NotIn")), Values: []string{pick("n", "m")},
+		})
+	}
+	if rng.IntN(100) == 0 {
+		term.MatchFields = append(term.MatchFields, v1.NodeSelectorRequirement{
+			Key: "metadata.namespace", Operator: v1.NodeSelectorOperator(pick("In", "NotIn")), Values: []string{pick("", "m")},
+		})
+	}
+	return term
+}
+
+func oddNode(rng *rand.Rand) *v1.Node {
+	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: pick("n", "m"), Labels: map[string]string{}}}
+	for _, key := range []string{"a", "b", "c", "d", "example.com/e", v1.LabelHostname, fmt.Sprint("rare-", rng.IntN(4))} {
+		if rng.IntN(3) > 0 {
+			node.Labels[key] = pick("1", "2", "3", "x", "y", "9223372036854775807", "-9223372036854775808")
+		}
+	}
+	for range 20 {
+		node.Labels[fmt.Sprint("rare-", 40+rng.IntN(200))] = pick("1", "2", "3", "x", "y")
+	}
+	if rng.IntN(3) == 0 {
+		for i := range 60 {
+			node.Labels[fmt.Sprint("other-", i)] = "x"
+		}
+	}
+	return node
 }
