@@ -40,7 +40,10 @@ func (d *day) seePod(seen *v1.Pod) {
 	case p == nil:
 		d.newPod(seen)
 	case p.unasked:
-	case p.fate == nil: // placed by others
+	case p.fate == nil && (p.leaves || p.victim): // it is preempted, in this course or in the recorded one
+	case p.fate == nil && preempted(seen) && d.schedules(seen):
+		d.spares(p, seen)
+	case p.fate == nil: // placed by others, or before the journal began
 		p.object = seen
 		d.show(cycle.Pods, seen)
 	default:
@@ -53,7 +56,7 @@ func (d *day) newPod(seen *v1.Pod) {
 	d.pods[seen.UID] = p
 	owner := ownerOf(seen)
 	switch {
-	case seen.Spec.NodeName != "" || rules.IsTerminal(seen) || !d.served[seen.Spec.SchedulerName] && d.core.Decider(seen.Spec.SchedulerName) == nil:
+	case seen.Spec.NodeName != "" || rules.IsTerminal(seen) || !d.schedules(seen):
 		p.object = seen
 	case owner != "" && d.spare[owner] > 0:
 		d.spare[owner]--
@@ -74,21 +77,37 @@ func (d *day) change(p *pod, seen *v1.Pod) {
 	}
 	switch {
 	case rules.IsTerminal(seen) && p.ended == nil:
-		p.ended, p.ran = seen, d.now.Sub(p.bound)
+		p.ended = seen
+		if p.bound.IsZero() { // it never ran, so it ends here without running, too
+			d.end(p)
+			return
+		}
+		p.ran = d.now.Sub(p.bound)
 		d.runs(p)
 	case seen.DeletionTimestamp == nil:
 		d.edit(p, seen)
 	case preempted(seen) && !p.victim:
-		p.victim = true
-		if owner := ownerOf(seen); owner != "" { // its recorded replacement is not needed, or was made here already
-			d.spare[owner]++
-		}
+		d.spares(p, seen)
 	case !p.victim && p.object != nil && p.object.DeletionTimestamp == nil:
 		object := *p.object
 		object.DeletionTimestamp, object.DeletionGracePeriodSeconds = seen.DeletionTimestamp, seen.DeletionGracePeriodSeconds
 		p.object = &object
 		d.show(cycle.Pods, &object)
 	}
+}
+
+// spares notes that a pod was preempted when the journal was written. Its recorded replacement is
+// not needed, or was made here already.
+func (d *day) spares(p *pod, seen *v1.Pod) {
+	p.victim = true
+	if owner := ownerOf(seen); owner != "" {
+		d.spare[owner]++
+	}
+}
+
+// schedules reports whether pods of this scheduler name are scheduled in this course.
+func (d *day) schedules(p *v1.Pod) bool {
+	return d.served[p.Spec.SchedulerName] || d.core.Decider(p.Spec.SchedulerName) != nil
 }
 
 // edit applies users' changes of a pod: labels, gates and so on.
@@ -116,7 +135,7 @@ func (d *day) losePod(uid types.UID) {
 	switch {
 	case p == nil || p.object == nil:
 		delete(d.pods, uid)
-	case p.fate != nil && p.victim && !p.leaves: // in this course it is not preempted
+	case p.victim && !p.leaves: // in this course it is not preempted
 	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // it has not run for as long yet
 		p.goes = true
 	default:
@@ -158,19 +177,25 @@ func (d *day) runs(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
 	}
-	d.at(p.began.Add(max(p.ran, 0)), func() {
-		if p.object == nil || rules.IsTerminal(p.object) {
-			return
-		}
-		object := *p.object
-		object.Status.Phase = p.ended.Status.Phase
-		p.object = &object
-		d.show(cycle.Pods, &object)
-		if p.goes {
-			d.remove(p)
-			delete(d.pods, object.UID)
-		}
-	})
+	d.at(p.began.Add(max(p.ran, 0)), func() { d.end(p) })
+}
+
+// end makes a pod end as it was recorded to.
+func (d *day) end(p *pod) {
+	if p.object == nil || rules.IsTerminal(p.object) {
+		return
+	}
+	object := *p.object
+	object.Status.Phase = p.ended.Status.Phase
+	p.object = &object
+	if p.began.IsZero() {
+		p.fate.Gone = d.now
+	}
+	d.show(cycle.Pods, &object)
+	if p.goes {
+		d.remove(p)
+		delete(d.pods, object.UID)
+	}
 }
 
 // removeVictim deletes a victim, which its controller replaces.
@@ -198,10 +223,10 @@ func (d *day) removeVictim(a cycle.Remove) {
 		d.again(&object)
 	}
 	d.at(d.now.Add(grace), func() {
-		if p.object != nil {
-			d.remove(p)
+		if p.object == nil { // it was deleted meanwhile
+			return
 		}
-		if ordered {
+		if d.remove(p); ordered {
 			d.again(&object)
 		}
 	})

@@ -50,6 +50,7 @@ type town struct {
 	t       *testing.T
 	journal *journal.Writer
 	objects map[types.UID]*v1.Pod
+	bindsTo map[string]string // the nodes of pods that were placed before the journal began
 }
 
 // record plays a script on a cluster, and returns its journal.
@@ -178,7 +179,7 @@ func (c *town) pod(name, cpu string, priority int32, runs string) {
 			Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.now}, Annotations: map[string]string{"runs": runs},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: ptr.To(true)}},
 		},
-		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Priority: &priority, Containers: []v1.Container{{
+		Spec: v1.PodSpec{NodeName: c.bindsTo[name], SchedulerName: v1.DefaultSchedulerName, Priority: &priority, Containers: []v1.Container{{
 			Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
 		}}},
 	}
@@ -309,5 +310,56 @@ func TestPodsRunForAsLong(t *testing.T) {
 	}
 	if c.Before != c.After {
 		t.Errorf("%+v and then %+v", c.Before, c.After)
+	}
+}
+
+// A pod that was recorded to end without ever having had a node ends here, too, when it did, and
+// does not wait for ever.
+func TestPodsThatNeverRanEnd(t *testing.T) {
+	script := func(c *town) {
+		c.node("n1")
+		c.pod("big", "8", 0, "")
+		c.pod("deleted", "8", 0, "")
+		for i, name := range []types.UID{"big", "deleted"} {
+			c.after(time.Minute, func() {
+				c.put(c.objects[name], func(p *v1.Pod) { p.Status.Phase = v1.PodFailed })
+			})
+			if i == 1 {
+				c.after(2*time.Minute, func() { c.tell(cycle.Gone{Kind: cycle.Pods, Object: c.objects[name]}) })
+			}
+		}
+		c.after(10*time.Minute, func() { c.node("n2") })
+	}
+	c := play(t, record(t, peaceful, script), peaceful)
+	if c.Before.Pods != 2 || c.Before.Pending != 0 || c.Before != c.After {
+		t.Errorf("%+v and then %+v", c.Before, c.After)
+	}
+}
+
+// Pods that were placed before the journal began can be victims, too: in the journal, or here.
+func TestVictimsFromBeforeTheJournal(t *testing.T) {
+	script := func(c *town) {
+		c.node("n1")
+		c.pod("old", "4", 0, "")
+		c.after(time.Minute, func() { c.pod("urgent", "4", 1000, "2m") })
+		c.after(2*time.Minute, func() {
+			if old := c.objects["old"]; old != nil {
+				c.put(old, func(p *v1.Pod) { p.Labels = map[string]string{"changed": "yes"} })
+			}
+		})
+		c.after(5*time.Minute, func() { c.tell(cycle.Gone{Kind: cycle.Pods, Object: c.objects["urgent"]}) })
+		c.after(10*time.Minute, func() {})
+	}
+	bound := func(c *town) {
+		c.bindsTo = map[string]string{"old": "n1"}
+		script(c)
+	}
+	c := play(t, record(t, preemptive, bound), peaceful)
+	if c.Before.Preempted != 1 || c.Before.Placed != 2 || c.After.Preempted != 0 || c.After.Pods != 1 || c.After.Placed != 0 {
+		t.Errorf("preempted in the journal only: %+v and then %+v", c.Before, c.After)
+	}
+	c = play(t, record(t, peaceful, bound), preemptive)
+	if c.Before.Placed != 0 || c.After.Preempted != 1 || c.After.Placed != 2 {
+		t.Errorf("preempted here only: %+v and then %+v", c.Before, c.After)
 	}
 }
