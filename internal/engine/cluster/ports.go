@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"hash/maphash"
 	"math"
+	"net"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -41,18 +43,35 @@ func (p Port) key() uint64 {
 	return key
 }
 
+// PortOf is the host port of a container's port.
+func PortOf(p *v1.ContainerPort) Port {
+	port := Port{p.HostIP, p.Protocol, p.HostPort}
+	if port.IP == "" {
+		port.IP = anyIP
+	}
+	if port.Protocol == "" {
+		port.Protocol = v1.ProtocolTCP
+	}
+	return port
+}
+
+// String writes the port as ADDRESS:NUMBER/PROTOCOL, without what is the default.
+func (p Port) String() string {
+	text := strconv.Itoa(int(p.Port))
+	if p.IP != anyIP {
+		text = net.JoinHostPort(p.IP, text)
+	}
+	if p.Protocol != v1.ProtocolTCP {
+		text += "/" + string(p.Protocol)
+	}
+	return text
+}
+
 // portsOf lists the host ports of a pod.
 func portsOf(pod *v1.Pod) *Ports {
 	var list []Port
 	for _, p := range rules.HostPorts(pod) {
-		port := Port{p.HostIP, p.Protocol, p.HostPort}
-		if port.IP == "" {
-			port.IP = anyIP
-		}
-		if port.Protocol == "" {
-			port.Protocol = v1.ProtocolTCP
-		}
-		list = append(list, port)
+		list = append(list, PortOf(&p))
 	}
 	if list == nil {
 		return nil

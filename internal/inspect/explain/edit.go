@@ -24,9 +24,31 @@ type edit struct {
 	like   string               // the one it is like
 	delete []*cluster.Pod       // pods that go
 	set    func() (undo func()) // other objects
+	parts  []*edit              // edits that only help together
 	// preempts is set if the pod fits by preempting others: their victims are removed before it is
 	// tried again.
 	preempts bool
+}
+
+// joined is several edits as one.
+func joined(edits []*edit) *edit {
+	all := &edit{parts: edits}
+	for _, e := range edits {
+		all.size += e.size
+	}
+	return all
+}
+
+// apart lists edits with the joined ones taken apart.
+func apart(edits []*edit) (list []*edit) {
+	for _, e := range edits {
+		if e.parts == nil {
+			list = append(list, e)
+		} else {
+			list = append(list, e.parts...)
+		}
+	}
+	return list
 }
 
 type nodeEdit struct {

@@ -1,12 +1,15 @@
 package explain_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -111,5 +114,66 @@ func inShort(b *strings.Builder, e *explain.Explanation) {
 		if n.Preempt != "" {
 			fmt.Fprintf(b, "%s: preemption: %s\n", n.Name, n.Preempt)
 		}
+	}
+}
+
+// Of the ports of one number, only the one that is taken is given up.
+func TestOnlyTheTakenPortIsGivenUp(t *testing.T) {
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(`
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: there}
+spec: {nodeName: node-1, containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+  - name: c
+    image: i
+    ports:
+    - {name: tcp, containerPort: 1, hostPort: 80, hostIP: 10.0.0.1}
+    - {name: other, containerPort: 2, hostPort: 80, hostIP: 10.0.0.2}
+    - {name: udp, containerPort: 3, hostPort: 80, hostIP: 10.0.0.1, protocol: UDP}
+`), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := simulate.Open(set, simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := explain.Of(w, explain.Options{Namespace: "default", Name: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := e.Suggestions[0].Changes[0]
+	found, _ := w.Find("default", "p")
+	before, err := json.Marshal(found.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, change.Patch, v1.Pod{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p v1.Pod
+	if err := json.Unmarshal(after, &p); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, port := range p.Spec.Containers[0].Ports {
+		if port.HostPort != 0 {
+			left = append(left, port.Name)
+		}
+	}
+	if change.Kind != "DropHostPort" || !strings.Contains(change.Text, "10.0.0.1:80") || !slices.Equal(left, []string{"other", "udp"}) {
+		t.Errorf("%s: %s leaves %v", change.Kind, change.Text, left)
 	}
 }

@@ -77,16 +77,20 @@ func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 		}
 		edits = append(edits, s.deletion("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name, strings.Join(names, ", ")), holders))
 	}
-	var numbers []string
-	for number := range taken {
-		numbers = append(numbers, fmt.Sprint(number))
+	if s.object.Spec.HostNetwork { // the API server would set the port again
+		return edits
 	}
-	slices.Sort(numbers)
-	return append(edits, s.onPod("DropHostPort", "do not ask for the host port "+strings.Join(numbers, ", "), 25, func(p *v1.Pod) {
-		for i := range p.Spec.Containers {
-			for j := range p.Spec.Containers[i].Ports {
-				if port := &p.Spec.Containers[i].Ports[j]; taken[port.HostPort] {
-					port.HostPort = 0
+	var names []string
+	for _, port := range taken {
+		names = append(names, port.String())
+	}
+	return append(edits, s.onPod("DropHostPort", "do not ask for the host port "+strings.Join(names, ", "), 25, func(p *v1.Pod) {
+		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				for j := range list[i].Ports {
+					if port := &list[i].Ports[j]; slices.Contains(taken, cluster.PortOf(port)) {
+						port.HostPort, port.HostIP = 0, ""
+					}
 				}
 			}
 		}
@@ -94,15 +98,14 @@ func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 }
 
 // takenPorts are those of the pending pod's host ports that are in use on some of the nodes.
-func (s *search) takenPorts(nodes []verdict) map[int32]bool {
-	taken := map[int32]bool{}
-	for _, v := range nodes {
-		for _, o := range plugins.PortHolders(s.pod, v.node) {
-			for _, p := range o.Class.Ports.List {
-				if slices.ContainsFunc(s.pod.Class.Ports.List, p.Conflicts) {
-					taken[p.Port] = true
-				}
-			}
+func (s *search) takenPorts(nodes []verdict) (taken []cluster.Port) {
+	for _, mine := range s.pod.Class.Ports.List {
+		if slices.ContainsFunc(nodes, func(v verdict) bool {
+			return slices.ContainsFunc(plugins.PortHolders(s.pod, v.node), func(o *cluster.Pod) bool {
+				return slices.ContainsFunc(o.Class.Ports.List, mine.Conflicts)
+			})
+		}) {
+			taken = append(taken, mine)
 		}
 	}
 	return taken

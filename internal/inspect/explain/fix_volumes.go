@@ -8,6 +8,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -18,13 +19,19 @@ func (s *search) provideVolumes(string, []verdict) []*edit { return s.forClaims(
 // moveVolumes proposes to move data to a volume that more nodes can reach.
 func (s *search) moveVolumes(string, []verdict) []*edit { return s.forClaims(s.farAway) }
 
-func (s *search) forClaims(propose func(claim string) *edit) (edits []*edit) {
+// forClaims proposes a change for each claim, and all of them together: one claim alone does not
+// help where two are missing.
+func (s *search) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits []*edit) {
 	for i := range s.object.Spec.Volumes {
-		if name := claimName(s.object, &s.object.Spec.Volumes[i]); name != "" {
-			if e := propose(name); e != nil {
+		v := &s.object.Spec.Volumes[i]
+		if name := claimName(s.object, v); name != "" {
+			if e := propose(v, name); e != nil {
 				edits = append(edits, e)
 			}
 		}
+	}
+	if edits = distinct(edits); len(edits) > 1 {
+		edits = append(edits, joined(edits))
 	}
 	return edits
 }
@@ -54,11 +61,26 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 }
 
 // missing proposes to create or bind a claim, or to provide its volume; nil if nothing is missing.
-func (s *search) missing(name string) *edit {
+func (s *search) missing(v *v1.Volume, name string) *edit {
 	namespace := s.object.Namespace
 	claim, there := s.c.Claims.Get(namespace, name)
 	ref := "persistentvolumeclaim/" + namespace + "/" + name
 	switch {
+	case there && v.Ephemeral != nil && ephemeral.VolumeIsForPod(s.object, claim) != nil:
+		own := &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, UID: "new-claim",
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.object, v1.SchemeGroupVersion.WithKind("Pod"))},
+			},
+			Spec: v.Ephemeral.VolumeClaimTemplate.Spec,
+		}
+		return &edit{
+			Change: Change{
+				Kind: "DeleteClaim", Object: ref, Command: "kubectl delete pvc -n " + namespace + " " + name,
+				Text: fmt.Sprintf("delete the claim %s, which has the name of that of the pod's volume %s and is not the pod's", name, v.Name),
+			},
+			size: 60, set: s.bound(own),
+		}
 	case !there:
 		return &edit{
 			Change: Change{Kind: "CreateClaim", Object: ref, Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
@@ -84,7 +106,7 @@ func (s *search) missing(name string) *edit {
 }
 
 // farAway proposes to move the data of a claim to another volume; nil if it has no volume.
-func (s *search) farAway(name string) *edit {
+func (s *search) farAway(_ *v1.Volume, name string) *edit {
 	claim, there := s.c.Claims.Get(s.object.Namespace, name)
 	if !there || claim.Spec.VolumeName == "" {
 		return nil
@@ -110,12 +132,12 @@ func sizeText(q resource.Quantity) string {
 func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
 	return func() (undo func()) {
 		before, there := s.c.Claims.Get(claim.Namespace, claim.Name)
-		now := claim.DeepCopy()
-		now.Spec.VolumeName, now.Status.Phase, now.DeletionTimestamp = "a-new-volume", v1.ClaimBound, nil
+		now, name := claim.DeepCopy(), "a new volume for "+claim.Namespace+"/"+claim.Name // which no volume of the cluster can have
+		now.Spec.VolumeName, now.Status.Phase, now.DeletionTimestamp = name, v1.ClaimBound, nil
 		metav1.SetMetaDataAnnotation(&now.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
 		s.c.Claims.Set(now)
 		s.c.Volumes.Set(&v1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "a-new-volume"},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1.PersistentVolumeSpec{
 				Capacity: now.Spec.Resources.Requests, AccessModes: now.Spec.AccessModes,
 				PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "new", Path: "/"}},
@@ -124,7 +146,7 @@ func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 		})
 		return func() {
-			s.c.Volumes.Delete("", "a-new-volume")
+			s.c.Volumes.Delete("", name)
 			if there {
 				s.c.Claims.Set(before)
 			} else {
@@ -158,6 +180,9 @@ func (s *search) holders() (edits []*edit) {
 	}
 	for _, p := range pods {
 		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s/%s, which uses the claim that only one pod may use", p.Namespace(), p.Name), []*cluster.Pod{p}))
+	}
+	if len(edits) > 1 { // each uses another claim
+		edits = append(edits, joined(edits))
 	}
 	return edits
 }

@@ -181,15 +181,17 @@ func (s *search) offer(edits ...*edit) {
 // keep tries edits together, and records them if the pod can run then.
 func (s *search) keep(edits ...*edit) bool {
 	var texts []string
-	edits = distinct(edits)
+	edits = distinct(apart(edits))
 	for _, e := range edits {
 		texts = append(texts, e.Text)
 	}
 	text := strings.Join(texts, ", and ")
-	if s.seen[text] || s.tries >= mostTries {
+	slices.Sort(texts)
+	same := strings.Join(texts, "\n") // in whatever order
+	if s.seen[same] || s.tries >= mostTries {
 		return false
 	}
-	s.seen[text] = true
+	s.seen[same] = true
 	node := s.try(edits...)
 	if node == "" {
 		return false
