@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
@@ -81,11 +83,7 @@ func (q *question) read(files []string) (*manifest.Set, error) {
 // wanted estimates how many pods the manifests expand into, before any of them is created.
 func wanted(set *manifest.Set) int {
 	sum := plus(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
-	add := func(n *int32) {
-		if n != nil {
-			sum = plus(sum, int(*n))
-		}
-	}
+	add := func(n *int32) { sum = plus(sum, int(ptr.Deref(n, 1))) }
 	for _, d := range set.Deployments {
 		add(d.Spec.Replicas)
 	}

@@ -14,7 +14,8 @@ func (e *expansion) daemonSets() {
 		if set.DeletionTimestamp != nil {
 			continue
 		}
-		w := workload{gvk: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), meta: &set.ObjectMeta, template: &set.Spec.Template, at: e.set.places["DaemonSet"][i]}
+		w := workloadOfDaemons(set)
+		w.at = e.set.places["DaemonSet"][i]
 		served := map[string]bool{}
 		for _, pod := range e.owned(w) {
 			if !rules.IsTerminal(pod) {
@@ -59,6 +60,15 @@ func DaemonNode(pod *v1.Pod) string {
 		}
 	}
 	return ""
+}
+
+func workloadOfDaemons(set *appsv1.DaemonSet) workload {
+	return workload{gvk: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), meta: &set.ObjectMeta, template: &set.Spec.Template}
+}
+
+// DaemonPod is the pod that the DaemonSet's controller creates for one node, without a name.
+func DaemonPod(set *appsv1.DaemonSet, node string) *v1.Pod {
+	return daemonPod(workloadOfDaemons(set), node)
 }
 
 // daemonPod is the pod for one node. The template's node affinity, which the node meets, is

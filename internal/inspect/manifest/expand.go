@@ -24,6 +24,7 @@ import (
 // StatefulSet one by one, those of a Job as far as its parallelism allows. A StatefulSet is
 // expanded completely, since the question is where its pods go; a Job is not.
 func (s *Set) Expand(seed int64) {
+	s.defaultReplicas()
 	e := &expansion{
 		set:     s,
 		rng:     rand.New(rand.NewPCG(uint64(seed), 0)),
@@ -46,6 +47,23 @@ func (s *Set) Expand(seed int64) {
 	e.daemonSets()
 	e.jobs()
 	e.merge()
+}
+
+// defaultReplicas gives workloads that name no number of replicas one. Until then they are left
+// without, because a workload that is applied again without a number keeps the one that it has.
+func (s *Set) defaultReplicas() {
+	for _, d := range s.Deployments {
+		setDefault(&d.Spec.Replicas, 1)
+	}
+	for _, rs := range s.ReplicaSets {
+		setDefault(&rs.Spec.Replicas, 1)
+	}
+	for _, set := range s.StatefulSets {
+		setDefault(&set.Spec.Replicas, 1)
+	}
+	for _, rc := range s.ReplicationControllers {
+		setDefault(&rc.Spec.Replicas, 1)
+	}
 }
 
 // expansion is one run of Expand.

@@ -49,20 +49,26 @@ func FuzzRead(f *testing.F) {
 // large keeps the fuzzer from making a million pods.
 func large(s *Set) bool {
 	total := int32(0)
+	count := func(n *int32) int32 {
+		if n == nil {
+			return 1
+		}
+		return max(0, min(*n, maxReplicas))
+	}
 	for _, w := range s.Deployments {
-		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+		total += count(w.Spec.Replicas)
 	}
 	for _, w := range s.ReplicaSets {
-		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+		total += count(w.Spec.Replicas)
 	}
 	for _, w := range s.StatefulSets {
-		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+		total += count(w.Spec.Replicas)
 	}
 	for _, w := range s.ReplicationControllers {
-		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+		total += count(w.Spec.Replicas)
 	}
 	for _, w := range s.Jobs {
-		total += max(0, min(*w.Spec.Parallelism, maxReplicas))
+		total += count(w.Spec.Parallelism)
 	}
 	return total > 1000
 }

@@ -141,17 +141,14 @@ func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 }
 
 func prepareDeployment(d *appsv1.Deployment) field.ErrorList {
-	setDefault(&d.Spec.Replicas, 1)
 	return checkWorkload(&d.ObjectMeta, d.Spec.Replicas, d.Spec.Selector, &d.Spec.Template)
 }
 
 func prepareReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
-	setDefault(&rs.Spec.Replicas, 1)
 	return checkWorkload(&rs.ObjectMeta, rs.Spec.Replicas, rs.Spec.Selector, &rs.Spec.Template)
 }
 
 func prepareStatefulSet(set *appsv1.StatefulSet) field.ErrorList {
-	setDefault(&set.Spec.Replicas, 1)
 	return checkWorkload(&set.ObjectMeta, set.Spec.Replicas, set.Spec.Selector, &set.Spec.Template)
 }
 
@@ -160,7 +157,6 @@ func prepareDaemonSet(set *appsv1.DaemonSet) field.ErrorList {
 }
 
 func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList {
-	setDefault(&rc.Spec.Replicas, 1)
 	if rc.Spec.Template == nil {
 		return field.ErrorList{field.Required(field.NewPath("spec", "template"), "")}
 	}

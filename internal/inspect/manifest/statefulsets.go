@@ -22,12 +22,10 @@ func (e *expansion) statefulSets() {
 		if set.DeletionTimestamp != nil {
 			continue
 		}
-		w := workload{gvk: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), meta: &set.ObjectMeta, template: &set.Spec.Template, at: e.set.places["StatefulSet"][i]}
+		w := workloadOfStateful(set)
+		w.at = e.set.places["StatefulSet"][i]
 		e.owned(w) // for the UID; a pod's name says whether it is there
-		first := 0
-		if set.Spec.Ordinals != nil {
-			first = int(set.Spec.Ordinals.Start)
-		}
+		first := FirstOrdinal(set)
 		for ordinal := first; ordinal < first+min(int(*set.Spec.Replicas), maxReplicas); ordinal++ {
 			name := set.Name + "-" + strconv.Itoa(ordinal)
 			if e.names[types.NamespacedName{Namespace: set.Namespace, Name: name}] {
@@ -45,6 +43,25 @@ func (e *expansion) statefulSets() {
 			}
 		}
 	}
+}
+
+// FirstOrdinal is the ordinal of the set's first pod.
+func FirstOrdinal(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
+}
+
+// StatefulPod is the pod of that ordinal that the StatefulSet's controller creates, with the claims
+// that it creates first.
+func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.PersistentVolumeClaim) {
+	name := set.Name + "-" + strconv.Itoa(ordinal)
+	return statefulPod(set, workloadOfStateful(set), name, ordinal), claimsOf(set, name)
+}
+
+func workloadOfStateful(set *appsv1.StatefulSet) workload {
+	return workload{gvk: appsv1.SchemeGroupVersion.WithKind("StatefulSet"), meta: &set.ObjectMeta, template: &set.Spec.Template}
 }
 
 func statefulPod(set *appsv1.StatefulSet, w workload, name string, ordinal int) *v1.Pod {

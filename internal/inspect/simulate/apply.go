@@ -2,12 +2,12 @@ package simulate
 
 import (
 	"fmt"
-	"reflect"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,31 +33,44 @@ func (w *World) deploy(files Files) (*Done, error) {
 func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	done := &Done{}
 	set.JobGroups = w.gangs
+	there := w.takeOver(set)
 	set.Expand(int64(w.options.Seed))
 	w.catalog = merged(w.set, set)
-	w.load(set)
+	w.loadApplied(set)
 	w.identifyClaims()
+	w.countBudgets()
+	w.refusals = nil
 	for _, n := range set.Nodes {
-		w.applyNode(n)
-	}
-	known := map[types.UID]bool{} // workloads whose expanded pods are skipped
-	for _, d := range set.Deployments {
-		w.applyWorkload(&workload{"Deployment", d, &d.Spec.Template, d.Spec.Replicas}, set, known)
-	}
-	for _, s := range set.StatefulSets {
-		w.applyWorkload(&workload{"StatefulSet", s, &s.Spec.Template, s.Spec.Replicas}, set, known)
-	}
-	for _, j := range set.Jobs {
-		if old, _ := w.workloadNamed("job/"+j.Name, j.Namespace); old == nil {
-			w.set.Jobs = append(w.set.Jobs, j)
-			continue
+		if w.applyNode(n) {
+			done.Notes = append(done.Notes, fmt.Sprintf("node %s is there already: kubectl apply does not change its status, such as its capacity", n.Name))
 		}
-		known[j.UID] = true
-		done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", j.Namespace, j.Name))
+	}
+	for _, object := range workloadsOf(set) {
+		if was := there[object]; was != nil {
+			w.update(was, workloadOf(object), set)
+		} else if job, ok := object.(*batchv1.Job); ok && called(w.set.Jobs, Name{job.Namespace, job.Name}) != nil {
+			there[object] = workloadOf(object)
+			done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", job.Namespace, job.Name))
+		} else {
+			w.keep(object)
+			if d, ok := object.(*appsv1.Deployment); ok {
+				w.replaceReplicaSets(d, set)
+			}
+		}
+	}
+	known := map[types.UID]bool{} // owners whose expanded pods are not created
+	for object := range there {
+		known[object.GetUID()] = true
+	}
+	for _, r := range set.ReplicaSets {
+		if owner := metav1.GetControllerOfNoCopy(r); owner != nil && known[owner.UID] {
+			known[r.UID] = true
+		}
 	}
 	for _, d := range set.DaemonSets {
-		known[d.UID] = true // its pods are made here, for the nodes of the world
-		w.applyDaemonSet(d)
+		if known[d.UID] = true; there[d] == nil {
+			w.makeDaemons(d) // for the nodes of the world
+		}
 	}
 	if w.halted() {
 		return nil, w.Err()
@@ -75,37 +88,10 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
 			continue
 		}
-		if w.create(p.DeepCopy()) == nil {
-			done.Notes = append(done.Notes, w.timeline[len(w.timeline)-1].Message)
-		}
+		w.create(p.DeepCopy())
 	}
-	w.countBudgets()
+	done.Notes = append(done.Notes, w.refusals...)
 	return done, nil
-}
-
-// applyDaemonSet takes in a new DaemonSet, or rolls out one that is there if its template changed.
-func (w *World) applyDaemonSet(d *appsv1.DaemonSet) {
-	if old, _ := w.workloadNamed("daemonset/"+d.Name, d.Namespace); old != nil {
-		if reflect.DeepEqual(old.template.Spec, d.Spec.Template.Spec) {
-			return
-		}
-		for _, p := range w.podsOf(old) {
-			w.drop(p, ByRollout, "DaemonSet/"+d.Name)
-		}
-		d.UID = old.object.GetUID()
-		w.set.DaemonSets = slices.DeleteFunc(w.set.DaemonSets, func(o *appsv1.DaemonSet) bool { return o == old.object })
-	}
-	w.set.DaemonSets = append(w.set.DaemonSets, d)
-	for _, name := range w.nodeNames() {
-		if w.halted() {
-			return
-		}
-		if manifest.RunsDaemon(d, w.machines[name].object) {
-			p := w.podOf(d, "DaemonSet", &d.Spec.Template)
-			pinTo(p, name)
-			w.create(p)
-		}
-	}
 }
 
 // openGates removes scheduling gates from a pod that is applied without them. The API allows no
@@ -125,58 +111,30 @@ func (w *World) openGates(p *pod, applied *v1.Pod) bool {
 	return true
 }
 
-func (w *World) applyNode(n *v1.Node) {
+// applyNode adds a node, or changes the one that is there. What the manifest does not name stays.
+// It returns true if the manifest has another capacity, which stays as well: it is status.
+func (w *World) applyNode(n *v1.Node) (otherCapacity bool) {
 	if m := w.machines[n.Name]; m != nil {
+		before := m.object.Spec.Taints
+		otherCapacity = !equality.Semantic.DeepEqual(m.object.Status.Allocatable, n.Status.Allocatable) && len(n.Status.Allocatable) > 0
 		w.change(n.Name, func(old *v1.Node) {
 			for key, value := range n.Labels {
 				metav1.SetMetaDataLabel(&old.ObjectMeta, key, value)
 			}
-			old.Spec.Taints, old.Spec.Unschedulable = n.Spec.Taints, n.Spec.Unschedulable
+			if n.Spec.Taints != nil {
+				old.Spec.Taints = n.Spec.Taints
+			}
+			old.Spec.Unschedulable = old.Spec.Unschedulable || n.Spec.Unschedulable
 		})
-		return
+		w.tellTaints(n.Name, before, w.machines[n.Name].object.Spec.Taints)
+		return otherCapacity
 	}
 	w.addMachine(n)
 	if w.health != nil {
 		w.health.see(w, w.machines[n.Name])
 	}
 	w.tell(Event{Kind: "NodeAdded", Node: n.Name})
-}
-
-// applyWorkload updates an existing workload, or adds a new one. It adds to known the owners whose
-// expanded pods must not be created.
-func (w *World) applyWorkload(l *workload, set *manifest.Set, known map[types.UID]bool) {
-	old, _ := w.workloadNamed(strings.ToLower(l.kind)+"/"+l.object.GetName(), l.object.GetNamespace())
-	switch o := l.object.(type) {
-	case *appsv1.Deployment:
-		if old == nil {
-			w.set.Deployments = append(w.set.Deployments, o)
-		}
-		for _, r := range set.ReplicaSets {
-			if ref := metav1.GetControllerOfNoCopy(r); ref == nil || ref.UID != o.UID {
-				continue
-			}
-			if old == nil || !reflect.DeepEqual(old.template.Spec, l.template.Spec) {
-				w.set.ReplicaSets = append(w.set.ReplicaSets, r)
-			} else {
-				known[r.UID] = true
-			}
-		}
-	case *appsv1.StatefulSet:
-		if old == nil {
-			w.set.StatefulSets = append(w.set.StatefulSets, o)
-		} else if reflect.DeepEqual(old.template.Spec, l.template.Spec) {
-			known[o.UID] = true
-		}
-	}
-	switch {
-	case old == nil:
-	case reflect.DeepEqual(old.template.Spec, l.template.Spec):
-		w.setReplicas(old, int(*l.replicas))
-	default:
-		for _, p := range w.podsOf(old) {
-			w.drop(p, ByRollout, l.kind+"/"+l.object.GetName())
-		}
-	}
+	return false
 }
 
 // merged adds the namespaces and classes of b, the newer set, to a, and returns a catalog of them.

@@ -100,15 +100,47 @@ func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
 		charged = append(charged, q)
 	}
 	for _, q := range charged {
-		for name := range q.Spec.Hard {
-			if amount, ok := usage[name]; ok {
-				sum := q.used[name].DeepCopy()
-				sum.Add(amount)
-				q.used[name] = sum
-			}
-		}
+		q.count(usage, (*apiresource.Quantity).Add)
 	}
 	return ""
+}
+
+// release no longer counts a pod that was charged.
+func (b *bounds) release(p *v1.Pod) {
+	for _, q := range b.quotas[p.Namespace] {
+		if q.covers(p) {
+			q.count(usageOf(p), (*apiresource.Quantity).Sub)
+		}
+	}
+}
+
+// count changes what is used by a pod's usage.
+func (q *quota) count(usage v1.ResourceList, how func(*apiresource.Quantity, apiresource.Quantity)) {
+	for name := range q.Spec.Hard {
+		if amount, ok := usage[name]; ok {
+			sum := q.used[name].DeepCopy()
+			how(&sum, amount)
+			q.used[name] = sum
+		}
+	}
+}
+
+// restrict adds quotas and limit ranges, or replaces those of the same name. They count the pods
+// that are there.
+func (w *World) restrict(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) {
+	b := w.bounds
+	for _, object := range quotas {
+		q := &quota{object, v1.ResourceList{}}
+		for _, f := range w.Each() {
+			if p := w.pods[Name{f.Object.Namespace, f.Object.Name}]; p.charged && p.object.Namespace == q.Namespace && q.covers(p.object) {
+				q.count(usageOf(p.object), (*apiresource.Quantity).Add)
+			}
+		}
+		b.quotas[q.Namespace] = with(b.quotas[q.Namespace], q)
+	}
+	for _, r := range ranges {
+		b.ranges[r.Namespace] = with(b.ranges[r.Namespace], r)
+	}
 }
 
 // covers reports whether the pod matches all the quota's scopes.
@@ -152,8 +184,28 @@ func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 		case v1.ScopeSelectorOpNotIn:
 			return !slices.Contains(r.Values, class)
 		}
+	case v1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		return namesNamespaces(p.Spec.Affinity)
 	}
 	return false
+}
+
+// namesNamespaces reports whether a term of pod affinity or anti-affinity is about other namespaces
+// than the pod's own.
+func namesNamespaces(a *v1.Affinity) bool {
+	if a == nil {
+		return false
+	}
+	names := func(t *v1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil }
+	required := func(list []v1.PodAffinityTerm) bool {
+		return slices.ContainsFunc(list, func(t v1.PodAffinityTerm) bool { return names(&t) })
+	}
+	preferred := func(list []v1.WeightedPodAffinityTerm) bool {
+		return slices.ContainsFunc(list, func(t v1.WeightedPodAffinityTerm) bool { return names(&t.PodAffinityTerm) })
+	}
+	near, far := a.PodAffinity, a.PodAntiAffinity
+	return near != nil && (required(near.RequiredDuringSchedulingIgnoredDuringExecution) || preferred(near.PreferredDuringSchedulingIgnoredDuringExecution)) ||
+		far != nil && (required(far.RequiredDuringSchedulingIgnoredDuringExecution) || preferred(far.PreferredDuringSchedulingIgnoredDuringExecution))
 }
 
 // refuses returns why the quota refuses a new pod: the pod does not specify an amount that the

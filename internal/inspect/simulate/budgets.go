@@ -52,6 +52,9 @@ func (w *World) countBudgets() {
 			expected[p.Class]++
 		}
 	}
+	for _, p := range w.pending {
+		expected[p.Class]++
+	}
 	for class, n := range w.unready {
 		healthy[class] -= n
 	}
@@ -115,6 +118,27 @@ func (w *World) budgetsLeft(p *cluster.Pod) {
 			object = object.DeepCopy()
 			object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
 			object.Status.CurrentHealthy--
+			w.show(cycle.DisruptionBudgets, object)
+		}
+	}
+}
+
+// expect records that the controllers of a pod's budgets want one pod more, or less: of how many
+// they are is what maxUnavailable and percentages are of.
+func (w *World) expect(p *pod, change int32) {
+	if p.Pod == nil || p.refused != "" {
+		return
+	}
+	for _, b := range w.budgets {
+		if !b.matches(p.Class) {
+			continue
+		}
+		if object, ok := w.c.Budgets.Get(b.namespace, b.name); ok {
+			object = object.DeepCopy()
+			s := &object.Status
+			s.ExpectedPods = max(s.ExpectedPods+change, 0)
+			s.DesiredHealthy = desired(&object.Spec, int(s.ExpectedPods))
+			s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 			w.show(cycle.DisruptionBudgets, object)
 		}
 	}

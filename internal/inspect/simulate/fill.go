@@ -60,19 +60,23 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	for fill.Placed < limit && !w.halted() {
 		p := w.copyOf(model, fill.Placed+1)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
-			fill.Stops, fill.Reasons = w.fillOne(p)
+			if fill.Stops, fill.Reasons = w.fillOne(p); fill.Stops != "" {
+				w.bounds.release(p.object)
+			}
 		}
 		if fill.Stops != "" {
 			break
 		}
+		p.charged = true
 		w.know(p)
+		w.expect(p, 1)
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
 	for i := fill.Placed + 1; i <= op.Count && !w.halted(); i++ { // the others stay pending, or preempt
 		p := w.copyOf(model, i)
 		w.claims(p.object)
-		w.enter(p.object, w.bounds.charge(p.object, true))
+		w.expect(w.enter(p.object, w.bounds.charge(p.object, true)), 1)
 	}
 	if fill.Placed == limit && op.Max {
 		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)

@@ -311,9 +311,7 @@ func (h *health) act(w *World, actions []nodehealth.Action) {
 
 func (h *health) write(w *World, node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
 	m := w.machines[node]
-	m.object = m.object.DeepCopy()
-	alter(m.object)
-	w.changed(m)
+	w.alter(m, alter)
 	seen := nodehealth.NodeOf(m.object)
 	h.act(w, h.core.Step(w.clock(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
 }

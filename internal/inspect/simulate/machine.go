@@ -7,11 +7,15 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
 // machine is a node and the kubelet on it.
@@ -47,18 +51,19 @@ func (w *World) addMachine(object *v1.Node) {
 // defaultLease is the Lease duration where none is given: the kubelet's default.
 const defaultLease = 40 * time.Second
 
-// change changes a node, with the consequences of its taints.
+// change changes a node, with the consequences of its taints, and has node health see it.
 func (w *World) change(name string, alter func(n *v1.Node)) {
 	m := w.machines[name]
-	m.object = m.object.DeepCopy()
-	alter(m.object)
-	w.changed(m)
+	w.alter(m, alter)
 	if w.health != nil {
 		w.health.see(w, m)
 	}
 }
 
-func (w *World) changed(m *machine) {
+func (w *World) alter(m *machine, alter func(n *v1.Node)) {
+	before := m.object
+	m.object = before.DeepCopy()
+	alter(m.object)
 	w.show(cycle.Nodes, m.object)
 	n := w.c.Node(m.object.Name)
 	w.touched = true
@@ -71,6 +76,9 @@ func (w *World) changed(m *machine) {
 			}
 		}
 	}
+	if !equality.Semantic.DeepEqual(before.Spec.Taints, m.object.Spec.Taints) || !maps.Equal(before.Labels, m.object.Labels) {
+		w.welcome(m, before)
+	}
 	gaps := m.gaps
 	m.gaps = nil
 	for _, p := range gaps {
@@ -80,6 +88,34 @@ func (w *World) changed(m *machine) {
 			m.gaps = append(m.gaps, p)
 		}
 	}
+}
+
+// welcome makes the pods of the DaemonSets that want one on the node now, and did not before.
+func (w *World) welcome(m *machine, before *v1.Node) {
+	for _, set := range w.set.DaemonSets {
+		if set.DeletionTimestamp == nil && !manifest.RunsDaemon(set, before) && manifest.RunsDaemon(set, m.object) && !w.hasDaemon(m, set) {
+			w.makeDaemon(set, m.object.Name)
+		}
+	}
+}
+
+// hasDaemon reports whether the DaemonSet has a pod on the node or for it, or will make the one
+// again that the node has lost.
+func (w *World) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
+	its := func(p *v1.Pod) bool {
+		owner := metav1.GetControllerOfNoCopy(p)
+		return owner != nil && owner.Kind == "DaemonSet" && owner.Name == set.Name && p.Namespace == set.Namespace && manifest.DaemonNode(p) == m.object.Name
+	}
+	if slices.ContainsFunc(m.gaps, its) || slices.ContainsFunc(w.podsOn(m.object.Name), func(p *pod) bool { return its(p.object) }) ||
+		slices.ContainsFunc(w.created, func(p *pod) bool { return its(p.object) }) {
+		return true
+	}
+	for _, p := range w.pending {
+		if its(p.object) {
+			return true
+		}
+	}
+	return false
 }
 
 // removeMachine removes a node together with its pods.

@@ -244,9 +244,7 @@ func (w *World) addNode(like *v1.Node) {
 	}
 	for _, set := range w.set.DaemonSets {
 		if set.DeletionTimestamp == nil && manifest.RunsDaemon(set, n) {
-			p := w.podOf(set, "DaemonSet", &set.Spec.Template)
-			pinTo(p, name)
-			w.create(p)
+			w.makeDaemon(set, name)
 		}
 	}
 	if w.health != nil {

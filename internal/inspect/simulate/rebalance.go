@@ -2,16 +2,17 @@ package simulate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // Rebalance moves pods as berth rebalance --execute does.
@@ -72,11 +73,8 @@ func (m *moving) anew(w *World) {
 		return
 	}
 	m.close(w, nil)
-	var profiles []*plugins.Profile
-	for _, profile := range w.profiles {
-		profiles = append(profiles, profile)
-	}
-	m.plan = rebalance.Make(&rebalance.State{AsOf: w.clock(), Objects: w.objects()}, m.policy, rebalance.Options{Profiles: profiles, Arrived: m.arrived, Spent: m.spent})
+	m.plan = rebalance.Make(&rebalance.State{AsOf: w.clock(), Objects: w.objects()}, m.policy,
+		rebalance.Options{Profiles: w.options.Profiles, Arrived: m.arrived, Spent: m.spent})
 	m.next = 0
 	m.step(w)
 }
@@ -162,7 +160,7 @@ func (m *moving) end(w *World, stopped string) {
 // this rebalance has closed, unless they are empty.
 func (m *moving) close(w *World, wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
-	for name := range m.closed {
+	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // always in the same order: what is opened wakes pods
 		if !slices.Contains(wanted, name) && w.machines[name] != nil && w.holdsMovable(name) {
 			delete(m.closed, name)
 			w.change(name, func(n *v1.Node) {
@@ -190,17 +188,17 @@ func (w *World) holdsMovable(node string) bool {
 func (w *World) objects() (list []metav1.Object) {
 	for _, object := range w.set.Objects() {
 		switch object.(type) {
-		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim:
+		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:
 		default:
 			list = append(list, object)
 		}
 	}
-	for _, m := range w.machines {
-		list = append(list, m.object)
+	for _, name := range w.nodeNames() {
+		list = append(list, w.machines[name].object)
 	}
-	for _, p := range w.pods {
-		if p.Pod != nil && p.refused == "" {
-			list = append(list, p.object)
+	for _, f := range w.Each() {
+		if f.Pod != nil && f.Refused == "" {
+			list = append(list, f.Object)
 		}
 	}
 	for _, b := range w.c.Budgets.All() {
@@ -210,6 +208,9 @@ func (w *World) objects() (list []metav1.Object) {
 		list = append(list, v)
 	}
 	for _, c := range w.c.Claims.All() {
+		list = append(list, c)
+	}
+	for _, c := range w.c.ResourceClaims.All() {
 		list = append(list, c)
 	}
 	return list

@@ -79,7 +79,7 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
 	case owner == nil || owner.Kind == "Node": // a bare pod, or a static one
 		d.Fate = Lost
-	case cause == ByNodeRemoval && owner.Kind == "DaemonSet":
+	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !w.wanted(p.object):
 		d.Fate = Ends
 	case owner.Kind == "StatefulSet" && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
@@ -127,6 +127,8 @@ func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	switch {
 	case owner == nil || owner.Kind == "Node":
 		d.Fate = Lost
+	case !w.wanted(p.object):
+		d.Fate = Ends
 	case w.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Stays
 	case owner.Kind == "DaemonSet":
@@ -172,7 +174,15 @@ func (w *World) ended(p *pod) {
 	w.remove(p.Pod)
 	w.touched = true
 	if d.Fate == Stays {
-		d.Fate, d.next = Returns, w.makeAgain(d.object)
+		w.returns(d, d.object)
+	}
+}
+
+// returns has a controller that has waited for the end of its pod make it again, unless it no
+// longer wants it.
+func (w *World) returns(d *Departure, object *v1.Pod) {
+	if d.Fate = Ends; w.wanted(object) {
+		d.Fate, d.next = Returns, w.makeAgain(object)
 	}
 }
 
@@ -183,7 +193,7 @@ func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.P
 	case owner == nil:
 		return false
 	case owner.Kind == "StatefulSet":
-		return true
+		return w.wanted(object)
 	}
 	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && w.runsDaemon(object, m.object)
 }
@@ -207,7 +217,7 @@ var eventOf = map[Cause]string{
 
 // comeBack replaces a pod that was stuck on a node, now that it has ended there.
 func (w *World) comeBack(p *pod) {
-	p.departure.Fate, p.departure.next = Returns, w.makeAgain(p.object)
+	w.returns(p.departure, p.object)
 }
 
 // makeAgain creates the replacement of a pod, as its controller does.
@@ -226,6 +236,7 @@ func (w *World) makeAgain(object *v1.Pod) *pod {
 		pinTo(next, manifest.DaemonNode(object))
 	}
 	w.claims(next)
+	w.bounds.charge(next, false)
 	return w.enter(next, "")
 }
 
@@ -247,6 +258,9 @@ func pinTo(p *v1.Pod, node string) {
 // runsDaemon reports whether the pod's DaemonSet wants a pod on the node. If the DaemonSet is not
 // known, the taints that the pod tolerates decide.
 func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
+	if !w.wanted(p) {
+		return false
+	}
 	owner := metav1.GetControllerOfNoCopy(p)
 	for _, set := range w.set.DaemonSets {
 		if set.Namespace == p.Namespace && set.Name == owner.Name {

@@ -95,7 +95,10 @@ func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, tr
 
 // Twin returns a new world as this one was when it was opened, without what was applied to it
 // since. The two are independent.
-func (w *World) Twin() (*World, error) { return open(&w.origin, w.options, true) }
+func (w *World) Twin() (*World, error) {
+	set := original(&w.origin)
+	return open(&set, w.options, true)
+}
 
 // Uneventful reports whether nothing will happen by itself: no eviction is due, and the agenda is
 // empty.
@@ -140,7 +143,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), start: clocks.begins(set),
 		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
 		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
-		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, wants: map[types.UID]int32{}, pods: map[Name]*pod{},
+		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, deleted: map[string]bool{}, pods: map[Name]*pod{},
 		said:    &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}},
 		lasting: lasting, evictedAt: -1, allowed: allowed{Allowance: o.Allowance},
 	}

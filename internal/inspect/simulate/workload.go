@@ -10,9 +10,14 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
 // workload is a controller's object and the template of its pods.
@@ -30,42 +35,130 @@ func (w *World) workloadNamed(ref, namespace string) (*workload, error) {
 		return nil, fmt.Errorf("%q: must be TYPE/NAME, as deployment/web", ref)
 	}
 	namespace = cmp.Or(namespace, v1.NamespaceDefault)
-	is := func(o metav1.Object) bool { return o.GetName() == name && o.GetNamespace() == namespace }
-	switch strings.ToLower(kind) {
+	var found metav1.Object
+	switch id := (Name{namespace, name}); strings.ToLower(kind) {
 	case "deployment", "deployments", "deploy":
-		for _, d := range w.set.Deployments {
-			if is(d) {
-				return &workload{"Deployment", d, &d.Spec.Template, d.Spec.Replicas}, nil
-			}
-		}
+		found = called(w.set.Deployments, id)
 	case "replicaset", "replicasets", "rs":
-		for _, r := range w.set.ReplicaSets {
-			if is(r) {
-				return &workload{"ReplicaSet", r, &r.Spec.Template, r.Spec.Replicas}, nil
-			}
-		}
+		found = called(w.set.ReplicaSets, id)
 	case "statefulset", "statefulsets", "sts":
-		for _, s := range w.set.StatefulSets {
-			if is(s) {
-				return &workload{"StatefulSet", s, &s.Spec.Template, s.Spec.Replicas}, nil
-			}
-		}
+		found = called(w.set.StatefulSets, id)
 	case "daemonset", "daemonsets", "ds":
-		for _, d := range w.set.DaemonSets {
-			if is(d) {
-				return &workload{"DaemonSet", d, &d.Spec.Template, nil}, nil
-			}
-		}
+		found = called(w.set.DaemonSets, id)
 	case "job", "jobs":
-		for _, j := range w.set.Jobs {
-			if is(j) {
-				return &workload{"Job", j, &j.Spec.Template, nil}, nil
-			}
-		}
+		found = called(w.set.Jobs, id)
 	default:
 		return nil, fmt.Errorf("%q: the type must be pod, deployment, replicaset, statefulset, daemonset or job", ref)
 	}
-	return nil, fmt.Errorf("there is no %s %s/%s", strings.ToLower(kind), namespace, name)
+	if found == nil {
+		return nil, fmt.Errorf("there is no %s %s/%s", strings.ToLower(kind), namespace, name)
+	}
+	return workloadOf(found), nil
+}
+
+// called returns the object of that name, or nil.
+func called[T metav1.Object](list []T, name Name) metav1.Object {
+	for _, o := range list {
+		if o.GetName() == name.Name && o.GetNamespace() == name.Namespace {
+			return o
+		}
+	}
+	return nil
+}
+
+func workloadOf(object metav1.Object) *workload {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return &workload{"Deployment", o, &o.Spec.Template, replicasOf(o.Spec.Replicas)}
+	case *appsv1.ReplicaSet:
+		return &workload{"ReplicaSet", o, &o.Spec.Template, replicasOf(o.Spec.Replicas)}
+	case *appsv1.StatefulSet:
+		return &workload{"StatefulSet", o, &o.Spec.Template, replicasOf(o.Spec.Replicas)}
+	case *appsv1.DaemonSet:
+		return &workload{"DaemonSet", o, &o.Spec.Template, nil}
+	case *batchv1.Job:
+		return &workload{"Job", o, &o.Spec.Template, nil}
+	}
+	return nil
+}
+
+func replicasOf(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
+
+// ref names the workload as references do.
+func (l *workload) ref() string { return l.kind + "/" + l.object.GetName() }
+
+// keep adds a workload to the set, or replaces the one of the same name.
+func (w *World) keep(object metav1.Object) {
+	s := w.set
+	delete(w.deleted, controllerName(workloadOf(object).kind, object.GetNamespace(), object.GetName()))
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		s.Deployments = with(s.Deployments, o)
+	case *appsv1.ReplicaSet:
+		s.ReplicaSets = with(s.ReplicaSets, o)
+	case *appsv1.StatefulSet:
+		s.StatefulSets = with(s.StatefulSets, o)
+	case *appsv1.DaemonSet:
+		s.DaemonSets = with(s.DaemonSets, o)
+	case *batchv1.Job:
+		s.Jobs = with(s.Jobs, o)
+	}
+}
+
+// with returns the list with the object in it, in the place of the one of the same name.
+func with[T metav1.Object](list []T, object T) []T {
+	for i, o := range list {
+		if o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() {
+			list = slices.Clone(list)
+			list[i] = object
+			return list
+		}
+	}
+	return append(list, object)
+}
+
+// forgetWorkload removes a workload from the set. Its pods are not made again from then on.
+func (w *World) forgetWorkload(l *workload) {
+	s := w.set
+	w.deleted[controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())] = true
+	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(o *appsv1.Deployment) bool { return metav1.Object(o) == l.object })
+	s.ReplicaSets = slices.DeleteFunc(slices.Clone(s.ReplicaSets), func(o *appsv1.ReplicaSet) bool { return metav1.Object(o) == l.object })
+	s.StatefulSets = slices.DeleteFunc(slices.Clone(s.StatefulSets), func(o *appsv1.StatefulSet) bool { return metav1.Object(o) == l.object })
+	s.DaemonSets = slices.DeleteFunc(slices.Clone(s.DaemonSets), func(o *appsv1.DaemonSet) bool { return metav1.Object(o) == l.object })
+	s.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(o *batchv1.Job) bool { return metav1.Object(o) == l.object })
+}
+
+func controllerName(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+
+// wanted reports whether the pod's controller would make it again: it has not been deleted, and it
+// has as many replicas, if it is a StatefulSet.
+func (w *World) wanted(object *v1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(object)
+	if owner == nil || w.deleted[controllerName(owner.Kind, object.Namespace, owner.Name)] {
+		return false
+	}
+	if owner.Kind != "StatefulSet" {
+		return true
+	}
+	set, known := called(w.set.StatefulSets, Name{object.Namespace, owner.Name}).(*appsv1.StatefulSet)
+	return !known || has(set, object.Name, int(*replicasOf(set.Spec.Replicas)))
+}
+
+// has reports whether a pod of that name is one of the set's replicas.
+func has(set *appsv1.StatefulSet, name string, replicas int) bool {
+	first := manifest.FirstOrdinal(set)
+	ordinal := ordinalOf(set, name)
+	return first <= ordinal && ordinal < first+replicas
+}
+
+// ordinalOf is the pod's number in the set, or -1 if its name is none of the set's.
+func ordinalOf(set *appsv1.StatefulSet, name string) int {
+	number, ok := strings.CutPrefix(name, set.Name+"-")
+	ordinal, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return -1
+	}
+	return ordinal
 }
 
 // makers returns the objects that own the workload's pods: itself, or a Deployment's ReplicaSets,
@@ -76,7 +169,7 @@ func (w *World) makers(l *workload) []metav1.Object {
 	}
 	var own []*appsv1.ReplicaSet
 	for _, r := range w.set.ReplicaSets {
-		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.UID == l.object.GetUID() {
+		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.Kind == l.kind && ref.Name == l.object.GetName() && r.Namespace == l.object.GetNamespace() {
 			own = append(own, r)
 		}
 	}
@@ -91,14 +184,14 @@ func (w *World) makers(l *workload) []metav1.Object {
 // podsOf returns the workload's pods in the order in which its controller removes them when scaling
 // down.
 func (w *World) podsOf(l *workload) []*pod {
-	owners := map[types.UID]bool{}
+	owners := map[string]bool{} // by name: in hand-written manifests, the UIDs may not agree
 	for _, o := range w.makers(l) {
-		owners[o.GetUID()] = true
+		owners[controllerName(workloadOf(o).kind, o.GetNamespace(), o.GetName())] = true
 	}
 	var list []*pod
 	together := map[string]int{} // pods of the workload by node
 	for _, p := range w.pods {
-		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && owners[ref.UID] && p.Pod != nil && !p.Terminating {
+		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && owners[controllerName(ref.Kind, p.object.Namespace, ref.Name)] && p.Pod != nil && !p.Terminating {
 			list = append(list, p)
 			together[p.NodeName]++
 		}
@@ -183,22 +276,88 @@ func (w *World) scale(op *Scale) error {
 }
 
 func (w *World) setReplicas(l *workload, replicas int) {
+	w.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(w.podsOf(l)), replicas)})
+	w.keep(resized(l.object, replicas))
+	w.fillUp(l, replicas)
+}
+
+// resized returns a copy of a workload with that number of replicas.
+func resized(object metav1.Object, replicas int) metav1.Object {
+	n := int32(replicas)
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		d := *o
+		d.Spec.Replicas = &n
+		return &d
+	case *appsv1.ReplicaSet:
+		r := *o
+		r.Spec.Replicas = &n
+		return &r
+	case *appsv1.StatefulSet:
+		s := *o
+		s.Spec.Replicas = &n
+		return &s
+	}
+	return object
+}
+
+// fillUp removes the pods that a workload has too many, and makes those that it has too few.
+func (w *World) fillUp(l *workload, replicas int) {
+	if set, ok := l.object.(*appsv1.StatefulSet); ok {
+		w.fillOrdinals(l, set, replicas)
+		return
+	}
 	pods := w.podsOf(l)
-	w.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(pods), replicas)})
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
-		w.drop(p, ByScaling, l.kind+"/"+l.object.GetName())
+		w.drop(p, ByScaling, l.ref())
 	}
 	makers := w.makers(l)
-	for i := len(pods); i < replicas && len(makers) > 0 && !w.halted(); i++ {
-		maker, kind, template := makers[len(makers)-1], l.kind, l.template
-		if r, ok := maker.(*appsv1.ReplicaSet); ok {
-			kind, template = "ReplicaSet", &r.Spec.Template
+	if len(makers) == 0 {
+		return
+	}
+	newest := makers[len(makers)-1]
+	maker := workloadOf(newest)
+	for i := len(pods); i < replicas && !w.halted(); i++ {
+		w.create(w.podOf(newest, maker.kind, maker.template))
+	}
+	if l.kind != "Deployment" {
+		return
+	}
+	for _, r := range makers {
+		w.keep(resized(r, len(w.podsOf(workloadOf(r)))))
+	}
+}
+
+// fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are wanted or
+// missing. A pod that has not ended yet is waited for.
+func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int) {
+	for _, p := range w.podsOf(l) {
+		if !has(set, p.Name, replicas) {
+			w.drop(p, ByScaling, l.ref())
 		}
-		p := w.podOf(maker, kind, template)
-		if kind == "StatefulSet" {
-			p.Name = fmt.Sprintf("%s-%d", maker.GetName(), i)
+	}
+	stuck := map[Name]bool{}
+	for _, m := range w.machines {
+		for _, p := range m.stuck {
+			stuck[Name{p.Namespace(), p.Name}] = true
+		}
+	}
+	first, claimed := manifest.FirstOrdinal(set), false
+	for ordinal := first; ordinal < first+replicas && !w.halted(); ordinal++ {
+		p, claims := manifest.StatefulPod(set, ordinal)
+		if name := (Name{p.Namespace, p.Name}); w.pods[name] != nil || stuck[name] {
+			continue
+		}
+		for _, claim := range claims {
+			if _, there := w.c.Claims.Get(claim.Namespace, claim.Name); !there {
+				w.show(cycle.Claims, claim)
+				claimed = true
+			}
 		}
 		w.create(p)
+	}
+	if claimed {
+		w.identifyClaims()
 	}
 }
 
@@ -221,6 +380,7 @@ func (w *World) create(p *v1.Pod) *pod {
 	admitted, err := w.admitOne(w.catalog, p)
 	if err != nil {
 		w.tell(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
+		w.refusals = append(w.refusals, err.Error())
 		return nil
 	}
 	if admitted.UID == "" || w.c.Pod(admitted.UID) != nil || w.pods[Name{p.Namespace, p.Name}] != nil {
@@ -228,11 +388,19 @@ func (w *World) create(p *v1.Pod) *pod {
 	}
 	w.claims(admitted)
 	w.touched = true
-	return w.enter(admitted, w.bounds.charge(admitted, true))
+	made := w.enter(admitted, w.bounds.charge(admitted, true))
+	w.expect(made, 1)
+	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
+		w.budgetsJoined(made.Pod)
+	}
+	return made
 }
 
 // drop removes a pod, placed or pending, which does not come back unless its controller wants it.
 func (w *World) drop(p *pod, cause Cause, detail string) {
+	if cause != ByDeletion || !w.wanted(p.object) {
+		w.expect(p, -1)
+	}
 	if p.NodeName != "" {
 		w.depart(p, cause, detail)
 		return
@@ -242,7 +410,7 @@ func (w *World) drop(p *pod, cause Cause, detail string) {
 	w.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
-// know and forget maintain the list of all pods.
+// know and forget maintain the list of all pods, and what quotas count.
 func (w *World) know(p *pod) {
 	if p.object != nil {
 		w.pods[Name{p.object.Namespace, p.object.Name}] = p
@@ -250,6 +418,10 @@ func (w *World) know(p *pod) {
 }
 
 func (w *World) forget(p *pod) {
+	if p.charged {
+		w.bounds.release(p.object)
+		p.charged = false
+	}
 	if name := (Name{p.object.Namespace, p.object.Name}); w.pods[name] == p {
 		delete(w.pods, name)
 	}
@@ -263,10 +435,7 @@ func (w *World) delete(op *Delete) (*Done, error) {
 		if p == nil || p.Pod == nil {
 			return nil, fmt.Errorf("there is no pod %s/%s", cmp.Or(op.Namespace, v1.NamespaceDefault), name)
 		}
-		w.drop(p, ByDeletion, "")
-		if p.NodeName == "" && metav1.GetControllerOfNoCopy(p.object) != nil {
-			w.makeAgain(p.object)
-		}
+		w.deletePod(p)
 		return &Done{}, nil
 	case "node", "nodes", "no":
 		return &Done{}, w.each(&Nodes{Node: name}, w.removeMachine)
@@ -275,11 +444,28 @@ func (w *World) delete(op *Delete) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range w.podsOf(l) {
+	if owner := metav1.GetControllerOfNoCopy(l.object); owner != nil && owner.Kind == "Deployment" &&
+		called(w.set.Deployments, Name{l.object.GetNamespace(), owner.Name}) != nil {
+		for _, p := range w.podsOf(l) { // its Deployment makes the ReplicaSet again, and that its pods
+			w.deletePod(p)
+		}
+		return &Done{}, nil
+	}
+	pods, makers := w.podsOf(l), w.makers(l)
+	w.forgetWorkload(l)
+	for _, o := range makers {
+		w.forgetWorkload(workloadOf(o))
+	}
+	for _, p := range pods {
 		w.drop(p, ByScaling, op.Object)
 	}
-	w.set.Deployments = slices.DeleteFunc(w.set.Deployments, func(o *appsv1.Deployment) bool { return metav1.Object(o) == l.object })
-	w.set.DaemonSets = slices.DeleteFunc(w.set.DaemonSets, func(o *appsv1.DaemonSet) bool { return metav1.Object(o) == l.object })
-	w.set.StatefulSets = slices.DeleteFunc(w.set.StatefulSets, func(o *appsv1.StatefulSet) bool { return metav1.Object(o) == l.object })
 	return &Done{}, nil
+}
+
+// deletePod deletes a pod, which its controller makes again.
+func (w *World) deletePod(p *pod) {
+	w.drop(p, ByDeletion, "")
+	if p.NodeName == "" && w.wanted(p.object) {
+		w.makeAgain(p.object)
+	}
 }

@@ -57,15 +57,16 @@ type World struct {
 	pods     map[Name]*pod
 	timeline []Event
 	departed []*Departure
-	wants    map[types.UID]int32 // replicas, of workloads that were scaled
-	failed   error               // an operation of the scenario could not be done
+	deleted  map[string]bool // the workloads that were deleted, by controllerName
+	failed   error           // an operation of the scenario could not be done
 	// evictedAt is the time of the last evictions. touched is set when something has changed that
 	// the cluster's log does not show.
 	evictedAt    time.Duration
 	touched      bool
 	appointments int
 	samples      []Sample
-	stepping     bool // a step of the scenario is being done
+	stepping     bool     // a step of the scenario is being done
+	refusals     []string // why pods could not be created, since manifests were last applied
 	allowed      allowed
 }
 
@@ -80,6 +81,7 @@ type pod struct {
 	fresh *v1.Pod
 	// refused is why the API server refuses to create it, or empty.
 	refused string
+	charged bool         // it counts in the quotas of its namespace
 	due     eviction.Due // when it has to leave
 	since   time.Time    // when it came to its node
 	refusal string       // why it could not be placed, the last time it was tried
@@ -110,7 +112,7 @@ func order(a, b *pod) int {
 // enter adds a pod as the API server has it, or would have it if it did not refuse it.
 func (w *World) enter(object *v1.Pod, refusal string) *pod {
 	w.entered++
-	p := &pod{number: w.entered, refused: refusal}
+	p := &pod{number: w.entered, refused: refusal, charged: refusal == "" && !rules.IsTerminal(object)}
 	if w.lasting || len(w.held) > 0 {
 		p.object = object
 	}

@@ -1,0 +1,180 @@
+package simulate
+
+import (
+	"cmp"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// workloadsOf lists the workloads that manifests name. ReplicaSets of Deployments are not among
+// them.
+func workloadsOf(set *manifest.Set) (list []metav1.Object) {
+	for _, d := range set.Deployments {
+		list = append(list, d)
+	}
+	for _, r := range set.ReplicaSets {
+		if metav1.GetControllerOfNoCopy(r) == nil {
+			list = append(list, r)
+		}
+	}
+	for _, s := range set.StatefulSets {
+		list = append(list, s)
+	}
+	for _, d := range set.DaemonSets {
+		list = append(list, d)
+	}
+	for _, j := range set.Jobs {
+		list = append(list, j)
+	}
+	return list
+}
+
+// takeOver gives the workloads of manifests that exist already what kubectl apply leaves of them:
+// their identity, the number of replicas if none is given, and of their template what the manifests
+// do not change. It returns what they were before. Jobs are not among them: they cannot be changed.
+func (w *World) takeOver(set *manifest.Set) map[metav1.Object]*workload {
+	there := map[metav1.Object]*workload{}
+	for _, object := range workloadsOf(set) {
+		l := workloadOf(object)
+		was, _ := w.workloadNamed(l.ref(), object.GetNamespace())
+		if was == nil || l.kind == "Job" {
+			continue
+		}
+		there[object] = was
+		object.SetUID(was.object.GetUID())
+		object.SetCreationTimestamp(was.object.GetCreationTimestamp())
+		*l.template = *applyTemplate(was, l.template)
+		switch o := object.(type) {
+		case *appsv1.Deployment:
+			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.replicas)
+		case *appsv1.ReplicaSet:
+			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.replicas)
+		case *appsv1.StatefulSet:
+			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.replicas)
+		}
+	}
+	return there
+}
+
+// applyTemplate returns what kubectl apply makes of a workload's template. The manifest is taken to
+// name all that is wanted, except for labels and annotations: others add these, such as kubectl
+// rollout restart.
+func applyTemplate(was *workload, wanted *v1.PodTemplateSpec) *v1.PodTemplateSpec {
+	merged := wanted.DeepCopy()
+	merged.Labels, merged.Annotations = over(was.template.Labels, merged.Labels), over(was.template.Annotations, merged.Annotations)
+	return merged
+}
+
+// over returns the entries of both maps; the second one's take precedence.
+func over(a, b map[string]string) map[string]string {
+	if len(a) == 0 {
+		return b
+	}
+	sum := maps.Clone(a)
+	maps.Copy(sum, b)
+	return sum
+}
+
+// sameTemplate reports whether two templates are equal once the API server has filled them in.
+func sameTemplate(a, b *v1.PodTemplateSpec) bool {
+	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(defaulted(a), defaulted(b))
+}
+
+func defaulted(t *v1.PodTemplateSpec) *v1.PodSpec {
+	p := &v1.Pod{Spec: *t.Spec.DeepCopy()}
+	admission.Default(p)
+	return &p.Spec
+}
+
+// update applies a workload that exists: it is rolled out if its template changed, and scaled.
+func (w *World) update(was, l *workload, set *manifest.Set) {
+	w.keep(l.object)
+	if !sameTemplate(was.template, l.template) {
+		w.rollOut(was, l, set)
+	}
+	if l.replicas == nil {
+		return
+	}
+	if *l.replicas == *was.replicas {
+		w.fillUp(l, int(*l.replicas))
+	} else {
+		w.setReplicas(l, int(*l.replicas))
+	}
+}
+
+// rollOut removes the pods of the old template that the workload's strategy lets it replace. Those
+// of a Deployment are made by a new ReplicaSet from then on.
+func (w *World) rollOut(was, l *workload, set *manifest.Set) {
+	stays := func(*pod) bool { return false }
+	switch o := l.object.(type) {
+	case *appsv1.Deployment:
+		if o.Spec.Paused {
+			return
+		}
+	case *appsv1.ReplicaSet: // its template is for new pods only
+		return
+	case *appsv1.DaemonSet:
+		if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+			return
+		}
+	case *appsv1.StatefulSet:
+		strategy := &o.Spec.UpdateStrategy
+		if strategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+			return
+		}
+		if r := strategy.RollingUpdate; r != nil && r.Partition != nil {
+			stays = func(p *pod) bool { return ordinalOf(o, p.Name) < int(*r.Partition) }
+		}
+	}
+	pods := w.podsOf(was)
+	if d, ok := l.object.(*appsv1.Deployment); ok {
+		w.replaceReplicaSets(d, set)
+	}
+	for _, p := range pods {
+		if !stays(p) {
+			w.drop(p, ByRollout, l.ref())
+		}
+	}
+	if d, ok := l.object.(*appsv1.DaemonSet); ok {
+		w.makeDaemons(d)
+	}
+}
+
+// replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only.
+func (w *World) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
+	for _, r := range w.makers(workloadOf(d)) {
+		w.forgetWorkload(workloadOf(r))
+	}
+	for _, r := range set.ReplicaSets {
+		if metav1.IsControlledBy(r, d) {
+			w.keep(r)
+		}
+	}
+}
+
+// makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on.
+func (w *World) makeDaemons(d *appsv1.DaemonSet) {
+	for _, name := range w.nodeNames() {
+		if w.halted() {
+			return
+		}
+		if manifest.RunsDaemon(d, w.machines[name].object) {
+			w.makeDaemon(d, name)
+		}
+	}
+}
+
+// makeDaemon makes the pod of a DaemonSet for one node.
+func (w *World) makeDaemon(d *appsv1.DaemonSet, node string) {
+	p := manifest.DaemonPod(d, node)
+	p.Name = w.generated(d.Namespace, d.Name+"-")
+	w.create(p)
+}
