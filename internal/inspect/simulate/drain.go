@@ -64,7 +64,7 @@ type draining struct {
 	nodes    []string
 	pods     []*pod // of the first of nodes: those that are still to be evicted
 	selector labels.Selector
-	began    time.Duration
+	began    time.Duration          // with the first of nodes: each has the timeout to itself
 	progress time.Duration          // when a pod was last evicted
 	blocked  map[*pod]Blocked       // those that a budget holds, as last found
 	asked    map[*pod]time.Duration // when a budget first refused each of them
@@ -80,7 +80,7 @@ func (w *World) drain(op *Drain) (*Done, error) {
 		return nil, fmt.Errorf("pod selector %q: %w", op.PodSelector, err)
 	}
 	d := &draining{
-		Drain: op, done: &Drained{Nodes: names}, nodes: names, selector: selector, began: w.now, progress: w.now,
+		Drain: op, done: &Drained{Nodes: names}, nodes: names, selector: selector,
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}
 	for _, name := range names {
@@ -93,7 +93,7 @@ func (w *World) drain(op *Drain) (*Done, error) {
 // next begins with the first remaining node.
 func (d *draining) next(w *World) {
 	for len(d.nodes) > 0 {
-		d.pods = nil
+		d.pods, d.began, d.progress = nil, w.now, w.now
 		refused := len(d.done.Refused)
 		for _, p := range w.podsOn(d.nodes[0]) {
 			d.sort(w, p)
@@ -122,8 +122,6 @@ func (d *draining) sort(w *World, p *pod) {
 	local := slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
 	_, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]
 	switch {
-	case p.Terminating: // kubectl waits for its end, which the drain neither causes nor hastens
-		d.done.Terminating = append(d.done.Terminating, say("its deletion is under way"))
 	case owner != nil && owner.Kind == "DaemonSet" && !d.IgnoreDaemonSets:
 		d.done.Refused = append(d.done.Refused, say("cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"))
 	case owner != nil && owner.Kind == "DaemonSet":
@@ -134,6 +132,8 @@ func (d *draining) sort(w *World, p *pod) {
 		d.done.Refused = append(d.done.Refused, say("cannot delete Pods with local storage (use --delete-emptydir-data to override)"))
 	case owner == nil && !d.Force:
 		d.done.Refused = append(d.done.Refused, say("cannot delete Pods that declare no controller (use --force to override)"))
+	case p.Terminating: // kubectl waits for its end, which the drain neither causes nor hastens
+		d.done.Terminating = append(d.done.Terminating, say("its deletion is under way"))
 	default:
 		d.pods = append(d.pods, p)
 	}
@@ -165,8 +165,9 @@ func (d *draining) try(w *World) {
 		w.depart(p, ByDrain, d.nodes[0])
 	}
 	d.pods = left
+	limited := d.Timeout != nil && d.Timeout.Duration > 0
 	patient := w.now-d.progress < drainPatience
-	if d.Timeout != nil && d.Timeout.Duration > 0 {
+	if limited {
 		patient = w.now-d.began < d.Timeout.Duration
 	}
 	switch {
@@ -181,6 +182,10 @@ func (d *draining) try(w *World) {
 			d.done.Blocked = append(d.done.Blocked, d.blocked[p])
 		}
 		w.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
+		if limited { // kubectl goes on with the next node; without a timeout it would wait here for ever
+			d.nodes = d.nodes[1:]
+			d.next(w)
+		}
 	}
 }
 
@@ -191,7 +196,7 @@ func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
 	}
 	covering := w.budgets.of(w.c, p.Pod)
 	switch {
-	case len(covering) == 0:
+	case len(covering) == 0, p.unready && p.object.Status.Phase == v1.PodPending: // or its containers have not started yet
 		return "", ""
 	case len(covering) > 1:
 		return covering[0].Name, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
