@@ -130,10 +130,7 @@ func (w *World) applyNode(n *v1.Node) (otherCapacity bool) {
 		return otherCapacity
 	}
 	w.addMachine(n)
-	if w.health != nil {
-		w.health.see(w, w.machines[n.Name])
-	}
-	w.tell(Event{Kind: "NodeAdded", Node: n.Name})
+	w.settleIn(n, "")
 	return false
 }
 

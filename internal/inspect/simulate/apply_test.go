@@ -375,6 +375,7 @@ spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app
 	do(t, w, simulate.Operation{Cordon: &cordoned})
 	apply(t, w, strings.Replace(daemons, "agent", "more", -1))
 	do(t, w, simulate.Operation{AddNodes: &simulate.AddNodes{Count: 1, Like: "node-2"}})
+	apply(t, w, "apiVersion: v1\nkind: Node\nmetadata: {name: node-3}\nstatus: {allocatable: {cpu: \"8\", memory: 8Gi, pods: \"110\"}}\n")
 	do(t, w, simulate.Operation{Untaint: &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-1"}, Taints: []string{"gpu"}}})
 	do(t, w, simulate.Operation{Untaint: &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-1"}, Taints: []string{"gpu"}}})
 	on := map[string]int{}
@@ -389,7 +390,7 @@ spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app
 			}
 		}
 	}
-	if diff := cmp.Diff(map[string]int{"node-1": 2, "node-2": 2, "node-2-copy-1": 2}, on); diff != "" {
+	if diff := cmp.Diff(map[string]int{"node-1": 2, "node-2": 2, "node-2-copy-1": 2, "node-3": 2}, on); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -474,5 +475,15 @@ spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
 		if s := b.Status; int(s.ExpectedPods) != replicas || int(s.DesiredHealthy) != replicas-1 || s.DisruptionsAllowed != 1 {
 			t.Errorf("%d replicas: %+v", replicas, s)
 		}
+	}
+}
+
+// A pod that is being deleted is neither deleted nor drained again: it ends when its time has come.
+func TestTerminatingPodsAreLeftToEnd(t *testing.T) {
+	due := `, deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30, creationTimestamp: "2026-01-01T00:00:00Z"`
+	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, due))
+	done := do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/db-0"}})
+	if f, ok := w.Find("default", "db-0"); !ok || f.Object.DeletionTimestamp == nil || len(done.Notes) != 1 {
+		t.Errorf("%v; there: %t", done.Notes, ok)
 	}
 }

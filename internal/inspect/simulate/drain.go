@@ -143,7 +143,7 @@ func (d *draining) sort(w *World, p *pod) {
 func (d *draining) try(w *World) {
 	var left []*pod
 	for _, p := range d.pods {
-		if p.gone {
+		if p.gone || p.Terminating { // another has deleted it meanwhile
 			continue
 		}
 		if budget, message := d.forbidden(w, p); message != "" {

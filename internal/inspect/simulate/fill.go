@@ -132,9 +132,6 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 			return nil, fmt.Errorf("there is no pod %s/%s to take as a model", namespace, name)
 		}
 		model = model.DeepCopy()
-		if ref := metav1.GetControllerOfNoCopy(model); ref != nil && ref.Kind == "DaemonSet" {
-			return nil, fmt.Errorf("pod %s/%s is of a DaemonSet, which has one on each node already", namespace, name)
-		}
 	} else {
 		l, err := w.workloadNamed(op.Like, namespace)
 		if err != nil {
@@ -145,6 +142,9 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 		if model, err = w.admitOne(w.catalog, created); err != nil {
 			return nil, err
 		}
+	}
+	if ref := metav1.GetControllerOfNoCopy(model); ref != nil && ref.Kind == "DaemonSet" {
+		return nil, fmt.Errorf("%s is of a DaemonSet, which has a pod on each node already", op.Like)
 	}
 	model.Spec.NodeName, model.ResourceVersion, model.DeletionTimestamp = "", "", nil
 	model.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: model.Status.QOSClass}

@@ -223,17 +223,16 @@ func (w *World) addNodes(a *AddNodes) error {
 	case a.Count < 1 || a.Count > mostNodes:
 		return fmt.Errorf("%d nodes: must be from 1 to %d", a.Count, mostNodes)
 	}
-	for i := 0; i < a.Count && !w.halted(); i++ {
-		w.addNode(like.object)
+	for number, added := 1, 0; added < a.Count && !w.halted(); number++ {
+		if name := fmt.Sprintf("%s-copy-%d", a.Like, number); w.machines[name] == nil {
+			w.addNode(like.object, name)
+			added++
+		}
 	}
 	return nil
 }
 
-func (w *World) addNode(like *v1.Node) {
-	name := ""
-	for i := 1; name == "" || w.machines[name] != nil; i++ {
-		name = fmt.Sprintf("%s-copy-%d", like.Name, i)
-	}
+func (w *World) addNode(like *v1.Node, name string) {
 	n := NodeLike(like, name)
 	n.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
 	w.addMachine(n)
@@ -242,15 +241,20 @@ func (w *World) addNode(like *v1.Node) {
 		csi.Name = name
 		w.show(cycle.CSINodes, csi)
 	}
+	w.settleIn(n, "like "+like.Name)
+}
+
+// settleIn makes the pods of the DaemonSets on a new node, and lets node health know it.
+func (w *World) settleIn(n *v1.Node, message string) {
 	for _, set := range w.set.DaemonSets {
 		if set.DeletionTimestamp == nil && manifest.RunsDaemon(set, n) {
-			w.makeDaemon(set, name)
+			w.makeDaemon(set, n.Name)
 		}
 	}
 	if w.health != nil {
-		w.health.see(w, w.machines[name])
+		w.health.see(w, w.machines[n.Name])
 	}
-	w.tell(Event{Kind: "NodeAdded", Node: name, Message: "like " + like.Name})
+	w.tell(Event{Kind: "NodeAdded", Node: n.Name, Message: message})
 }
 
 // NodeLike returns a new node of that name with the labels, taints and size of another, except for

@@ -3,7 +3,6 @@ package simulate
 import (
 	"fmt"
 	"hash/fnv"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -283,10 +282,14 @@ func (w *World) generated(namespace, base string) string {
 	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%s#%d", namespace, base, w.entered+1)
-	var name strings.Builder
-	name.WriteString(base)
-	for sum := h.Sum64(); name.Len() < len(base)+suffix; sum /= uint64(len(alphabet)) {
-		name.WriteByte(alphabet[sum%uint64(len(alphabet))])
+	for {
+		name := []byte(base)
+		for sum := h.Sum64(); len(name) < len(base)+suffix; sum /= uint64(len(alphabet)) {
+			name = append(name, alphabet[sum%uint64(len(alphabet))])
+		}
+		if w.pods[Name{namespace, string(name)}] == nil {
+			return string(name)
+		}
+		h.Write([]byte{'+'}) // among thousands of pods, some would have the same name
 	}
-	return name.String()
 }

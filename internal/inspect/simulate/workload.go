@@ -435,6 +435,9 @@ func (w *World) delete(op *Delete) (*Done, error) {
 		if p == nil || p.Pod == nil {
 			return nil, fmt.Errorf("there is no pod %s/%s", cmp.Or(op.Namespace, v1.NamespaceDefault), name)
 		}
+		if p.Terminating {
+			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is being deleted already", p.Namespace(), p.Name)}}, nil
+		}
 		w.deletePod(p)
 		return &Done{}, nil
 	case "node", "nodes", "no":
