@@ -131,6 +131,14 @@ func TestVersionFlag(t *testing.T) {
 	}
 }
 
+// drain --choose chooses among the selected nodes.
+func TestNodesAreChosenAmongTheSelected(t *testing.T) {
+	town := file(t, "town.yaml", smallTown)
+	if code, _, errs := command(t, "what-if", "drain", "--choose", "1", "-l", "pool=none", "-f", town); code == 0 || !strings.Contains(errs, `selector "pool=none"`) {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
 // Numbers that are out of bounds are refused before anything is read.
 func TestNumbersHaveBounds(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)

@@ -231,6 +231,10 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 	case p.timeout < 0:
 		return nil, usagef("drain --timeout %s: must not be negative", p.timeout)
 	}
+	p.drain.Nodes = p.nodes
+	if p.timeout > 0 {
+		p.drain.Timeout = &metav1.Duration{Duration: p.timeout}
+	}
 	if word == "drain" && p.choose > 0 {
 		if len(p.nodes.Nodes) > 0 {
 			return nil, usagef("drain: name nodes, or have them chosen with --choose")
@@ -259,10 +263,6 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 	case "remove-node":
 		op.RemoveNode = &p.nodes
 	case "drain":
-		p.drain.Nodes = p.nodes
-		if p.timeout > 0 {
-			p.drain.Timeout = &metav1.Duration{Duration: p.timeout}
-		}
 		op.Drain = &p.drain
 	}
 	return &whatif.Step{Operation: op}, nil

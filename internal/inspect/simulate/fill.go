@@ -167,14 +167,21 @@ func (w *World) objectOf(name Name) *v1.Pod {
 func (w *World) nodeNames() []string { return slices.Sorted(maps.Keys(w.machines)) }
 
 // Choose finds the nodes that cost least to lose, one after the other, each as if those before it
-// were gone. It changes the world: the chosen nodes are drained.
+// were gone: of those that the drain selects, or of all if it selects none. It changes the world:
+// the chosen nodes are drained.
 func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
-	if count < 1 || count > len(w.machines) {
-		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(w.machines))
+	names := w.nodeNames()
+	if drain.Selector != "" {
+		if names, err = drain.resolve(w); err != nil {
+			return nil, nil, err
+		}
+	}
+	if count < 1 || count > len(names) {
+		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(names))
 	}
 	w.settle()
-	candidates := make([]Cost, 0, len(w.machines))
-	for _, name := range w.nodeNames() {
+	candidates := make([]Cost, 0, len(names))
+	for _, name := range names {
 		if w.machines[name].object.Spec.Unschedulable {
 			continue // it is about to leave already
 		}
@@ -182,7 +189,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	}
 	for len(chosen) < count && !w.halted() {
 		if len(candidates) == 0 {
-			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(w.machines))
+			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(names))
 		}
 		slices.SortFunc(candidates, func(a, b Cost) int { return a.compare(&b) })
 		best := w.cheapest(candidates)

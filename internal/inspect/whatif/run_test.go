@@ -74,6 +74,15 @@ func TestTheCheapestNodesAreChosen(t *testing.T) {
 	}
 }
 
+// With a selector, only the nodes that it selects can be chosen.
+func TestTheCheapestOfTheSelectedNodesAreChosen(t *testing.T) {
+	selected := &simulate.Drain{Nodes: simulate.Nodes{Selector: "kubernetes.io/hostname in (node-0, node-2)"}}
+	f := forecast(t, town("8", 5, 1, 3, 2), whatif.Step{Choose: 1, Drain: selected})
+	if len(f.Chosen) != 1 || f.Chosen[0].Node != "node-2" {
+		t.Errorf("chosen: %+v", f.Chosen)
+	}
+}
+
 // What would happen anyway is not put down to the operation: a pod that waits and fits is placed
 // before.
 func TestWhatWaitsIsTriedFirst(t *testing.T) {
