@@ -14,9 +14,11 @@ import (
 
 // Names lists the pods that were decided, in the order of the first decision about each.
 func (s *Simulation) Names() (names []string) {
+	listed := map[Name]bool{}
 	for i := range s.Pods {
-		if name := "pod/" + s.Pods[i].Name; !slices.Contains(names, name) {
-			names = append(names, name)
+		if p := (Name{s.Pods[i].Namespace, s.Pods[i].Name}); !listed[p] {
+			listed[p] = true
+			names = append(names, "pod/"+p.Name)
 		}
 	}
 	return names

@@ -294,6 +294,14 @@ func TestReasonsAreWrittenOnce(t *testing.T) {
 	}
 }
 
+// Pods of one name in two namespaces are two, and one that preempts and is placed then is one.
+func TestNamesOfPods(t *testing.T) {
+	s := &simulate.Simulation{Pods: []simulate.Pod{{Namespace: "a", Name: "p"}, {Namespace: "b", Name: "p"}, {Namespace: "a", Name: "p", Node: "n"}}}
+	if diff := cmp.Diff([]string{"pod/p", "pod/p"}, s.Names()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestProgressIsTold(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("apiVersion: v1\nkind: Node\nmetadata: {name: node1}\nstatus: {allocatable: {cpu: \"4000\", memory: 8Ti, pods: \"5000\"}}\n")

@@ -164,3 +164,15 @@ func TestPendingPodsGoBeforeReplacements(t *testing.T) {
 		}
 	}
 }
+
+// A pod that leaves and comes back pending under its name is named once, one of another namespace
+// beside it.
+func TestNamesOfForecast(t *testing.T) {
+	f := &whatif.Forecast{
+		Leaving: []whatif.Leaving{{Namespace: "a", Name: "db-0"}},
+		Pending: []whatif.Waiting{{Namespace: "a", Name: "db-0"}, {Namespace: "b", Name: "db-0"}, {Namespace: "b", Name: "other", Anyway: true}},
+	}
+	if got := fmt.Sprint(f.Names()); got != "[pod/db-0 pod/db-0]" {
+		t.Error(got)
+	}
+}

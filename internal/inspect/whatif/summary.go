@@ -13,14 +13,21 @@ import (
 
 // Names returns the pods that leave because of the operations, and those that are newly pending.
 func (f *Forecast) Names() (names []string) {
+	listed := map[simulate.Name]bool{}
+	add := func(namespace, name string) {
+		if pod := (simulate.Name{Namespace: namespace, Name: name}); !listed[pod] {
+			listed[pod] = true
+			names = append(names, "pod/"+name)
+		}
+	}
 	for i := range f.Leaving {
 		if !f.Leaving[i].Again {
-			names = append(names, "pod/"+f.Leaving[i].Name)
+			add(f.Leaving[i].Namespace, f.Leaving[i].Name)
 		}
 	}
 	for i := range f.Pending {
-		if name := "pod/" + f.Pending[i].Name; !f.Pending[i].Anyway && !slices.Contains(names, name) {
-			names = append(names, name)
+		if !f.Pending[i].Anyway {
+			add(f.Pending[i].Namespace, f.Pending[i].Name)
 		}
 	}
 	return names
