@@ -241,6 +241,7 @@ func (w *World) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error)
 	} else {
 		if len(w.bounds.ranges[p.Namespace]) > 0 {
 			p = p.DeepCopy()
+			admission.Default(p) // before: a limit that the template sets is the request, not the range's default
 			w.bounds.fill(p)
 		}
 		var err error
