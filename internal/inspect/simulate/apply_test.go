@@ -487,3 +487,15 @@ func TestTerminatingPodsAreLeftToEnd(t *testing.T) {
 		t.Errorf("%v; there: %t", done.Notes, ok)
 	}
 }
+
+// Without its ReplicaSets, as where they may not be listed, a Deployment's pods are not known.
+func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
+	deployment, _, _ := strings.Cut(storedDeployment, "---")
+	w, err := simulate.Open(read(t, twoNodes+deployment), simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Do(&simulate.Operation{Scale: &simulate.Scale{Workload: "deployment/web", Replicas: 2}}); err == nil || !strings.Contains(err.Error(), "no ReplicaSet") {
+		t.Errorf("%v", err)
+	}
+}

@@ -270,6 +270,8 @@ func (w *World) scale(op *Scale) error {
 		return fmt.Errorf("%s has no replicas to set", op.Workload)
 	case op.Replicas < 0 || op.Replicas > mostPods:
 		return fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
+	case len(w.makers(l)) == 0:
+		return fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
 	w.setReplicas(l, op.Replicas)
 	return nil
