@@ -27,9 +27,9 @@ const (
 	most      = 200_000 // events that wait; more are dropped
 	within    = 10 * time.Second
 
-	// writers is how many events are written at once by a log that has no limit while nothing is
-	// busy. Fewer would cost more CPU: a writer that waits alone for an answer is put to sleep and
-	// woken.
+	// writers is how many events are written at once, so that one that gets no answer does not
+	// hold up the others. Fewer would cost more CPU while there is no limit: a writer that waits
+	// alone for an answer is put to sleep and woken.
 	writers = 16
 	// unanswered is how often an event is sent if no API server answers, refused how often if one
 	// answers with an error that may pass.
@@ -72,11 +72,18 @@ type Log struct {
 	mu      sync.Mutex
 	waiting []queued
 	more    chan struct{} // has an element when some wait
+	inLanes int           // events that wait in lanes
 }
 
 type queued struct {
 	Event
 	at metav1.Time
+}
+
+// lane is a queue of events about some objects, which one writer writes in their order.
+type lane struct {
+	events []queued      // guarded by Log.mu
+	more   chan struct{} // has an element when there are some; closed after the last
 }
 
 // New returns a log whose events come from a component.
@@ -102,7 +109,7 @@ func (l *Log) Tell(e Event) {
 	one := queued{e, metav1.Now()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting) >= most {
+	if len(l.waiting)+l.inLanes >= most {
 		return
 	}
 	l.waiting = append(l.waiting, one)
@@ -145,60 +152,73 @@ func (l *Log) Run(ctx context.Context) {
 	write, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.Drain, stop) })()
-	n := 1
-	if l.Busy != nil {
-		n = writers
-	}
 	shared := make(chan *queued)
-	lanes := make([]chan *queued, n)
+	lanes := make([]*lane, writers)
 	var running sync.WaitGroup
 	for i := range lanes {
-		lanes[i] = make(chan *queued)
-		running.Go(func() { l.work(write, lanes[i], shared) })
+		lanes[i] = &lane{more: make(chan struct{}, 1)}
+		running.Go(func() { l.work(write, ctx, lanes[i], shared) })
 	}
 	l.hand(write, ctx, lanes, shared)
 	for _, lane := range lanes {
-		close(lane)
+		close(lane.more)
 	}
 	close(shared)
 	running.Wait()
 }
 
-// work writes the events of a lane, and those that any writer may write, until both are closed.
-func (l *Log) work(ctx context.Context, lane, shared <-chan *queued) {
-	for lane != nil || shared != nil {
-		select {
-		case e, open := <-lane:
-			if !open {
-				lane = nil
-				continue
+// work writes the events of a lane, and those that any writer may write, until there are no more of
+// both. A long lane does not keep it from the others.
+func (l *Log) work(write, ctx context.Context, lane *lane, shared <-chan *queued) {
+	more := lane.more
+	once := func(e *queued, open bool) {
+		if !open {
+			shared = nil
+			return
+		}
+		event := l.object(e)
+		l.insist(write, event, func(ctx context.Context) error { return l.create(ctx, event) })
+	}
+	for {
+		own := l.pop(&lane.events, &l.inLanes)
+		switch {
+		case own != nil:
+			select {
+			case e, open := <-shared:
+				once(e, open)
+			default:
 			}
-			l.correlated(ctx, e)
-		case e, open := <-shared:
-			if !open {
-				shared = nil
-				continue
+			if l.turn(ctx); write.Err() == nil {
+				l.correlated(write, own)
 			}
-			event := l.object(e)
-			l.insist(ctx, event, func(ctx context.Context) error { return l.create(ctx, event) })
+		case more == nil && shared == nil:
+			return
+		default:
+			select {
+			case _, open := <-more:
+				if !open {
+					more = nil
+				}
+			case e, open := <-shared:
+				once(e, open)
+			}
 		}
 	}
 }
 
-// hand gives every event to a writer in its turn. Those about one object have one lane, so that
-// they are written in their order; those that are written once go to any writer that is free.
-func (l *Log) hand(write, ctx context.Context, lanes []chan *queued, shared chan *queued) {
+// hand gives every event to a writer. Those about one object have one lane, so that they are
+// written in their order; those that are written once go, in their turn, to any writer that is
+// free.
+func (l *Log) hand(write, ctx context.Context, lanes []*lane, shared chan<- *queued) {
 	for {
-		for e := l.next(); e != nil; e = l.next() {
-			l.turn(ctx)
-			to := shared
+		for e := l.pop(&l.waiting, nil); e != nil; e = l.pop(&l.waiting, nil) {
 			if !e.Once {
-				h := fnv.New32a()
-				h.Write([]byte(e.About.UID))
-				to = lanes[h.Sum32()%uint32(len(lanes))]
+				l.put(lanes, e)
+				continue
 			}
+			l.turn(ctx)
 			select {
-			case to <- e:
+			case shared <- e:
 			case <-write.Done():
 				return
 			}
@@ -213,15 +233,34 @@ func (l *Log) hand(write, ctx context.Context, lanes []chan *queued, shared chan
 	}
 }
 
-func (l *Log) next() *queued {
+// put adds an event to its object's lane.
+func (l *Log) put(lanes []*lane, e *queued) {
+	h := fnv.New32a()
+	h.Write([]byte(e.About.UID))
+	to := lanes[h.Sum32()%uint32(len(lanes))]
+	l.mu.Lock()
+	to.events = append(to.events, *e)
+	l.inLanes++
+	l.mu.Unlock()
+	select {
+	case to.more <- struct{}{}:
+	default:
+	}
+}
+
+// pop takes the first event of a queue, and subtracts it from a count of such; nil: there is none.
+func (l *Log) pop(queue *[]queued, count *int) *queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting) == 0 {
+	if len(*queue) == 0 {
 		return nil
 	}
-	e := l.waiting[0]
-	l.waiting[0] = queued{}
-	l.waiting = l.waiting[1:]
+	e := (*queue)[0]
+	(*queue)[0] = queued{}
+	*queue = (*queue)[1:]
+	if count != nil {
+		*count--
+	}
 	return &e
 }
 

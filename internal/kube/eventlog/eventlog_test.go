@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 )
@@ -381,6 +383,67 @@ func TestTriesAreApart(t *testing.T) {
 			t.Errorf("try %d came after %v, want %v", i+1, got, want)
 		}
 	}
+}
+
+// TestEventWithoutAnAnswerHoldsUpNoOther, also in a log that always has its limit: events about
+// other objects follow at their rate.
+func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const others = 5 * perSecond
+		var written names
+		log := New(fake.NewClientset(), "taint-eviction-controller")
+		log.Create = func(ctx context.Context, e *v1.Event) error {
+			if e.InvolvedObject.Name == "hangs" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			time.Sleep(50 * time.Millisecond)
+			return written.create(e)
+		}
+		of := func(pod string) v1.ObjectReference {
+			about := about(pod)
+			about.UID = types.UID(pod)
+			return about
+		}
+		log.Add(of("hangs"), v1.EventTypeNormal, "TaintManagerEviction", "")
+		for i := range others {
+			log.Add(of(fmt.Sprint("p-", i)), v1.EventTypeNormal, "TaintManagerEviction", "")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		log.Run(ctx)
+		if n := written.len(); n < others*(writers-2)/writers {
+			t.Errorf("%d of %d events written within 9 s, while one is not answered", n, others)
+		}
+	})
+}
+
+// TestLongLanesDoNotHoldUpWhatIsToldOnce: both get their share of what may be written.
+func TestLongLanesDoNotHoldUpWhatIsToldOnce(t *testing.T) {
+	var written sync.Map
+	running(t, func(e *v1.Event) error { written.Store(e.Reason+e.Name, true); return nil }, func(log *Log, busy *atomic.Bool) {
+		busy.Store(true)
+		for i := range 5000 {
+			about := about(fmt.Sprint("p-", i))
+			about.UID = types.UID(about.Name)
+			log.Add(about, v1.EventTypeWarning, "FailedScheduling", "")
+		}
+		tellOnce(log, 1000)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		var once, other int
+		written.Range(func(key, _ any) bool {
+			if strings.HasPrefix(key.(string), "Scheduled") {
+				once++
+			} else {
+				other++
+			}
+			return true
+		})
+		if once < 20 || other < 20 {
+			t.Errorf("within 10 busy seconds %d events told once and %d others were written", once, other)
+		}
+	})
 }
 
 // TestRequestThatHangsIsSentAgain after ten seconds.
