@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,6 +20,9 @@ type process struct {
 	ready chan struct{} // closed when the part said that it is ready
 	ended chan struct{} // closed when it has ended
 	err   error         // valid after ended
+
+	said     atomic.Int64 // lines on standard output until it was ready
+	lastSaid atomic.Pointer[string]
 }
 
 // launch starts the part. progress, if set, is called with each line that it prints until it is
@@ -65,6 +69,8 @@ func (p *process) heard(part Part, line string, progress func(part, line string)
 	if p.wasReady() {
 		return
 	}
+	p.lastSaid.Store(&line)
+	p.said.Add(1)
 	if progress != nil {
 		progress(part.Name, line)
 	}

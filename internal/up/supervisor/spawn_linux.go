@@ -7,12 +7,8 @@ import (
 	"syscall"
 )
 
-// isolate puts the process into its own group, so that Ctrl-C in the terminal reaches only the
-// supervisor, which then ends the parts in order. It also makes the kernel kill the process when
-// its parent dies.
-func isolate(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
+// boundToParent makes the kernel kill the process when its parent dies.
+func boundToParent(attributes *syscall.SysProcAttr) { attributes.Pdeathsig = syscall.SIGKILL }
 
 // spawner starts all children from one goroutine that never leaves its thread: for the kernel, the
 // parent is the thread that forked, not the process.
@@ -32,5 +28,3 @@ func spawn(cmd *exec.Cmd) error {
 	spawner() <- func() { result <- cmd.Start() }
 	return <-result
 }
-
-func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

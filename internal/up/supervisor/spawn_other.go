@@ -1,13 +1,14 @@
-//go:build !linux
+//go:build unix && !linux
 
 package supervisor
 
-import "os/exec"
+import (
+	"os/exec"
+	"syscall"
+)
 
-// isolate does nothing. Without Linux's parent-death signal a part outlives a supervisor that is
-// killed with SIGKILL, and only the part itself is killed, not what it has started.
-func isolate(*exec.Cmd) {}
+// boundToParent does nothing: without Linux's parent-death signal a part outlives a supervisor that
+// is killed with SIGKILL.
+func boundToParent(*syscall.SysProcAttr) {}
 
 func spawn(cmd *exec.Cmd) error { return cmd.Start() }
-
-func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

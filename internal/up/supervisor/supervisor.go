@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,11 +37,12 @@ type Supervisor struct {
 	Trouble func(part, what string)
 	// StopWithin is how long a part may take to end after SIGTERM; 0: 10 s.
 	StopWithin time.Duration
+	// looks is how often a part that starts is looked at, and Progress told how long it has taken;
+	// 0: lookEvery.
+	looks time.Duration
 }
 
 const (
-	// startWithin bounds the wait for a part to become ready.
-	startWithin       = 2 * time.Minute
 	defaultStopWithin = 10 * time.Second
 	// A part that died is started again after restartMin, doubled each time up to restartMax, and
 	// restartMin again once it ran for steadyAfter.
@@ -97,18 +99,37 @@ func (s *Supervisor) start(ctx context.Context, part Part) (*keeper, error) {
 	k := &keeper{part: part, s: s, cancel: cancel}
 	died := make(chan error, 1)
 	k.wg.Go(func() { k.keep(own, p, died) })
-	timeout := time.NewTimer(startWithin)
-	defer timeout.Stop()
-	select {
-	case <-p.ready:
-		return k, nil
-	case err := <-died:
-		return k, err
-	case <-timeout.C:
-		return k, fmt.Errorf("%s: not ready after %s; see %s", part.Name, startWithin, s.logPath(part))
-	case <-ctx.Done():
-		return k, nil
+	look := time.NewTicker(cmp.Or(s.looks, lookEvery))
+	defer look.Stop()
+	for wait := begin(time.Now()); ; {
+		select {
+		case <-p.ready:
+			return k, nil
+		case err := <-died:
+			return k, err
+		case now := <-look.C:
+			if why := wait.over(now, s.signsOf(part, p)); why != "" {
+				return k, fmt.Errorf("%s: %s: see %s, or start again: a second start finds its files in memory", part.Name, why, s.logPath(part))
+			}
+			if s.Progress != nil {
+				s.Progress(part.Name, wait.describe("still starting", now))
+			}
+		case <-ctx.Done():
+			return k, nil
+		}
 	}
+}
+
+// signsOf reads the signs of progress of a part that starts.
+func (s *Supervisor) signsOf(part Part, p *process) signs {
+	now := signs{lines: p.said.Load()}
+	if last := p.lastSaid.Load(); last != nil {
+		now.last = *last
+	}
+	if info, err := os.Stat(s.logPath(part)); err == nil {
+		now.log = info.Size()
+	}
+	return now
 }
 
 // keep waits for the process to end and starts it again, until own ends.
