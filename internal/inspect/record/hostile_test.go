@@ -2,7 +2,10 @@ package record_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +33,45 @@ func TestAFolderWithOtherFilesIsRefused(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(mine); string(text) != "mine" {
 		t.Errorf("the file says %q now", text)
+	}
+}
+
+// A cluster that cannot be reached, or not be listed, leaves neither a folder nor a lock in one.
+func TestNothingIsWrittenBeforeTheClusterIsListed(t *testing.T) {
+	down, closed := fakeapi.New(t), fakeapi.New(t)
+	down.Config.Host = "http://127.0.0.1:1"
+	closed.Refuse("nodes", http.StatusForbidden)
+	for what, api := range map[string]*fakeapi.Server{"unreachable": down, "forbidden": closed} {
+		for _, once := range []bool{true, false} {
+			dir, empty := filepath.Join(t.TempDir(), "monday"), t.TempDir()
+			for _, dir := range []string{dir, empty} {
+				if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: once}); err == nil {
+					t.Errorf("%s: no error", what)
+				}
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s, once %t: the folder is there: %v", what, once, err)
+			}
+			if left, err := os.ReadDir(empty); len(left) > 0 {
+				t.Errorf("%s, once %t: left in the folder: %v, %v", what, once, left, err)
+			}
+		}
+	}
+}
+
+// A recording that is ended before it has listed the cluster keeps what it had.
+func TestAnEarlyEndKeepsTheObjects(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+		t.Fatal(err)
+	}
+	err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, For: time.Nanosecond})
+	if err == nil || !strings.Contains(err.Error(), "before everything was listed") {
+		t.Errorf("the second one: %v", err)
+	}
+	if text := everything(t, dir); !strings.Contains(text, "node-1") {
+		t.Error("the objects are gone")
 	}
 }
 

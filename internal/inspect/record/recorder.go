@@ -40,6 +40,7 @@ type Options struct {
 type recorder struct {
 	options Options
 	client  *snapshot.Client
+	release func() // gives up the folder; nil as long as nothing is written to it
 
 	mu      sync.Mutex
 	index   *Index
@@ -57,11 +58,15 @@ type recorder struct {
 func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
 	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{}, listed: map[string]bool{}, ready: make(chan struct{})}
-	release, err := claim(o.Dir)
-	if err != nil {
+	var err error
+	if r.release, err = claim(o.Dir); err != nil {
 		return err
 	}
-	defer release()
+	defer func() {
+		if r.release != nil {
+			r.release()
+		}
+	}()
 	if err := r.open(ctx); err != nil {
 		return err
 	}
@@ -76,7 +81,7 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	return r.follow(ctx)
 }
 
-// open begins a session, in a new folder or in a recording of the same cluster.
+// open begins a session, of a new recording or of one of the same cluster.
 func (r *recorder) open(ctx context.Context) error {
 	cluster, err := r.client.ClusterID(ctx)
 	if err != nil {
@@ -96,9 +101,6 @@ func (r *recorder) open(ctx context.Context) error {
 	}
 	now := time.Now()
 	folder := filepath.Join(sessionsFolder, sessionName(now))
-	if err := os.MkdirAll(filepath.Join(r.options.Dir, folder), 0o700); err != nil {
-		return err
-	}
 	index.Source.From = r.client.Host()
 	index.Sessions = append(index.Sessions, Session{Folder: folder, Began: metav1.NewMicroTime(now.UTC()), Until: metav1.NewMicroTime(now.UTC())})
 	r.index = index
@@ -118,6 +120,8 @@ func (r *recorder) once(ctx context.Context) error {
 	return r.begin()
 }
 
+var errEarly = errors.New("ended before everything was listed: nothing was written")
+
 // follow lists and watches every kind.
 func (r *recorder) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -129,7 +133,7 @@ func (r *recorder) follow(ctx context.Context) error {
 	for _, k := range snapshot.Kinds() {
 		if _, err := r.client.List(ctx, k, metav1.ListOptions{Limit: 1}); err != nil {
 			if ctx.Err() != nil {
-				return r.end()
+				return errEarly
 			}
 			if k.Needed || !snapshot.Optional(err) {
 				return fmt.Errorf("list %s: %w", k.Resource, err)
@@ -145,7 +149,7 @@ func (r *recorder) follow(ctx context.Context) error {
 	select {
 	case <-r.ready:
 	case <-ctx.Done():
-		return fmt.Errorf("ended before everything was listed")
+		return errEarly
 	}
 	if err := r.begin(); err != nil {
 		return err
@@ -164,13 +168,24 @@ func (r *recorder) follow(ctx context.Context) error {
 	}
 }
 
-// begin writes the objects at the beginning of the session.
+// begin writes the objects at the beginning of the session. Everything has been listed then: a
+// cluster that cannot be read leaves no folder behind.
 func (r *recorder) begin() error {
+	if r.release == nil {
+		var err error
+		if r.release, err = create(r.options.Dir); err != nil {
+			return err
+		}
+	}
+	session := &r.index.Sessions[len(r.index.Sessions)-1]
+	folder := filepath.Join(r.options.Dir, session.Folder)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	r.begun = true
 	r.mu.Unlock()
-	session := &r.index.Sessions[len(r.index.Sessions)-1]
-	if err := r.writeObjects(filepath.Join(r.options.Dir, session.Folder)); err != nil {
+	if err := r.writeObjects(folder); err != nil {
 		return err
 	}
 	return r.checkpoint()
