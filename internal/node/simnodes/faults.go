@@ -107,8 +107,16 @@ func (f Faults) annotate(ctx context.Context, node *v1.Node, annotations func(*v
 	return nil
 }
 
+// selected returns the nodes of a selection, each once: one may be named, and be in a zone that is.
 func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, error) {
 	var nodes []*v1.Node
+	taken := map[string]bool{}
+	take := func(node *v1.Node) {
+		if !taken[node.Name] {
+			taken[node.Name] = true
+			nodes = append(nodes, node)
+		}
+	}
 	for _, name := range which.Names {
 		node, err := f.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		switch {
@@ -119,22 +127,21 @@ func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, erro
 		case node.Labels[kubelet.LabelSimulated] == "":
 			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, kubelet.LabelSimulated)
 		}
-		nodes = append(nodes, node)
+		take(node)
 	}
 	for _, zone := range which.Zones {
 		list, err := f.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: kubelet.LabelSimulated})
 		if err != nil {
 			return nil, connect.Reach(err)
 		}
-		before := len(nodes)
 		zones := map[string]bool{}
 		for i := range list.Items {
 			in := list.Items[i].Labels[v1.LabelTopologyZone]
 			if zones[in] = true; in == zone {
-				nodes = append(nodes, &list.Items[i])
+				take(&list.Items[i])
 			}
 		}
-		if len(nodes) == before {
+		if !zones[zone] {
 			return nil, fmt.Errorf("zone %s: no simulated node is in it; %s", zone, thereAre(zones))
 		}
 	}

@@ -58,6 +58,25 @@ func TestNodesFailAndRecoverByZone(t *testing.T) {
 	}
 }
 
+// A node that is selected by name and by zone, or twice by either, is annotated once.
+func TestNodeThatIsSelectedTwiceIsAnnotatedOnce(t *testing.T) {
+	client := threeNodes()
+	f := Faults{Client: client}
+	names, err := f.Fail(t.Context(), Selection{Names: []string{"b", "b"}, Zones: []string{"z1", "z1", "z10"}}, 0)
+	if err != nil || !slices.Equal(names, []string{"b", "a", "c"}) {
+		t.Errorf("failed %v, %v", names, err)
+	}
+	patches := 0
+	for _, a := range client.Actions() {
+		if a.GetVerb() == "patch" {
+			patches++
+		}
+	}
+	if patches != 3 {
+		t.Errorf("%d patches", patches)
+	}
+}
+
 func TestConditionsAddUpAndAreTakenBack(t *testing.T) {
 	client := threeNodes()
 	f := Faults{Client: client}

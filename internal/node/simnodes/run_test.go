@@ -238,6 +238,35 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 }
 
+// A conflict of a deletion means that another object has the name: the one that was meant is gone.
+// It is one to try again only if the object is still there.
+func TestConflictOfADeletionIsLookedInto(t *testing.T) {
+	meta := func(uid types.UID) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: "a", UID: uid}
+	}
+	for _, c := range []struct {
+		there types.UID
+		want  kubelet.Outcome
+	}{{"mine", kubelet.Failed}, {"its successor", kubelet.Gone}, {"", kubelet.Gone}} {
+		client := fake.NewClientset()
+		if c.there != "" {
+			node := meta(c.there)
+			node.Namespace = ""
+			client = fake.NewClientset(&v1.Pod{ObjectMeta: meta(c.there)}, &v1.Node{ObjectMeta: node})
+		}
+		client.PrependReactor("delete", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), "a", errors.New("UID in precondition: mine"))
+		})
+		s := &sender{client: client, log: slog.New(slog.DiscardHandler)}
+		for _, kind := range []kubelet.Kind{kubelet.DeletePod, kubelet.DeleteNode} {
+			action := kubelet.Action{Kind: kind, Node: "a", Pod: types.NamespacedName{Namespace: "default", Name: "a"}, UID: "mine"}
+			if got, _ := s.send(t.Context(), action); got != c.want {
+				t.Errorf("%v while %q is there: %d, want %d", kind, c.there, got, c.want)
+			}
+		}
+	}
+}
+
 // A slow API server gets the Leases first: as long as one waits, most workers
 // for pods hold back, and one does not, so that pods are not forgotten.
 func TestHeartbeatsComeFirst(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
@@ -102,16 +103,34 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 		}
 		return kubelet.Slim(pod), nil
 	case kubelet.DeletePod:
-		return nil, core.Pods(a.Pod.Namespace).Delete(ctx, a.Pod.Name, metav1.DeleteOptions{
+		err := core.Pods(a.Pod.Namespace).Delete(ctx, a.Pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
 			Preconditions:      &metav1.Preconditions{UID: &a.UID},
 		})
+		return nil, replaced(ctx, err, a.UID, a.Pod.Name, core.Pods(a.Pod.Namespace).Get)
 	case kubelet.DeleteNode:
-		return nil, core.Nodes().Delete(ctx, a.Node, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.UID}})
+		err := core.Nodes().Delete(ctx, a.Node, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.UID}})
+		return nil, replaced(ctx, err, a.UID, a.Node, core.Nodes().Get)
 	case kubelet.Report:
 		return nil, s.report(ctx, a)
 	}
 	return nil, fmt.Errorf("unknown action %v", a.Kind)
+}
+
+// replaced turns the conflict of a deletion into NotFound if no object of this UID is there any
+// longer: with another one in its place, it would be a conflict at every further try.
+func replaced[T metav1.Object](ctx context.Context, err error, uid types.UID, name string, get func(context.Context, string, metav1.GetOptions) (T, error)) error {
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	now, getErr := get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(getErr):
+		return getErr
+	case getErr == nil && now.GetUID() != uid:
+		return apierrors.NewNotFound(schema.GroupResource{}, name)
+	}
+	return err
 }
 
 var errNotSimulated = errors.New("a node of this name exists and is not simulated")

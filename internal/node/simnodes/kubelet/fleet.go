@@ -106,8 +106,10 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 // shape.
 func (f *Fleet) retire(object *v1.Node) {
 	if f.nodes[object.Name] == nil {
-		f.nodes[object.Name] = &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
-		f.emit(Action{Kind: DeleteNode, Node: object.Name, UID: object.UID})
+		n := &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
+		n.status.fire = func(time.Time) { f.emit(Action{Kind: DeleteNode, Node: n.name, UID: object.UID}) }
+		f.nodes[n.name] = n
+		n.status.fire(time.Time{})
 	}
 }
 
@@ -182,6 +184,11 @@ func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	case Register, PatchNode:
 		n.busy = false
 		f.nodeDone(n, outcome, object, now)
+	case DeleteNode:
+		if outcome == Failed {
+			n.failures++
+			f.timers.set(&n.status, now.Add(retry(n.failures)))
+		}
 	}
 }
 
