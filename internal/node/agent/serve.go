@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -23,10 +24,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	certificate, err := server.KeepCertificate(filepath.Join(a.config.RootDir, "pki"), a.config.NodeName, a.config.NodeIPs)
-	if a.config.TLSCert != "" {
-		certificate, err = server.CertificateFiles(a.config.TLSCert, a.config.TLSKey)
-	}
+	certificate, err := a.certificate()
 	if err != nil {
 		return err
 	}
@@ -47,6 +45,15 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	return s.Serve(ctx, listener)
+}
+
+// certificate is that of the files that are configured or, without any, one that the agent makes
+// and keeps.
+func (a *Agent) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if a.config.TLSCert != "" {
+		return server.CertificateFiles(a.config.TLSCert, a.config.TLSKey)
+	}
+	return server.KeepCertificate(filepath.Join(a.config.RootDir, "pki"), a.config.NodeName, a.config.NodeIPs)
 }
 
 // serveHealthz serves /healthz to anybody on this machine, as the kubelet does. A port that is

@@ -2,9 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
 )
@@ -99,5 +104,31 @@ func TestTheAPIIsServedAtTheNodesAddress(t *testing.T) {
 		if !a.config.Address.Equal(c.want) {
 			t.Errorf("--address %v: at %v, want %v", c.named, a.config.Address, c.want)
 		}
+	}
+}
+
+// With --tls-cert-file the agent serves that certificate, and makes none of its own.
+func TestConfiguredCertificateIsTheOnlyOne(t *testing.T) {
+	n, _ := newNode(t)
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("configured", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	n.config.TLSCert, n.config.TLSKey = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for path, content := range map[string][]byte{n.config.TLSCert: certPEM, n.config.TLSKey: keyPEM} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newest, err := n.certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if served, err := newest(nil); err != nil || served.Leaf.Subject.CommonName[:10] != "configured" {
+		t.Errorf("served is %v, %v", served, err)
+	}
+	if _, err := os.Stat(filepath.Join(n.config.RootDir, "pki")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder for a certificate that is not used: %v", err)
 	}
 }
