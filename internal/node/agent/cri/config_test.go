@@ -1,11 +1,14 @@
 package cri
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
@@ -126,6 +129,10 @@ func TestLastWords(t *testing.T) {
 	if err := os.Symlink(secret, link); err != nil {
 		t.Fatal(err)
 	}
+	linked, pipe := filepath.Join(dir, "linked"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.Symlink(dir, linked), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	log := write("log", "2026-01-01T00:00:00.0Z stdout F one\n2026-01-01T00:00:00.0Z stderr P tw\n2026-01-01T00:00:00.0Z stderr F o\nrubbish\n")
 	for _, c := range []struct {
 		file, policy string
@@ -138,6 +145,8 @@ func TestLastWords(t *testing.T) {
 		{write("empty", ""), "FallbackToLogsOnError", 0, ""},
 		{write("empty", ""), "File", 1, ""},
 		{link, "File", 1, ""},
+		{filepath.Join(linked, "secret"), "File", 1, ""},
+		{pipe, "File", 1, ""},
 		{filepath.Join(dir, "missing"), "File", 1, ""},
 	} {
 		got := lastWords(&runtimeapi.ContainerStatus{
@@ -147,5 +156,39 @@ func TestLastWords(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s %s %d: %q, want %q", filepath.Base(c.file), c.policy, c.code, got, c.want)
 		}
+	}
+}
+
+// A container replaces its termination message by a link to a file of the machine, and back, while
+// the agent reads it.
+func TestLastWordsFollowNoLinkThatIsSwappedIn(t *testing.T) {
+	dir := t.TempDir()
+	message, secret := filepath.Join(dir, "message"), filepath.Join(dir, "secret")
+	if err := errors.Join(os.WriteFile(message, []byte("bye"), 0o600), os.WriteFile(secret, []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for next := filepath.Join(dir, "next"); ; {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if os.Symlink(secret, next) != nil || os.Rename(next, message) != nil ||
+				os.WriteFile(next, []byte("bye"), 0o600) != nil || os.Rename(next, message) != nil {
+				return
+			}
+		}
+	}()
+	read := map[string]int{}
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+		read[fileEnd("/", message, maxMessage, 0)]++
+	}
+	close(stop)
+	<-stopped
+	if read["secret"] > 0 || read["bye"] == 0 {
+		t.Errorf("read: %v", read)
 	}
 }

@@ -175,7 +175,7 @@ func (r *Runtime) container(st *runtimeapi.ContainerStatus, sandbox string) life
 // lastWords is a container's termination message: from its file or, if it failed and its policy
 // asks for that, the end of its log; what the runtime reports comes first.
 func lastWords(st *runtimeapi.ContainerStatus) string {
-	text := fileEnd(messageFile(st), maxMessage, 0)
+	text := fileEnd("/", messageFile(st), maxMessage, 0)
 	if text == "" && st.ExitCode != 0 && v1.TerminationMessagePolicy(st.Annotations[annotationMessagePolicy]) == v1.TerminationMessageFallbackToLogsOnError {
 		text = logEnd(st.LogPath)
 	}
