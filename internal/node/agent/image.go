@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -64,7 +65,11 @@ func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *ru
 	}
 	secret, err := a.tryPull(ctx, pod, spec, sandbox)
 	if err != nil {
-		a.pulls.Failed(spec.Image)
+		if ctx.Err() != nil || errors.Is(err, errUnanswered) {
+			a.pulls.Unknown(spec.Image)
+		} else {
+			a.pulls.Failed(spec.Image)
+		}
 		return nil, &refusal{
 			reason: "ErrImagePull", message: err.Error(), event: "Failed", said: fmt.Sprintf("Failed to pull image %q: %v", c.Image, err),
 			pull: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", c.Image, err),
@@ -72,7 +77,7 @@ func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *ru
 	}
 	image, err := a.present(ctx, spec)
 	if err != nil || image == nil {
-		a.pulls.Failed(spec.Image)
+		a.pulls.Unknown(spec.Image) // it is not preloaded, whatever hides it now
 		return nil, &refusal{reason: "ImageInspectError", message: fmt.Sprintf("image %q is not there after it was pulled: %v", c.Image, err)}
 	}
 	a.pulls.Done(spec.Image, image.Id, secret)
@@ -94,13 +99,25 @@ func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.Image
 		if err == nil {
 			return one.secret, nil
 		}
-		failed = append(failed, errors.New(status.Convert(err).Message()))
+		said := errors.New(status.Convert(err).Message())
+		switch status.Code(err) {
+		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+			said = &unanswered{said}
+		}
+		failed = append(failed, said)
 		if ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, utilerrors.NewAggregate(failed)
 }
+
+// errUnanswered is the error of a pull that the runtime may have completed: its answer is missing.
+var errUnanswered = errors.New("no answer")
+
+type unanswered struct{ error }
+
+func (*unanswered) Is(target error) bool { return target == errUnanswered }
 
 // withTag adds the tag latest to an image that names neither tag nor digest.
 func withTag(image string) (string, error) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -169,5 +170,37 @@ func TestPulledImageIsNotForAll(t *testing.T) {
 		if !errors.As(err, &refused) || refused.reason != reason {
 			t.Errorf("%s: %v, want %s", policy, err, reason)
 		}
+	}
+}
+
+// The runtime pulls an image and does not show it right then, or is not waited for: what it has
+// pulled is not for pods without the secret, either.
+func TestImageThatIsHiddenAfterItsPullIsNotForAll(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	for what, hide := range map[string]func(n *node, stop func()) error{
+		"hidden":         func(n *node, _ func()) error { n.images.images = map[string]bool{}; return nil },
+		"no answer":      func(*node, func()) error { return status.Error(codes.Unavailable, "transport is closing") },
+		"not waited for": func(n *node, stop func()) error { stop(); return context.Canceled },
+	} {
+		t.Run(what, func(t *testing.T) {
+			owner, thief := boundPod("owner"), boundPod("thief")
+			owner.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "right"}}
+			n, ctx := newNode(t, owner, thief, pullSecret("right", "example.com", "right", "pass:word"))
+			n.objects.Use(owner)
+			pulling, stop := context.WithCancel(ctx)
+			defer stop()
+			there := map[string]bool{"example.com/c:1": true}
+			n.images.images = map[string]bool{}
+			n.images.pulled = func() error { return hide(n, stop) }
+			if _, err := n.image(pulling, owner, &owner.Spec.Containers[0], nil); err == nil {
+				t.Fatal("the owner has it")
+			}
+			n.images.images = there
+			thief.Spec.Containers[0].ImagePullPolicy = v1.PullNever
+			var refused *refusal
+			if _, err := n.image(ctx, thief, &thief.Spec.Containers[0], nil); !errors.As(err, &refused) || refused.reason != "ErrImageNeverPull" {
+				t.Errorf("a pod without a secret: %v", err)
+			}
+		})
 	}
 }

@@ -244,10 +244,11 @@ func (r *memoryRuntime) UpdateContainerResources(ctx context.Context, id string,
 }
 
 // memoryImages has every image that is asked for, as it says itself; pull decides what pulls
-// answer.
+// answer, and pulled what becomes of an image and its answer.
 type memoryImages struct {
 	internalapi.ImageManagerService
-	pull func(*runtimeapi.ImageSpec, *runtimeapi.AuthConfig) error
+	pull   func(*runtimeapi.ImageSpec, *runtimeapi.AuthConfig) error
+	pulled func() error
 
 	mu     sync.Mutex
 	images map[string]bool
@@ -274,6 +275,9 @@ func (m *memoryImages) PullImage(_ context.Context, spec *runtimeapi.ImageSpec, 
 	}
 	if m.images != nil {
 		m.images[spec.Image] = true
+	}
+	if m.pulled != nil {
+		return spec.Image, m.pulled()
 	}
 	return spec.Image, nil
 }

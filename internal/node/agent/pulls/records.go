@@ -31,9 +31,17 @@ type Records struct {
 	pulling, pulled string // folders
 
 	mu sync.Mutex
-	// intents is how many pulls are in progress, or could not be recorded, by image. As long as
-	// there is one, the image has a file in pulling.
-	intents map[string]int
+	// intents are the pulls of each image that are not over. As long as there is one, the image has
+	// a file in pulling, and does not count as preloaded.
+	intents map[string]intent
+}
+
+// intent is about one image.
+type intent struct {
+	running int // pulls in progress
+	// unrecorded: one may have completed, and what it pulled has no record. Only a later pull that
+	// is recorded makes up for it.
+	unrecorded bool
 }
 
 // Open opens the records in a folder. present has the names (tags and digests) and the reference of
@@ -42,7 +50,7 @@ type Records struct {
 func Open(dir string, policy Policy, present map[string]string) (*Records, error) {
 	r := &Records{
 		policy: policy, pulling: filepath.Join(dir, "image_manager", "pulling"), pulled: filepath.Join(dir, "image_manager", "pulled"),
-		intents: map[string]int{},
+		intents: map[string]intent{},
 	}
 	for _, folder := range []string{r.pulling, r.pulled} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -55,16 +63,17 @@ func Open(dir string, policy Policy, present map[string]string) (*Records, error
 	}
 	for _, entry := range entries {
 		path := filepath.Join(r.pulling, entry.Name())
-		var intent config.ImagePullIntent
-		if err := readFile(path, &intent); err != nil {
+		var pull config.ImagePullIntent
+		if err := readFile(path, &pull); err != nil {
 			klog.InfoS("Cannot read a record of a pull that was cut off", "file", path, "err", err)
 			continue
 		}
-		ref, there := present[normal(intent.Image)]
+		ref, there := present[normal(pull.Image)]
 		if !there {
-			continue // it stays, so that the image does not count as preloaded
+			r.intents[pull.Image] = intent{unrecorded: true} // the runtime may complete it yet
+			continue
 		}
-		if err := r.note(intent.Image, ref, nil); err != nil {
+		if err := r.note(pull.Image, ref, nil); err != nil {
 			return nil, err
 		}
 		if err := os.Remove(path); err != nil {
@@ -93,15 +102,17 @@ func Secret(uid, namespace, name string, login any) config.ImagePullSecret {
 }
 
 // Begin records that an image is about to be pulled. Otherwise the image would count as preloaded
-// if the agent were killed.
+// if the agent were killed. Failed, Unknown or Done ends it.
 func (r *Records) Begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	intent := config.ImagePullIntent{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: "ImagePullIntent"}, Image: image}
-	if err := writeFile(r.intentFile(image), intent); err != nil {
+	pull := config.ImagePullIntent{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: "ImagePullIntent"}, Image: image}
+	if err := writeFile(r.intentFile(image), pull); err != nil {
 		return fmt.Errorf("failed to record image pull intent: %w", err)
 	}
-	r.intents[image]++
+	now := r.intents[image]
+	now.running++
+	r.intents[image] = now
 	return nil
 }
 
@@ -109,7 +120,14 @@ func (r *Records) Begin(image string) error {
 func (r *Records) Failed(image string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended(image)
+	r.ended(image, r.intents[image].unrecorded)
+}
+
+// Unknown records that the image may have been pulled, and that nothing more is known of it.
+func (r *Records) Unknown(image string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended(image, true)
 }
 
 // Done records that the image was pulled, as this reference, with this secret; nil: with the node's
@@ -121,15 +139,18 @@ func (r *Records) Done(image, ref string, secret *config.ImagePullSecret) {
 	if secret != nil {
 		credentials.KubernetesSecrets = []config.ImagePullSecret{*secret}
 	}
-	if err := r.note(image, ref, credentials); err != nil {
+	err := r.note(image, ref, credentials)
+	if err != nil {
 		klog.ErrorS(err, "Cannot record whose credentials an image was pulled with; pods will have to pull it again", "image", image)
-		return // the intent stays: the image is not preloaded
 	}
-	r.ended(image)
+	r.ended(image, err != nil)
 }
 
-func (r *Records) ended(image string) {
-	if r.intents[image]--; r.intents[image] > 0 {
+// ended ends one pull of the image.
+func (r *Records) ended(image string, unrecorded bool) {
+	now := intent{max(r.intents[image].running-1, 0), unrecorded}
+	if now.running > 0 || now.unrecorded {
+		r.intents[image] = now
 		return
 	}
 	delete(r.intents, image)

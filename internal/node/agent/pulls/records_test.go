@@ -157,6 +157,56 @@ func TestIntentsAreCounted(t *testing.T) {
 	}
 }
 
+// What a pull brought has no record: it is not preloaded, also after further pulls that failed,
+// until one is recorded. Nothing is left then.
+func TestPullWithoutARecordIsMadeUpFor(t *testing.T) {
+	mine := Secret("1", "a", "mine", "login")
+	for what, begin := range map[string]func(t *testing.T, r *Records){
+		"not written": func(t *testing.T, r *Records) {
+			if err := os.Rename(r.pulled, r.pulled+".away"); err != nil {
+				t.Fatal(err)
+			}
+			pull(t, r, &mine)
+			if err := os.Rename(r.pulled+".away", r.pulled); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"unknown": func(t *testing.T, r *Records) {
+			if err := r.Begin(image); err != nil {
+				t.Fatal(err)
+			}
+			r.Unknown(image)
+		},
+		"cut off": func(t *testing.T, r *Records) {
+			if err := r.Begin(image); err != nil {
+				t.Fatal(err)
+			}
+			*r = *open(t, filepath.Dir(filepath.Dir(r.pulled)), Policy{}, nil)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := open(t, t.TempDir(), Policy{}, nil)
+			begin(t, r)
+			for range 2 {
+				if mayUse(t, r, image, ref) {
+					t.Error("counts as preloaded")
+				}
+				if err := r.Begin(image); err != nil {
+					t.Fatal(err)
+				}
+				r.Failed(image)
+			}
+			pull(t, r, &mine)
+			if !mayUse(t, r, image, ref, mine) || mayUse(t, r, image, ref) {
+				t.Error("the record of the last pull does not count")
+			}
+			if left, _ := os.ReadDir(r.pulling); len(left) > 0 || len(r.intents) > 0 {
+				t.Errorf("left: %v, %v", left, r.intents)
+			}
+		})
+	}
+}
+
 func TestRecordsGoWithTheirImages(t *testing.T) {
 	r := open(t, t.TempDir(), Policy{}, nil)
 	mine := Secret("1", "a", "mine", "login")
