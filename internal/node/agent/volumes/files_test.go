@@ -281,6 +281,43 @@ func TestChangeIsShownAtOnce(t *testing.T) {
 	})
 }
 
+// A pod whose volume takes long holds up no other, and is refreshed once more for what has changed
+// meanwhile.
+func TestSlowVolumeHoldsUpNoOtherPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		slow, quick := pod(t, `[{name: x, configMap: {name: slow}}]`), pod(t, `[{name: x, configMap: {name: quick}}]`)
+		slow.UID, quick.UID = "slow", "quick"
+		for _, p := range []*v1.Pod{slow, quick} {
+			w.setConfigMap(string(p.UID), map[string]string{"a": "before"})
+			w.mustMount(p)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		w.slow = make(chan struct{})
+		go func() { w.Run(ctx); close(ended) }()
+		w.Changed(slow.UID)
+		synctest.Wait()
+		w.setConfigMap("quick", map[string]string{"a": "after"})
+		w.Changed(quick.UID)
+		synctest.Wait()
+		if got := w.read(quick, "x", "a"); got != "after" {
+			t.Errorf("the other pod has %q", got)
+		}
+		time.Sleep(2 * refreshEvery)
+		w.Changed(slow.UID)
+		w.setConfigMap("slow", map[string]string{"a": "after"})
+		synctest.Wait()
+		close(w.slow)
+		synctest.Wait()
+		if got := w.read(slow, "x", "a"); got != "after" {
+			t.Errorf("the slow pod has %q", got)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 // What was not mounted is not mounted by an update; what was, also by the agent that was killed,
 // follows.
 func TestUpdateIsShownByTheNextAgent(t *testing.T) {

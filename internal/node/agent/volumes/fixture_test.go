@@ -29,7 +29,8 @@ type world struct {
 	configMaps map[string]*v1.ConfigMap
 	secrets    map[string]*v1.Secret
 	requests   []*authenticationv1.TokenRequest
-	refuse     error // what the API says to requests for tokens
+	refuse     error         // what the API says to requests for tokens
+	slow       chan struct{} // if set, the ConfigMap "slow" is answered, as it was asked for, when this is closed
 }
 
 func newWorld(t *testing.T) *world {
@@ -67,11 +68,15 @@ func (w *world) restarted() *Manager {
 
 func (w *world) ConfigMap(_, name string) (*v1.ConfigMap, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if object := w.configMaps[name]; object != nil {
-		return object, nil
+	object := w.configMaps[name]
+	w.mu.Unlock()
+	if name == "slow" && w.slow != nil {
+		<-w.slow
 	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmap"}, name)
+	if object == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmap"}, name)
+	}
+	return object, nil
 }
 
 func (w *world) Secret(_, name string) (*v1.Secret, error) {

@@ -229,29 +229,66 @@ func (m *Manager) Changed(uid types.UID) {
 const refreshEvery = 30 * time.Second
 
 // Run keeps the volumes of mounted pods up to date until the context ends: at once after Changed,
-// and periodically for expiring tokens.
+// and periodically for expiring tokens. Each pod is refreshed on its own, so that one whose volumes
+// take long, as while a token is requested in vain, does not delay the others.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	done := make(chan types.UID)
+	again := map[types.UID]bool{} // the pods that are being refreshed, and whether one has changed since
+	refresh := func(uid types.UID) {
+		again[uid] = false
+		running.Go(func() {
+			m.refresh(ctx, uid)
+			select {
+			case done <- uid:
+			case <-ctx.Done():
+			}
+		})
+	}
 	for {
-		var uids []types.UID
 		select {
 		case <-ctx.Done():
 			return
+		case uid := <-done:
+			changed := again[uid]
+			delete(again, uid)
+			if changed {
+				refresh(uid)
+			}
 		case <-m.stale:
-			m.mu.Lock()
-			uids = slices.Collect(maps.Keys(m.changed))
-			clear(m.changed)
-			m.mu.Unlock()
+			for _, uid := range m.takeChanged() {
+				if _, busy := again[uid]; busy {
+					again[uid] = true
+				} else {
+					refresh(uid)
+				}
+			}
 		case <-tick.C:
-			m.mu.Lock()
-			uids = slices.Collect(maps.Keys(m.pods))
-			m.mu.Unlock()
-		}
-		for _, uid := range uids {
-			m.refresh(ctx, uid)
+			for _, uid := range m.mounted() {
+				if _, busy := again[uid]; !busy {
+					refresh(uid)
+				}
+			}
 		}
 	}
+}
+
+// takeChanged returns the pods to be refreshed, and forgets them.
+func (m *Manager) takeChanged() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	uids := slices.Collect(maps.Keys(m.changed))
+	clear(m.changed)
+	return uids
+}
+
+func (m *Manager) mounted() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.pods))
 }
 
 // refresh updates the volumes of a pod, if it has any: what was never mounted, or no longer is,
