@@ -263,7 +263,7 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if a.cgroups, err = openGroups(a.config); err != nil {
 		return err
 	}
-	if err := a.cgroups.tree.Enforce(a.unreserved(a.capacity())); err != nil {
+	if err := a.enforceReservations(); err != nil {
 		return err
 	}
 	if err := a.measure(ctx); err != nil {

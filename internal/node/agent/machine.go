@@ -162,6 +162,24 @@ func (a *Agent) unreserved(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
+// enforceReservations limits all pods together to what is not reserved, processes included. Those
+// are no resource of the node's status.
+func (a *Agent) enforceReservations() error {
+	capacity := a.capacity()
+	if _, tasks, err := a.cgroups.tree.Capacity(); err == nil && tasks > 0 {
+		capacity["pid"] = *resource.NewQuantity(tasks, resource.DecimalSI)
+	}
+	left := a.unreserved(capacity)
+	for name, has := range capacity {
+		both := a.config.KubeReserved[name].DeepCopy()
+		both.Add(a.config.SystemReserved[name])
+		if amount := left[name]; !both.IsZero() && amount.IsZero() {
+			return fmt.Errorf("--kube-reserved and --system-reserved: %s=%s leaves nothing for pods: the node has %s; reserve less", name, both.String(), has.String())
+		}
+	}
+	return a.cgroups.tree.Enforce(left)
+}
+
 // allocatable is what pods can request: unreserved without what hard eviction thresholds keep free.
 func (a *Agent) allocatable(capacity v1.ResourceList) v1.ResourceList {
 	out := a.unreserved(capacity)
