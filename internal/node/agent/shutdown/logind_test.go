@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,8 +20,8 @@ import (
 // startBus is a system bus of the test's own.
 func startBus(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("dbus-daemon"); err != nil {
-		t.Skip("no dbus-daemon on this machine: a system bus, which this test needs to stand in for logind, cannot be started")
+	if err := installDBus(t.Context()); err != nil {
+		t.Skipf("no system bus, which this test needs to stand in for logind: %v", err)
 	}
 	daemon := exec.Command("dbus-daemon", "--session", "--nofork", "--print-address", "--address=unix:dir="+t.TempDir())
 	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -37,6 +38,30 @@ func startBus(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", strings.TrimSpace(address))
+}
+
+// installDBus gets dbus-daemon if this machine has none and installing it needs no question.
+func installDBus(ctx context.Context) error {
+	if _, err := exec.LookPath("dbus-daemon"); err == nil {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("dbus-daemon is missing: install it, or run the test as root")
+	}
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return errors.New("dbus-daemon is missing: install it (there is no apt-get here)")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	const get = "apt-get -q -y -o DPkg::Lock::Timeout=300"
+	script := get + " --no-install-recommends install dbus || { " + get + " update && " + get + " --no-install-recommends install dbus; }"
+	install := exec.CommandContext(ctx, "sh", "-c", script)
+	install.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if out, err := install.CombinedOutput(); err != nil {
+		return fmt.Errorf("dbus-daemon is missing and cannot be installed: %w: %s", err, out)
+	}
+	_, err := exec.LookPath("dbus-daemon")
+	return err
 }
 
 // login is a logind that allows five seconds at first, and reads its configuration when it is told.
@@ -147,5 +172,36 @@ func TestNoLogind(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+filepath.Join(t.TempDir(), "none"))
 	if _, err := Inhibit(t.Context(), Options{}); !errors.Is(err, ErrNone) {
 		t.Errorf("no bus: %v", err)
+	}
+}
+
+// TestDBusIsInstalledWhereItIsMissing, also where apt has no lists of packages yet.
+func TestDBusIsInstalledWhereItIsMissing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root installs packages")
+	}
+	bin := t.TempDir()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apt := `#!/bin/sh
+cd ` + bin + `
+case "$*" in
+*" update") : >lists ;;
+*" install dbus") [ -e lists ] || exit 100; : >dbus-daemon; /bin/chmod +x dbus-daemon ;;
+*) exit 1 ;;
+esac
+`
+	if err := errors.Join(os.Symlink(shell, filepath.Join(bin, "sh")), os.WriteFile(filepath.Join(bin, "apt-get"), []byte(apt), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	if err := installDBus(t.Context()); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if err := installDBus(t.Context()); err == nil || !strings.Contains(err.Error(), "dbus-daemon is missing") {
+		t.Errorf("without apt-get: %v", err)
 	}
 }
