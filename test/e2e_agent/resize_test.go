@@ -85,6 +85,16 @@ spec:
 				t.Errorf("%s: %s has %s, want %s", what, group, got, want[i])
 			}
 		}
+		whole, allocated := pod.Status.Resources, pod.Status.AllocatedResources
+		if whole == nil {
+			t.Fatalf("%s: the status has no resources of the pod as a whole", what)
+		}
+		if got := fmt.Sprint(whole.Limits.Memory().Value(), whole.Limits.Cpu().MilliValue()*100); got != want[0] {
+			t.Errorf("%s: the pod as a whole has %s, want %s", what, got, want[0])
+		}
+		if !whole.Requests.Cpu().Equal(*allocated.Cpu()) || !whole.Requests.Memory().Equal(*allocated.Memory()) {
+			t.Errorf("%s: the pod as a whole has %v of %v allocated", what, whole.Requests, allocated)
+		}
 	}
 	check("as made", pod, "104857600 20000", "52428800 10000", "52428800 10000")
 	before := ids(pod)

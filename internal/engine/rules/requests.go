@@ -82,6 +82,30 @@ func Limits(pod *v1.Pod) v1.ResourceList {
 	return helper.PodLimits(pod, placed)
 }
 
+// GroupLimits limits a pod as a whole on its node: the CPU and the memory of all containers
+// together, overhead included, each if every container has a limit of it, or the pod itself.
+func GroupLimits(pod *v1.Pod) v1.ResourceList {
+	limited := map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true}
+	sum := helper.PodLimits(pod, helper.PodResourcesOptions{ContainerFn: func(limits v1.ResourceList, _ helper.ContainerType) {
+		for name := range limited {
+			if amount := limits[name]; amount.IsZero() {
+				limited[name] = false
+			}
+		}
+	}})
+	out := v1.ResourceList{}
+	for name, all := range limited {
+		if whole := pod.Spec.Resources; whole != nil {
+			amount := whole.Limits[name]
+			all = all || !amount.IsZero()
+		}
+		if all {
+			out[name] = sum[name]
+		}
+	}
+	return out
+}
+
 // placed holds the options of kube-scheduler v1.36 for pods on a node: the
 // gates InPlacePodVerticalScaling, PodLevelResources and
 // InPlacePodLevelResourcesVerticalScaling are on by default, the gate

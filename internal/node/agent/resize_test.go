@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -74,6 +75,11 @@ func TestResizeInPlace(t *testing.T) {
 	if cs := status.ContainerStatuses[0]; cs.ContainerID != first || cs.RestartCount != 0 || cs.AllocatedResources.Cpu().String() != "300m" ||
 		cs.Resources.Limits.Memory().String() != "80Mi" {
 		t.Errorf("status: %+v", cs)
+	}
+	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("80Mi")}
+	if whole := status.Resources; whole == nil || !apiequality.Semantic.DeepEqual(whole.Requests, want) || !apiequality.Semantic.DeepEqual(whole.Limits, want) ||
+		!apiequality.Semantic.DeepEqual(status.AllocatedResources, want) {
+		t.Errorf("the pod as a whole has %+v of %v allocated, want %v", whole, status.AllocatedResources, want)
 	}
 	if len(n.runtime.updates) != 2 {
 		t.Fatalf("%d updates, want one of memory and one of CPU: %v", len(n.runtime.updates), n.runtime.updates)

@@ -48,27 +48,16 @@ func weight(shares int64) int64 {
 // limits if every container has one (or the pod as a whole has), overhead included. BestEffort pods
 // get what is left.
 func ForPod(pod *v1.Pod) Sizes {
-	class := rules.QOS(pod)
-	if class == v1.PodQOSBestEffort {
+	if rules.QOS(pod) == v1.PodQOSBestEffort {
 		return Sizes{Shares: minShares}
 	}
 	requests := helper.PodRequests(pod, helper.PodResourcesOptions{})
-	cpuLimited, memoryLimited := true, true
-	limits := helper.PodLimits(pod, helper.PodResourcesOptions{ContainerFn: func(limits v1.ResourceList, _ helper.ContainerType) {
-		cpuLimited = cpuLimited && !limits.Cpu().IsZero()
-		memoryLimited = memoryLimited && !limits.Memory().IsZero()
-	}})
-	if whole := pod.Spec.Resources; whole != nil {
-		cpuLimited = cpuLimited || !whole.Limits.Cpu().IsZero()
-		memoryLimited = memoryLimited || !whole.Limits.Memory().IsZero()
-	}
 	sizes := Sizes{Shares: shares(requests.Cpu().MilliValue())}
-	if cpuLimited || class == v1.PodQOSGuaranteed {
-		sizes.Quota, sizes.Period = quota(limits.Cpu().MilliValue()), period
+	limits := rules.GroupLimits(pod)
+	if cpu, limited := limits[v1.ResourceCPU]; limited {
+		sizes.Quota, sizes.Period = quota(cpu.MilliValue()), period
 	}
-	if memoryLimited || class == v1.PodQOSGuaranteed {
-		sizes.Memory = limits.Memory().Value()
-	}
+	sizes.Memory = limits.Memory().Value()
 	return sizes
 }
 

@@ -6,6 +6,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Resizable are the resources that can change while a container runs.
@@ -151,6 +154,53 @@ func actual(c *v1.Container, seen *Container) *v1.ResourceRequirements {
 		keep(out.Limits, seen.Resources.Limits, name)
 	}
 	return out
+}
+
+// podSizes reports what the pod as a whole was allocated and what it has: while it runs, what all
+// its containers have together.
+func (d *decision) podSizes(st *v1.PodStatus) {
+	st.AllocatedResources = rules.Requests(d.Pod)
+	st.Resources = &v1.ResourceRequirements{}
+	if whole := d.Pod.Spec.Resources; whole != nil {
+		st.Resources = whole.DeepCopy()
+	}
+	if st.Phase != v1.PodRunning {
+		st.Resources.Requests, st.Resources.Limits = rules.Requests(d.Pod), resource.PodLimits(d.Pod, resource.PodResourcesOptions{})
+		return
+	}
+	now := d.actualPod()
+	requests, limits := rules.Requests(now), rules.GroupLimits(now)
+	for _, name := range Resizable {
+		put(&st.Resources.Requests, requests, name)
+		put(&st.Resources.Limits, limits, name)
+	}
+}
+
+// actualPod is the pod with what its containers have in place of what they were allocated.
+func (d *decision) actualPod() *v1.Pod {
+	if !d.resizing() {
+		return d.Pod
+	}
+	pod := d.Pod.DeepCopy()
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if seen := d.Seen.newest(list[i].Name); seen != nil {
+				list[i].Resources = *actual(&list[i], seen)
+			}
+		}
+	}
+	return pod
+}
+
+func put(to *v1.ResourceList, from v1.ResourceList, name v1.ResourceName) {
+	amount, has := from[name]
+	if !has {
+		return
+	}
+	if *to == nil {
+		*to = v1.ResourceList{}
+	}
+	(*to)[name] = amount
 }
 
 func keep(to, from v1.ResourceList, name v1.ResourceName) {

@@ -36,6 +36,7 @@ func (d *decision) status() v1.PodStatus {
 	}
 	st.EphemeralContainerStatuses = d.containers(ephemeral, d.Old.EphemeralContainerStatuses, false)
 	d.setPhase(&st)
+	d.podSizes(&st)
 	d.conditions(&st)
 	return st
 }

@@ -367,6 +367,11 @@ func conditionsText(st v1.PodStatus) string {
 
 func statusText(st v1.PodStatus) string {
 	var out strings.Builder
+	if allocated := st.AllocatedResources; len(allocated) > 0 {
+		now := st.Resources
+		fmt.Fprintf(&out, "pod cpu=%s/%s memory=%s/%s limits cpu=%s memory=%s\n",
+			now.Requests.Cpu(), allocated.Cpu(), now.Requests.Memory(), allocated.Memory(), now.Limits.Cpu(), now.Limits.Memory())
+	}
 	for _, cs := range allOf(st) {
 		fmt.Fprintf(&out, "%s started=%t ready=%t restarts=%d", cs.Name, cs.Started != nil && *cs.Started, cs.Ready, cs.RestartCount)
 		if cs.Resources != nil && len(cs.Resources.Requests) > 0 {
