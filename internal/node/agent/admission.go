@@ -98,6 +98,7 @@ func (w *worker) fail(pod *v1.Pod, reason, message string) {
 	w.reported, w.over = status, true
 	w.mu.Unlock()
 	w.agent.statuses.set(w, *status)
+	w.agent.kubelet.Rejected(reason)
 }
 
 const preempted = "Preempted in order to admit critical pod"

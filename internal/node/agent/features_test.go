@@ -44,5 +44,9 @@ func TestNodeTellsWhatTheRuntimeCanDo(t *testing.T) {
 			return can && status.Phase == v1.PodRunning ||
 				!can && status.Reason == "SupplementalGroupsPolicyNotSupported" && strings.HasPrefix(status.Message, "Pod was rejected: ")
 		})
+		const counted = `kubelet_admission_rejections_total{reason="SupplementalGroupsPolicyNotSupported"} 1`
+		if got := strings.Contains(exposition(t, n), counted); got == can {
+			t.Errorf("the rejection is counted: %t, want %t", got, !can)
+		}
 	}
 }

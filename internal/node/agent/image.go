@@ -81,6 +81,7 @@ func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *ru
 		return nil, &refusal{reason: "ImageInspectError", message: fmt.Sprintf("image %q is not there after it was pulled: %v", c.Image, err)}
 	}
 	a.pulls.Done(spec.Image, image.Id, secret)
+	a.kubelet.Pulled(time.Since(began), image.Size)
 	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v. Image size: %d bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), image.Size))
 	return image, nil

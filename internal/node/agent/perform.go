@@ -102,6 +102,7 @@ func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt int) er
 	id, err := a.makeSandbox(ctx, pod, attempt, cgroup)
 	if err != nil {
 		if ctx.Err() == nil {
+			a.kubelet.PodFailedToStart()
 			w.later(pod, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+status.Convert(err).Message())
 		}
 		return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
+	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 )
 
 // exposition of the agent's /metrics.
@@ -41,6 +42,7 @@ func exposition(t *testing.T, n *node) string {
 func TestMetricsOfAPod(t *testing.T) {
 	pod := boundPod("p")
 	n, ctx := newNode(t, pod)
+	n.images.images = map[string]bool{}
 	n.listed.Store(true) // a pod that was there before the agent did not start now
 	glancing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -50,9 +52,19 @@ func TestMetricsOfAPod(t *testing.T) {
 	for _, want := range []string{
 		"kubelet_started_pods_total 1\n", "kubelet_pod_start_duration_seconds_count 1\n", `kubelet_runtime_operations_total{operation_type="run_podsandbox"} 1`,
 		`kubelet_running_containers{container_state="running"} 1`, "kubelet_running_pods 1\n", `kubelet_node_name{node="node-1"} 1`,
-		`kubelet_pod_worker_duration_seconds_count{operation_type="sync"}`,
+		`kubelet_pod_worker_duration_seconds_count{operation_type="sync"}`, `kubelet_started_containers_total{container_type="container"} 1`,
+		`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"} 1`, `kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""} 1`,
+		`kubelet_active_pods{static=""} 1`,
 	} {
 		await(t, want, func() bool { return strings.Contains(exposition(t, n), want) })
+	}
+	for range 2 { // it ends once
+		if err := n.evict(ctx, pressure.Eviction{Pod: pod, Signal: "memory.available"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := `kubelet_evictions{eviction_signal="memory.available"} 1`; !strings.Contains(exposition(t, n), want) {
+		t.Errorf("no %s", want)
 	}
 	await(t, "the runtime was listed twice", func() bool {
 		text := exposition(t, n)

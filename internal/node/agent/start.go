@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 )
 
@@ -52,15 +53,32 @@ func (w *worker) startContainer(ctx context.Context, pod *v1.Pod, seen lifecycle
 	}
 	var refused *refusal
 	if errors.As(err, &refused) {
+		a.kubelet.ContainerStarted(typeOf(pod, c.Name), refused.reason)
 		w.refused(pod, c, refused)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	a.kubelet.ContainerStarted(typeOf(pod, c.Name), "")
 	w.memory.Started(c, seenBefore(seen, c.Name), time.Now())
 	klog.V(2).InfoS("Started a container", "pod", klog.KObj(pod), "uid", pod.UID, "container", c.Name, "id", id)
 	return w.postStart(ctx, whole, pod, seen, c, id)
+}
+
+// typeOf is the type of a pod's container in metrics.
+func typeOf(pod *v1.Pod, container string) string {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == container {
+			return metrics.InitContainerType
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == container {
+			return metrics.EphemeralContainerType
+		}
+	}
+	return metrics.ContainerType
 }
 
 func seenBefore(seen lifecycle.Seen, name string) *lifecycle.Container {

@@ -97,7 +97,9 @@ func (a *Agent) evict(_ context.Context, e pressure.Eviction) error {
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: e.Message,
 		}
 	}
-	a.Evict(e.Pod.UID, why)
+	if a.Evict(e.Pod.UID, why) {
+		a.kubelet.Evicted(e.Signal)
+	}
 	return nil
 }
 

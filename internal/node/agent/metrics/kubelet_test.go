@@ -17,8 +17,11 @@ import (
 // slowRuntime starts sandboxes in two seconds, and stops none.
 type slowRuntime struct{ internalapi.RuntimeService }
 
-func (slowRuntime) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (string, error) {
+func (slowRuntime) RunPodSandbox(_ context.Context, _ *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	time.Sleep(2 * time.Second) // in the bubble's time
+	if handler != "" {
+		return "", errors.New("no such handler")
+	}
 	return "s1", nil
 }
 
@@ -49,7 +52,9 @@ func value(t *testing.T, g prometheus.Gatherer, name string, labels ...string) f
 
 func TestKubeletMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := NewKubelet("node-1", func() []*v1.Pod { return []*v1.Pod{testPod(), {}} })
+		static, over := &v1.Pod{}, &v1.Pod{}
+		static.Annotations, over.Status.Phase = map[string]string{annotationSource: "file"}, v1.PodFailed
+		k := NewKubelet("node-1", func() []*v1.Pod { return []*v1.Pod{testPod(), static, over} })
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(k)
 		runtime := k.Runtime(slowRuntime{})
@@ -59,6 +64,19 @@ func TestKubeletMetrics(t *testing.T) {
 		if runtime.StopPodSandbox(t.Context(), "s1") == nil {
 			t.Fatal("the runtime's error was lost")
 		}
+		if _, err := runtime.RunPodSandbox(t.Context(), nil, "kata"); err == nil {
+			t.Fatal("the runtime's error was lost")
+		}
+		k.PodFailedToStart()
+		k.ContainerStarted(ContainerType, "")
+		k.ContainerStarted(ContainerType, "ErrImagePull")
+		k.ContainerStarted(InitContainerType, "")
+		k.Evicted("memory.available")
+		for _, reason := range []string{"OutOfcpu", "OutOfexample.com/gpu", "OutOfexample.com/fpga", "NodeAffinity"} {
+			k.Rejected(reason)
+		}
+		k.Pulled(4*time.Second, 20<<20)
+		k.Pulled(5*time.Second, 101<<30)
 		k.Synced(time.Second)
 		k.Started(3 * time.Second)
 		k.Relisted(time.Second/4, 0)
@@ -67,8 +85,25 @@ func TestKubeletMetrics(t *testing.T) {
 			name, label string
 			want        float64
 		}{
-			{"kubelet_runtime_operations_total", "operation_type=run_podsandbox", 1},
-			{"kubelet_runtime_operations_duration_seconds", "operation_type=run_podsandbox", 2},
+			{"kubelet_runtime_operations_total", "operation_type=run_podsandbox", 2},
+			{"kubelet_runtime_operations_duration_seconds", "operation_type=run_podsandbox", 4},
+			{"kubelet_run_podsandbox_duration_seconds", "runtime_handler=kata", 2},
+			{"kubelet_run_podsandbox_errors_total", "runtime_handler=kata", 1},
+			{"kubelet_started_pods_errors_total", "", 1},
+			{"kubelet_started_containers_total", "container_type=container", 2},
+			{"kubelet_started_containers_total", "container_type=init_container", 1},
+			{"kubelet_started_containers_errors_total", "code=ErrImagePull,container_type=container", 1},
+			{"kubelet_evictions", "eviction_signal=memory.available", 1},
+			{"kubelet_admission_rejections_total", "reason=NodeAffinity", 1},
+			{"kubelet_admission_rejections_total", "reason=OutOfcpu", 1},
+			{"kubelet_admission_rejections_total", "reason=OutOfExtendedResources", 2},
+			{"kubelet_image_pull_duration_seconds", "image_size_in_bytes=10MB-100MB", 4},
+			{"kubelet_image_pull_duration_seconds", "image_size_in_bytes=GT100GB", 5},
+			{"kubelet_pleg_last_seen_seconds", "", float64(time.Now().Unix())},
+			{"kubelet_desired_pods", "static=", 2},
+			{"kubelet_desired_pods", "static=true", 1},
+			{"kubelet_active_pods", "static=", 1},
+			{"kubelet_active_pods", "static=true", 1},
 			{"kubelet_runtime_operations_errors_total", "operation_type=stop_podsandbox", 1},
 			{"kubelet_pod_worker_duration_seconds", "operation_type=sync", 1},
 			{"kubelet_pod_start_duration_seconds", "", 3},

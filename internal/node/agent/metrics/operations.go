@@ -55,7 +55,7 @@ func (o operations) count(kind string, call func() error) error {
 
 // Runtime wraps a runtime to count its requests, by upstream's names of operations.
 func (k *Kubelet) Runtime(r internalapi.RuntimeService) internalapi.RuntimeService {
-	return countedRuntime{r, k.operations}
+	return countedRuntime{r, k.operations, k.happened}
 }
 
 // Images does the same for images.
@@ -66,10 +66,17 @@ func (k *Kubelet) Images(i internalapi.ImageManagerService) internalapi.ImageMan
 type countedRuntime struct {
 	internalapi.RuntimeService
 	operations
+	happened happened
 }
 
 func (r countedRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	return counted(r.operations, "run_podsandbox", func() (string, error) { return r.RuntimeService.RunPodSandbox(ctx, config, handler) })
+	began := time.Now()
+	id, err := counted(r.operations, "run_podsandbox", func() (string, error) { return r.RuntimeService.RunPodSandbox(ctx, config, handler) })
+	r.happened.sandbox.WithLabelValues(handler).Observe(time.Since(began).Seconds())
+	if err != nil {
+		r.happened.sandboxErrors.WithLabelValues(handler).Inc()
+	}
+	return id, err
 }
 
 func (r countedRuntime) StopPodSandbox(ctx context.Context, id string) error {

@@ -19,6 +19,8 @@ const Reason = "Evicted"
 // Eviction is the eviction of one pod.
 type Eviction struct {
 	Pod *v1.Pod
+	// Signal that led to it, as the kubelet's metrics name it.
+	Signal string
 	// Grace is its grace period in seconds.
 	Grace int64
 	// Message of status and event.
@@ -47,7 +49,7 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 			}
 		}
 		message, annotations := explain(s, c)
-		return &Eviction{Pod: c.Pod, Grace: grace, Message: message, Annotations: annotations, Disruption: true}
+		return &Eviction{Pod: c.Pod, Signal: string(s.Signal), Grace: grace, Message: message, Annotations: annotations, Disruption: true}
 	}
 	return nil
 }
@@ -116,15 +118,15 @@ func OverLimits(candidates []Candidate, imagesApart bool) (evictions []Eviction)
 		if c.Usage == nil || admit.Critical(c.Pod) {
 			continue
 		}
-		message := overVolume(c)
+		signal, message := "emptydirfs.limit", overVolume(c)
 		if message == "" {
-			message = overPod(c)
+			signal, message = "ephemeralpodfs.limit", overPod(c)
 		}
 		if message == "" {
-			message = overContainer(c, imagesApart)
+			signal, message = "ephemeralcontainerfs.limit", overContainer(c, imagesApart)
 		}
 		if message != "" {
-			evictions = append(evictions, Eviction{Pod: c.Pod, Grace: immediately, Message: message})
+			evictions = append(evictions, Eviction{Pod: c.Pod, Signal: signal, Grace: immediately, Message: message})
 		}
 	}
 	return evictions
@@ -181,5 +183,5 @@ func (e Eviction) String() string {
 	if e.Disruption {
 		disruption = ", DisruptionTarget"
 	}
-	return fmt.Sprintf("evict %s, grace %ds%s: %s", e.Pod.Name, e.Grace, disruption, e.Message)
+	return fmt.Sprintf("evict %s by %s, grace %ds%s: %s", e.Pod.Name, e.Signal, e.Grace, disruption, e.Message)
 }
