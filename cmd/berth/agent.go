@@ -93,7 +93,7 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.CPUs, "cpus", 0, "number of CPUs that the node reports, to overcommit this machine")
 	flags.StringVar(&f.memory, "memory", "", "amount of memory that the node reports, such as 8Gi (default: the machine's, or the limit of --cgroup-root)")
 	flags.Int64Var(&c.PodPIDs, "pod-max-pids", c.PodPIDs, "maximum number of processes per pod; -1: no limit of its own")
-	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "resources reserved for Kubernetes components, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi")
+	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "resources reserved for Kubernetes components, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000")
 	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil, "resources reserved for the rest of the system")
 	c.Eviction.AddFlags(flags)
 	flags.StringVar(&c.CgroupRoot, "cgroup-root", "", "parent cgroup of the pods' cgroups (default: the root)")

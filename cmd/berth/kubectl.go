@@ -65,7 +65,13 @@ func pointAt(dataDir string, args []string) error {
 	if err != nil {
 		return err
 	}
-	if kubeconfig == "" {
+	switch {
+	case kubeconfig != "" && needsCluster(args):
+		if at, runs := connect.Answers(kubeconfig); !runs {
+			return fmt.Errorf("the cluster in %s is not running: nothing answers at %s: start it with `%s`, or name another one with --data-dir, KUBECONFIG or --kubeconfig",
+				dataDir, at, upIn(dataDir))
+		}
+	case kubeconfig == "":
 		if needsCluster(args) {
 			return fmt.Errorf("no cluster in %s: run `berth up` first, or name one with --data-dir, KUBECONFIG or --kubeconfig", dataDir)
 		}
@@ -76,6 +82,14 @@ func pointAt(dataDir string, args []string) error {
 	return os.Setenv("KUBECONFIG", kubeconfig)
 }
 
+// upIn is the command that starts the cluster of a data directory.
+func upIn(dataDir string) string {
+	if dataDir == dataDirFromEnv() {
+		return "berth up"
+	}
+	return "berth up --data-dir " + shellWord(dataDir)
+}
+
 func names(args []string, flag string) bool {
 	return slices.ContainsFunc(args, func(a string) bool {
 		return a == flag || strings.HasPrefix(a, flag+"=")
@@ -84,7 +98,8 @@ func names(args []string, flag string) bool {
 
 // needsCluster is false for the kubectl commands that work without a cluster.
 func needsCluster(args []string) bool {
-	if len(args) == 0 || names(args, "--help") || names(args, "-h") || names(args, "--client") {
+	if len(args) == 0 || slices.ContainsFunc([]string{"--help", "-h", "--client", "--local"}, func(flag string) bool { return names(args, flag) }) ||
+		slices.Contains(args, "--dry-run=client") {
 		return false
 	}
 	offline := []string{"help", "options", "completion", "config", "kustomize", "plugin", "__complete", "__completeNoDesc"}

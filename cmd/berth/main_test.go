@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,6 +44,22 @@ func TestATypoIsCorrected(t *testing.T) {
 	for typo, want := range map[string]string{"kubctl": "kubectl", "node": "nodes", "vesion": "version"} {
 		if code, _, stderr := call(typo); code != exitUsage || !strings.Contains(stderr, "did you mean "+want+"?") {
 			t.Errorf("%s: exit code %d, %q", typo, code, stderr)
+		}
+	}
+}
+
+func TestHelpOfWhatIsNoCommandIsAWrongUsage(t *testing.T) {
+	for topic, want := range map[string]string{
+		"nope": `unknown command "nope"`, "explan": "did you mean explain?", "nodes fial": "did you mean fail?",
+	} {
+		code, stdout, stderr := call(append([]string{"help"}, strings.Fields(topic)...)...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("help %s: exit code %d, %q, %q", topic, code, stdout, stderr)
+		}
+	}
+	for topic, want := range map[string]string{"": "Try Berth:", "nodes fail": "berth nodes fail", "kubectl get": "kubectl, built in", "what-if drain": "berth what-if", "help": "berth help"} {
+		if code, stdout, stderr := call(append([]string{"help"}, strings.Fields(topic)...)...); code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("help %s: exit code %d, %q, %q", topic, code, stdout, stderr)
 		}
 	}
 }
@@ -108,6 +126,46 @@ func TestKubectlTalksToNoOtherClusterThanBerths(t *testing.T) {
 				t.Errorf("error %v, KUBECONFIG %q", err, os.Getenv("KUBECONFIG"))
 			}
 		})
+	}
+}
+
+// The cluster of a data directory that is not running is one line that says what to do, not
+// kubectl's retries. Commands that need no cluster work without.
+func TestKubectlWithoutTheClusterRunningSaysWhatToDo(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	dir := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'https://%s'}}], users: [{name: u, user: {token: x}}], "+
+		"contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}", listener.Addr())
+	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"get pods", "apply -f x.yaml", "version"} {
+		t.Setenv("KUBECONFIG", "")
+		if err := pointAt(dir, strings.Fields(args)); err != nil {
+			t.Errorf("%s, while it runs: %v", args, err)
+		}
+	}
+	listener.Close()
+	for args, fails := range map[string]bool{
+		"get pods": true, "version": true, "delete pods --all": true, "apply -f x.yaml --dry-run=server": true,
+		"version --client": false, "config view": false, "__complete get pods": false, "create deployment x --image=y --dry-run=client -o yaml": false,
+		"label --local -f x.yaml a=b": false,
+	} {
+		t.Setenv("KUBECONFIG", "")
+		if err := pointAt(dir, strings.Fields(args)); (err != nil) != fails {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	t.Setenv("KUBECONFIG", "")
+	code, stdout, stderr := call("kubectl", "--data-dir", dir, "get", "pods")
+	want := "berth: the cluster in " + dir + " is not running: nothing answers at " + listener.Addr().String() +
+		": start it with `berth up --data-dir " + dir + "`, or name another one with --data-dir, KUBECONFIG or --kubeconfig\n"
+	if code != exitFailed || stdout != "" || stderr != want {
+		t.Errorf("exit code %d, %q, %q, want %q", code, stdout, stderr, want)
 	}
 }
 

@@ -66,6 +66,7 @@ any cluster: they only read it, and install nothing.
 	)
 	root.SetHelpCommandGroupID(groupOthers)
 	root.SetCompletionCommandGroupID(groupOthers)
+	checkHelpTopics(root)
 	asUsage(root)
 	completeContexts(root)
 	calledAs(root, name)
@@ -88,6 +89,23 @@ func asUsage(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		asUsage(sub)
+	}
+}
+
+// checkHelpTopics makes help refuse what is no command, as if it were called. What follows a
+// command that reads its own arguments, as kubectl, is none of this program's commands.
+func checkHelpTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		return
+	}
+	help.Args = func(_ *cobra.Command, args []string) error {
+		topic, rest, _ := root.Find(args)
+		if topic.DisableFlagParsing {
+			return nil
+		}
+		return noUnknownCommand(topic, rest)
 	}
 }
 

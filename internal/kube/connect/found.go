@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -71,4 +73,27 @@ func harmless(config *clientcmdapi.Config) error {
 		return fmt.Errorf("cluster %q is not on this machine (%s)", current.Cluster, cluster.Server)
 	}
 	return nil
+}
+
+// Answers reports whether anything listens at the server of a kubeconfig that Found has returned,
+// which is on this machine, and where that is.
+func Answers(kubeconfig string) (address string, answers bool) {
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		return "", true // whoever uses it says what is wrong with it
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return "", true
+	}
+	server, err := url.Parse(config.Clusters[current.Cluster].Server)
+	if err != nil || server.Port() == "" {
+		return "", true
+	}
+	connection, err := net.DialTimeout("tcp", server.Host, time.Second)
+	if err != nil {
+		return server.Host, !errors.Is(err, syscall.ECONNREFUSED)
+	}
+	_ = connection.Close()
+	return server.Host, true
 }
