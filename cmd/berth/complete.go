@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // subject is a kind of object whose names are completed.
@@ -138,21 +138,6 @@ func matching(words []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(word string) bool { return !strings.HasPrefix(word, prefix) })
 }
 
-// contexts are those of the kubeconfig, which is named or the usual one.
-func contexts(kubeconfig string) (names []string) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := rules.Load()
-	if err != nil {
-		return nil
-	}
-	for name := range config.Contexts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // flagValues completes the value of a flag that means the same for all questions; false if there is
 // none such.
 func (q *question) flagValues(cmd *cobra.Command, flag, toComplete, namespace string) ([]string, bool) {
@@ -161,7 +146,7 @@ func (q *question) flagValues(cmd *cobra.Command, flag, toComplete, namespace st
 	case "namespace":
 		words = q.namesOf(cmd, namespaces, "")
 	case "context":
-		words = contexts(q.connection.to.Kubeconfig)
+		words = q.connection.to.Contexts()
 	case "node":
 		words = q.namesOf(cmd, nodeSubject, "")
 	case "output":
@@ -199,7 +184,8 @@ func (q *question) completeFlags(cmd *cobra.Command, namespace *string) {
 func completeContexts(cmd *cobra.Command) {
 	if _, done := cmd.GetFlagCompletionFunc("context"); !done && cmd.LocalFlags().Lookup("context") != nil {
 		must(cmd.RegisterFlagCompletionFunc("context", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return matching(contexts(cmd.Flag("kubeconfig").Value.String()), toComplete), cobra.ShellCompDirectiveNoFileComp
+			to := connect.Flags{Kubeconfig: cmd.Flag("kubeconfig").Value.String()}
+			return matching(to.Contexts(), toComplete), cobra.ShellCompDirectiveNoFileComp
 		}))
 	}
 	for _, sub := range cmd.Commands() {

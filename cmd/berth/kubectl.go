@@ -58,6 +58,9 @@ func takeDataDir(args []string) (string, []string, error) {
 // another. It never falls back to ~/.kube/config: a command meant for the
 // cluster on trial must not reach the one at work.
 func pointAt(dataDir string, args []string) error {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end] // the others belong to what runs in a container, as curl's -s
+	}
 	if os.Getenv("KUBECONFIG") != "" || names(args, "--kubeconfig") || names(args, "--server") || names(args, "-s") {
 		return nil
 	}
@@ -92,7 +95,7 @@ func upIn(dataDir string) string {
 
 func names(args []string, flag string) bool {
 	return slices.ContainsFunc(args, func(a string) bool {
-		return a == flag || strings.HasPrefix(a, flag+"=")
+		return a == flag || strings.HasPrefix(a, flag+"=") || len(flag) == 2 && strings.HasPrefix(a, flag)
 	})
 }
 

@@ -116,6 +116,10 @@ func TestKubectlTalksToNoOtherClusterThanBerths(t *testing.T) {
 		{name: "KUBECONFIG", env: "/theirs", args: "get pods", kubeconfig: "/theirs"},
 		{name: "--kubeconfig", args: "get pods --kubeconfig /theirs"},
 		{name: "--kubeconfig=", args: "--kubeconfig=/theirs get pods"},
+		{name: "-s", args: "-shttps://theirs get pods"},
+		{name: "-s of what runs in a container", args: "exec web -- curl -s http://web", fails: true},
+		{name: "--kubeconfig of what runs in a container", args: "run it --image=i -- tool --kubeconfig /x", fails: true},
+		{name: "-h of what runs in a container", args: "exec web -- df -h", fails: true},
 		{name: "needs none", args: "kustomize .", kubeconfig: filepath.Join(dir, "kubeconfig")},
 		{name: "help", args: "get --help", kubeconfig: filepath.Join(dir, "kubeconfig")},
 	} {

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/berth-k8s/berth/internal/answer"
@@ -247,13 +246,5 @@ func (q *question) space(flag string) string {
 	if flag != "" || len(q.files) > 0 {
 		return cmp.Or(flag, metav1.NamespaceDefault)
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.WarnIfAllMissing = false
-	rules.ExplicitPath = q.connection.to.Kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: q.connection.to.Context}
-	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).Namespace()
-	if err != nil {
-		return metav1.NamespaceDefault // the connection says what is wrong
-	}
-	return namespace
+	return q.connection.to.Namespace()
 }

@@ -6,10 +6,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -91,29 +94,11 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 }
 
 func (f *Flags) find() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.WarnIfAllMissing = false
-	switch {
-	case f.Kubeconfig != "":
-		rules.ExplicitPath = f.Kubeconfig
-	case os.Getenv("KUBECONFIG") != "":
-	default:
-		own, err := Found(DataDirFromEnv())
-		switch {
-		case err != nil:
-			return nil, err
-		case own != "":
-			rules.ExplicitPath = own
-		case f.Context == "" && f.address() == "":
-			if cfg, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) {
-				return cfg, err
-			}
-		}
+	file, within, err := f.kubeconfig()
+	if err != nil || within != nil {
+		return within, err
 	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
-	overrides.ClusterInfo.Server = f.address()
-	overrides.ClusterInfo.InsecureSkipTLSVerify = f.Insecure
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	cfg, err := file.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG")
@@ -121,6 +106,61 @@ func (f *Flags) find() (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	return cfg, nil
+}
+
+// Namespace is that of the context that is used, and the default one if it has none.
+func (f *Flags) Namespace() string {
+	file, _, err := f.kubeconfig()
+	if err != nil {
+		return metav1.NamespaceDefault // Config says what is wrong
+	}
+	namespace, _, err := file.Namespace()
+	if err != nil {
+		return metav1.NamespaceDefault
+	}
+	return namespace
+}
+
+// Contexts are the names of those that the kubeconfig has.
+func (f *Flags) Contexts() []string {
+	file, _, err := f.kubeconfig()
+	if err != nil {
+		return nil
+	}
+	config, err := file.RawConfig()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
+}
+
+// kubeconfig is the one that is meant. within is the configuration of a process that runs in the
+// cluster which is meant.
+func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.WarnIfAllMissing = false
+	switch {
+	case f.Kubeconfig != "":
+		rules.ExplicitPath = f.Kubeconfig
+	case os.Getenv("KUBECONFIG") != "":
+	default:
+		var own string
+		own, err = Found(DataDirFromEnv())
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case own != "":
+			rules.ExplicitPath = own
+		case f.Context == "" && f.address() == "":
+			if within, err = rest.InClusterConfig(); errors.Is(err, rest.ErrNotInCluster) {
+				within, err = nil, nil
+			}
+		}
+	}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
+	overrides.ClusterInfo.Server = f.address()
+	overrides.ClusterInfo.InsecureSkipTLSVerify = f.Insecure
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), within, err
 }
 
 // address is the API server's, if a flag names it.

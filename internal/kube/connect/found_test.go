@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // lying writes a kubeconfig as berth up does, with another user and cluster.
@@ -59,6 +62,35 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 				t.Errorf("named by --kubeconfig: %v", err)
 			}
 		})
+	}
+}
+
+// What belongs to the cluster of berth up is not taken from the user's own kubeconfig.
+func TestNamespaceAndContextsAreOfTheClusterThatIsAsked(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "config")
+	text := `{apiVersion: v1, kind: Config, current-context: work, clusters: [{name: c, cluster: {server: "https://work:6443"}}],
+users: [{name: u, user: {}}], contexts: [{name: work, context: {cluster: c, user: u, namespace: payments}}]}`
+	if err := os.WriteFile(home, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	usual := clientcmd.RecommendedHomeFile
+	clientcmd.RecommendedHomeFile = home
+	t.Cleanup(func() { clientcmd.RecommendedHomeFile = usual })
+	dir := t.TempDir()
+	lying(t, dir, `{server: "https://127.0.0.1:6443"}`, "{token: x}")
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv(EnvDataDir, dir)
+	own := &Flags{}
+	if got, contexts := own.Namespace(), own.Contexts(); got != "default" || !slices.Equal(contexts, []string{"berth"}) {
+		t.Errorf("of berth up: namespace %s, contexts %v", got, contexts)
+	}
+	t.Setenv(EnvDataDir, t.TempDir())
+	if got, contexts := own.Namespace(), own.Contexts(); got != "payments" || !slices.Equal(contexts, []string{"work"}) {
+		t.Errorf("of the user: namespace %s, contexts %v", got, contexts)
+	}
+	named := &Flags{Kubeconfig: home}
+	if got := named.Namespace(); got != "payments" {
+		t.Errorf("of --kubeconfig: namespace %s", got)
 	}
 }
 
