@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -35,7 +36,7 @@ func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	text := strings.ReplaceAll(oneLine(err), "`berth ", "`"+name+" ")
-	fmt.Fprintf(stderr, "%s: %s\n", name, text)
+	fmt.Fprintf(stderr, "%s: %s\n", name, answer.Visible(text))
 	if usage.Is(err) {
 		return exitUsage
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -88,12 +89,29 @@ func (p *Page) lines(style, text string) {
 }
 
 func (p *Page) styledLine(style, text string) {
-	text = strings.TrimRight(text, " ")
+	text = Visible(strings.TrimRight(text, " "))
 	if p.styled && style != "" && text != "" {
 		text = style + text + plain
 	}
 	p.WriteString(text)
 	p.WriteByte('\n')
+}
+
+// Visible writes control characters as Go does in quotes: what comes from a cluster must not steer
+// the terminal.
+func Visible(text string) string {
+	if strings.IndexFunc(text, unicode.IsControl) < 0 {
+		return text
+	}
+	var seen strings.Builder
+	for _, r := range text {
+		if quoted := strconv.QuoteRune(r); unicode.IsControl(r) {
+			seen.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			seen.WriteRune(r)
+		}
+	}
+	return seen.String()
 }
 
 // room is how many columns are left behind an indent; 0: as many as wanted.
@@ -134,7 +152,12 @@ const (
 // Table writes rows one below the other, the first as their heading. Where they are too wide, the
 // last column is wrapped, or stands below the others. (A tabwriter leaves spaces behind empty cells
 // at the end.)
-func (p *Page) Table(indent string, rows [][]string) {
+func (p *Page) Table(indent string, rows [][]string) { p.table(indent, rows, bold) }
+
+// Rows is Table without a heading.
+func (p *Page) Rows(indent string, rows [][]string) { p.table(indent, rows, "") }
+
+func (p *Page) table(indent string, rows [][]string, first string) {
 	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
@@ -154,7 +177,7 @@ func (p *Page) Table(indent string, rows [][]string) {
 	for i, row := range rows {
 		style := ""
 		if i == 0 {
-			style = bold
+			style = first
 		}
 		switch {
 		case fits || len(row) <= last || row[last] == "" || offset+utf8.RuneCountInString(row[last]) <= p.width:
@@ -230,17 +253,17 @@ func Plural(one string) string {
 // left out, of an hour or more seconds.
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
-	switch {
+	switch tenths, seconds, minutes := d.Round(time.Second/10), d.Round(time.Second), d.Round(time.Minute); {
 	case d < 0:
 		return "-" + Duration(-d)
 	case d < time.Second && d > 0:
 		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return strconv.FormatFloat(d.Round(time.Second/10).Seconds(), 'f', -1, 64) + "s"
-	case d < time.Hour:
-		return units(d.Round(time.Second), time.Minute, "m", time.Second, "s")
-	case d < day:
-		return units(d.Round(time.Minute), time.Hour, "h", time.Minute, "m")
+	case tenths < time.Minute:
+		return strconv.FormatFloat(tenths.Seconds(), 'f', -1, 64) + "s"
+	case seconds < time.Hour:
+		return units(seconds, time.Minute, "m", time.Second, "s")
+	case minutes < day:
+		return units(minutes, time.Hour, "h", time.Minute, "m")
 	}
 	return units(d.Round(time.Hour), day, "d", time.Hour, "h")
 }

@@ -57,10 +57,27 @@ func TestStyles(t *testing.T) {
 	}
 }
 
+// Rows without a heading have none that stands out.
+func TestRowsHaveNoHeading(t *testing.T) {
+	if got, want := page(80, true, func(p *Page) { p.Rows("", [][]string{{"A", "B"}, {"1", "2"}}) }), "A   B\n1   2\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// What comes from a cluster, such as the name of a scheduler, does not steer the terminal.
+func TestControlCharactersAreWritten(t *testing.T) {
+	evil := "a\x1b]0;title\x07b\u009bc"
+	got := page(80, true, func(p *Page) { p.Line("%s", evil); p.Rows("", [][]string{{evil, evil}}) })
+	if line := `a\x1b]0;title\ab\u009bc`; got != line+"\n"+line+"   "+line+"\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestDurationsAsPeopleSayThem(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 300 * time.Millisecond: "300ms", 1500 * time.Millisecond: "1.5s", 45 * time.Second: "45s", 300 * time.Second: "5m", 330 * time.Second: "5m30s",
-		5400 * time.Second: "1h30m", 2 * time.Hour: "2h", 51 * time.Hour: "2d3h", 48 * time.Hour: "2d", -time.Minute: "-1m",
+		5400 * time.Second: "1h30m", 2 * time.Hour: "2h", 51 * time.Hour: "2d3h", 48 * time.Hour: "2d",
+		59960 * time.Millisecond: "1m", 3599600 * time.Millisecond: "1h", 24*time.Hour - 20*time.Second: "1d", -time.Minute: "-1m",
 	} {
 		if got := Duration(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)

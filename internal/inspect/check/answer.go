@@ -30,7 +30,7 @@ func (a *Answer) Write(out io.Writer, format string) error {
 			}
 			rows = append(rows, []string{string(f.Level), f.Topic, text})
 		}
-		people.Table("", rows)
+		people.Rows("", rows)
 	})
 }
 

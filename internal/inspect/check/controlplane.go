@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
@@ -118,7 +119,7 @@ func (j *judge) names() {
 		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.held(name) {
 			continue
 		}
-		j.say(Warning, "pods", "correct spec.schedulerName, or add a profile of that name", "%d wait for scheduler %s, of which nothing is to be seen", waiting, name)
+		j.say(Warning, "pods", "correct spec.schedulerName, or add a profile of that name", "%s pending for scheduler %s, of which nothing is to be seen", answer.Count(waiting, "pod"), name)
 	}
 }
 

@@ -129,11 +129,11 @@ func (j *judge) rights() {
 		denied, asked := j.Denied[part]
 		switch {
 		case !asked:
-			j.say(Note, "rights", fmt.Sprintf("ask with that account's token: berth check --for %s", part), "berth-%s: its permissions could not be checked", part)
+			j.say(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part), "berth-%s: its permissions could not be checked", part)
 		case len(denied) > 0:
-			j.say(Problem, "rights", "apply the roles in the manifests again", "berth-%s may not: %s", part, list(denied))
+			j.say(Problem, "permissions", "apply the roles in the manifests again", "berth-%s may not: %s", part, list(denied))
 		default:
-			j.say(OK, "rights", "", "berth-%s may do all that it needs", part)
+			j.say(OK, "permissions", "", "berth-%s may do all that it needs", part)
 		}
 	}
 }
@@ -159,11 +159,11 @@ func cutPrefixes(text string, prefixes ...string) (string, bool) {
 // RightsOf reports whether the caller has the permissions of a component.
 func RightsOf(part string, denied []string) []Finding {
 	if len(denied) == 0 {
-		return []Finding{{OK, "rights", "you may do all that " + part + " needs", ""}}
+		return []Finding{{OK, "permissions", "you may do all that " + part + " needs", ""}}
 	}
 	var findings []Finding
 	for _, right := range denied {
-		findings = append(findings, Finding{Problem, "rights", "you may not " + right, ""})
+		findings = append(findings, Finding{Problem, "permissions", "you may not " + right, ""})
 	}
 	return findings
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // hook is what both kinds of webhooks have in common.
@@ -104,8 +105,10 @@ func (j *judge) ownWebhook() {
 		j.say(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
 		j.say(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
+	case registered && j.WebhookEndpoints < 0:
+		j.say(Note, "berth-webhook", "see whether its Service is there, and may be read", "registered; whether a replica answers cannot be seen")
 	case registered:
-		j.say(OK, "berth-webhook", "", "registered and answered for by %d replicas", j.WebhookEndpoints)
+		j.say(OK, "berth-webhook", "", "registered and answered for by %s", answer.Count(j.WebhookEndpoints, "replica"))
 	case j.installed(deploy.Webhook):
 		j.say(Problem, "berth-webhook", "see its log: it registers itself when it is ready", "is installed, and not registered")
 	}

@@ -233,7 +233,7 @@ func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
 		first[said] = name
 		out.Line("%s: <none>: %s", title, p.why())
 	}
-	out.Table("  ", rows)
+	out.Rows("  ", rows)
 }
 
 // rejection is the plugin and its reasons. A node that PreFilter excluded has no plugin.
