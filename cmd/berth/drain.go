@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -97,6 +98,9 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return usagef("--pod-selector %q: %w", d.podSelector, err)
 	}
+	if _, err := labels.Parse(d.selector); err != nil {
+		return usagef("--selector %q: %w", d.selector, err)
+	}
 	configuration, err := loadConfiguration(d.config, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -177,12 +181,30 @@ func (d *drain) nodes(ctx context.Context, client kubernetes.Interface, args []s
 		}
 		return names, nil
 	}
-	for _, arg := range args {
-		name := strings.TrimPrefix(strings.TrimPrefix(arg, "node/"), "nodes/")
+	if names, err = nodesNamed(args); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
 		if _, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return nil, err
 		}
-		names = append(names, name)
+	}
+	return names, nil
+}
+
+// nodesNamed are the nodes that arguments name as n1, node/n1 or node n1, each once.
+func nodesNamed(args []string) (names []string, err error) {
+	if len(args) > 1 && slices.Contains(nodeWords, args[0]) {
+		args = args[1:]
+	}
+	for _, arg := range args {
+		name, err := named(arg, nodeWords...)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	return names, nil
 }
@@ -244,7 +266,7 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 		case execute.Cordoned:
 			fmt.Fprintf(out, "node/%s %s\n", a.Node, a.Message)
 		case execute.Withheld:
-			fmt.Fprintf(out, "%s waiting: %s\n", answer.Count(a.Waiting, "pod"), a.Message)
+			fmt.Fprintf(out, "%s held back: %s\n", answer.Count(a.Waiting, "pod"), a.Message)
 		}
 		return
 	}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // TestThePlanOfADrainIsPrinted: who leaves, and for which node.
@@ -31,5 +33,20 @@ being deleted already: shop/old
 `
 	if err != nil || out.String() != want {
 		t.Errorf("says (%v)\n%s, want\n%s", err, out.String(), want)
+	}
+}
+
+// Nodes are named as in kubectl, and as in berth what-if drain.
+func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
+	for args, want := range map[string]string{
+		"a b": "a b", "node/a nodes/b no/c": "a b c", "node a": "a", "nodes a b": "a b", "node": "node", "a node/a a": "a", "pod/a": "", "node/": "",
+	} {
+		names, err := nodesNamed(strings.Fields(args))
+		if strings.Join(names, " ") != want || (err != nil) != (want == "") || err != nil && !usage.Is(err) {
+			t.Errorf("%s: %v, %v", args, names, err)
+		}
+	}
+	if names, _, err := nodesAndConditions([]string{"node/a", "b", "MemoryPressure=True"}); err != nil || strings.Join(names, " ") != "a b" {
+		t.Errorf("of conditions: %v, %v", names, err)
 	}
 }

@@ -92,7 +92,7 @@ func (s *nodesShape) addFlags(flags *pflag.FlagSet) {
 }
 
 func (s *nodesShape) run(cmd *cobra.Command, to *connection) error {
-	shape, err := s.shape()
+	shape, err := s.shape("--count")
 	if err != nil {
 		return err
 	}
@@ -124,20 +124,16 @@ func (s *nodesShape) run(cmd *cobra.Command, to *connection) error {
 
 func newLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-func (s *nodesShape) checkCounts(countFlag string) error {
+// shape checks the flags and puts them together. countFlag is the one that says how many nodes.
+func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 	switch {
 	case s.count < 0:
-		return usagef("%s %d: must be 0 or more", countFlag, s.count)
+		return nil, usagef("%s %d: must be 0 or more", countFlag, s.count)
 	case s.zones < 0:
-		return usagef("--zones %d: must be 0 or more", s.zones)
+		return nil, usagef("--zones %d: must be 0 or more", s.zones)
 	}
-	return nil
-}
-
-// shape checks the flags and puts them together.
-func (s *nodesShape) shape() (*kubelet.Shape, error) {
-	if err := s.checkCounts("--count"); err != nil {
-		return nil, err
+	if errs := validation.IsValidLabelValue(s.region); len(errs) > 0 {
+		return nil, usagef("--region %q: %s", s.region, errs[0])
 	}
 	if errs := validation.IsDNS1123Subdomain(s.prefix + "1"); len(errs) > 0 {
 		return nil, usagef("--name-prefix %q: %s", s.prefix, errs[0])
@@ -177,7 +173,7 @@ func (s *nodesShape) shape() (*kubelet.Shape, error) {
 		TerminateAfter: s.terminateAfter, JobRunFor: time.Second,
 	}
 	if most := shape.MaxCount(); s.count > most {
-		return nil, usagef("--count %d: with --pods %d there are addresses for %d nodes", s.count, s.pods, most)
+		return nil, usagef("%s %d: with %d pods each there are addresses for %d nodes", countFlag, s.count, s.pods, most)
 	}
 	return shape, nil
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
@@ -47,7 +48,7 @@ cluster in which berth nodes runs, and outlasts its restarts.`,
 			}
 			until := "until berth nodes recover"
 			if forHow > 0 {
-				until = "for " + forHow.String()
+				until = "for " + answer.Duration(forHow)
 			}
 			say(cmd.OutOrStdout(), names, "heartbeats stopped "+until)
 			return nil
@@ -135,7 +136,11 @@ func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 		case remove:
 			text += "=False"
 		case !strings.Contains(arg, "="):
-			names = append(names, arg)
+			name, err := named(arg, nodeWords...)
+			if err != nil {
+				return nil, nil, err
+			}
+			names = append(names, name)
 			continue
 		}
 		one, err := kubelet.ParseConditions(text)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/signals"
@@ -97,5 +98,5 @@ func (r *recording) run(cmd *cobra.Command) error {
 }
 
 func countOf(objects, changes int) string {
-	return plural(objects, "object") + ", " + plural(changes, "change")
+	return answer.Count(objects, "object") + ", " + answer.Count(changes, "change")
 }

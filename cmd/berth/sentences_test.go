@@ -1,7 +1,10 @@
 package main
 
 import (
+	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -34,6 +37,38 @@ func TestCommandsInSentencesExist(t *testing.T) {
 		}
 	}
 	if read < 50 {
+		t.Errorf("only %d commands were found", read)
+	}
+}
+
+// inMessage is a command within a message or a comment.
+var inMessage = regexp.MustCompile("`(berth [a-z][^`\"]*)`")
+
+// TestCommandsInMessagesExist does so with commands that the code's own messages and comments name.
+func TestCommandsInMessagesExist(t *testing.T) {
+	neutral(t)
+	read := 0
+	for _, dir := range []string{"cmd", "internal", "scheduler", "deploy", "controlplane"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, found := range inMessage.FindAllStringSubmatch(string(text), -1) {
+				for _, line := range commandLines(docs.Block{Language: "sh", Lines: found[1:]}) {
+					if _, err := understood(line.words); err != nil && !leftOut(err) {
+						t.Errorf("%s: `%s`: %v", path, found[1], err)
+					}
+					read++
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read < 20 {
 		t.Errorf("only %d commands were found", read)
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/up/datadir"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
@@ -148,8 +150,10 @@ starts over.`,
 }
 
 func (c *cluster) check() error {
-	shape := nodesShape{count: c.nodes, zones: c.zones}
-	if err := shape.checkCounts("--nodes"); err != nil {
+	var shape nodesShape
+	shape.addFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // as berth nodes has it
+	shape.count, shape.zones = c.nodes, c.zones
+	if _, err := shape.shape("--nodes"); err != nil {
 		return err
 	}
 	if c.port < 0 || c.port > 65535 {
@@ -243,7 +247,7 @@ func (c *cluster) findExecutables() error {
 func (c *cluster) welcome(took time.Duration) string {
 	berth := "berth"
 	if filepath.Base(os.Args[0]) != os.Args[0] {
-		berth = os.Args[0]
+		berth = shellWord(os.Args[0])
 	}
 	if c.dataDir != defaultDataDir {
 		berth = envDataDir + "=" + shellWord(c.dataDir) + " " + berth
@@ -251,6 +255,8 @@ func (c *cluster) welcome(took time.Duration) string {
 	try := []string{"kubectl get nodes -L topology.kubernetes.io/zone", "kubectl create deployment web --image=nginx --replicas=3", "nodes fail --node node-1 --for 2m"}
 	if c.nodes == 0 && c.own.private != nil { // which can pull nothing
 		try = []string{"kubectl get nodes,pods -A", "kubectl run hello --image=busybox:1 -- sleep 1000", "kubectl exec hello -- hostname"}
+	} else if c.nodes == 0 { // none can fail
+		try[2] = "pending -A"
 	}
 	return fmt.Sprintf(`
 Berth is up: Kubernetes %s, %s (%.1fs)
@@ -272,16 +278,9 @@ func describeNodes(nodes, zones int) string {
 	if nodes == 0 {
 		return "no simulated nodes"
 	}
-	s := plural(nodes, "simulated node")
+	s := answer.Count(nodes, "simulated node")
 	if zones > 0 {
-		s += " in " + plural(min(zones, nodes), "zone")
+		s += " in " + answer.Count(min(zones, nodes), "zone")
 	}
 	return s
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }

@@ -57,7 +57,7 @@ func (n *ownNode) check(c *cluster) error {
 	case n.cpus < 0:
 		return usagef("--cpus %d: must be 0 or more", n.cpus)
 	case !n.wanted && (n.cpus > 0 || n.memory != ""):
-		return usagef("--cpus, --memory: need --agent; what simulated nodes have is said by `berth nodes add`")
+		return usagef("--cpus, --memory: need --agent; the size of simulated nodes is set by `berth nodes`")
 	case !n.berth.wanted():
 		return nil
 	case !n.wanted:
