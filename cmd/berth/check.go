@@ -58,7 +58,7 @@ func (c *checking) run(cmd *cobra.Command) error {
 		return usagef("--fail-on %q: must be problem or warning", c.failOn)
 	}
 	if c.part != "" && !slices.Contains(deploy.Parts(), deploy.Part(c.part)) {
-		return usagef("--for %q: must be of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
+		return usagef("--for %q: must be one of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
 	cfg, err := c.connection.config("berth-check")
 	if err != nil {

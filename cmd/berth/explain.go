@@ -21,6 +21,7 @@ type explanation struct {
 	watching
 
 	schedulerURL string
+	unanswered   bool // the scheduler did not answer: it is not asked again for this answer
 }
 
 func newExplainCommand() *cobra.Command {
@@ -134,6 +135,7 @@ func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, err
 	if err != nil {
 		return nil, err
 	}
+	e.unanswered = false
 	namespace := e.space(e.namespace)
 	decided := e.decided(cmd, namespace, name)
 	e.work.begin(cmd.ErrOrStderr(), "explaining "+name)

@@ -35,14 +35,15 @@ func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decis
 	if where == "" && len(e.files) == 0 {
 		where = e.addressBesideKubeconfig()
 	}
-	if where == "" {
+	if where == "" || e.unanswered {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), schedulerAnswersWithin)
 	defer cancel()
 	d, err := e.askScheduler(ctx, where, namespace, name)
 	if err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "not asked: the scheduler: %v\n", err)
+		e.unanswered = true
+		fmt.Fprintf(e.notices(cmd), "not asked: the scheduler: %v\n", err)
 	}
 	return d
 }

@@ -47,6 +47,7 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		return nil, err
 	}
 	defer e.work.end()
+	e.unanswered = false
 	namespace := e.space(e.namespace)
 	found, err := e.pods(w, of, namespace)
 	if err != nil {
@@ -67,10 +68,7 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		if err != nil {
 			return nil, err
 		}
-		reason := string(one.State)
-		if f.Object.Spec.NodeName == "" {
-			reason += one.Message + one.Summary
-		}
+		reason := one.Alike()
 		name := f.Object.Namespace + "/" + f.Object.Name
 		if at, known := reasons[reason]; known {
 			said.Items[at].Pods = append(said.Items[at].Pods, name)

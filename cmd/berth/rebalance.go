@@ -90,7 +90,7 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	}
 	for _, condition := range b.failOn {
 		if !slices.Contains(rebalance.Conditions, condition) {
-			return usagef("--fail-on %q: must be of %s", condition, strings.Join(rebalance.Conditions, ", "))
+			return usagef("--fail-on %q: must be one of %s", condition, strings.Join(rebalance.Conditions, ", "))
 		}
 	}
 	if b.policy != "" && len(args) > 0 {

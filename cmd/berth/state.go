@@ -39,6 +39,28 @@ type question struct {
 	connection connection
 	userAgent  string
 	work       work
+	noticed    once
+}
+
+// notices is where what is worth knowing beside the answer is written: once, however often the
+// question is asked with --watch.
+func (q *question) notices(cmd *cobra.Command) io.Writer {
+	q.noticed.to = cmd.ErrOrStderr()
+	return &q.noticed
+}
+
+// once writes each text that it is given a single time.
+type once struct {
+	to   io.Writer
+	said []string
+}
+
+func (o *once) Write(text []byte) (int, error) {
+	if slices.Contains(o.said, string(text)) {
+		return len(text), nil
+	}
+	o.said = append(o.said, string(text))
+	return o.to.Write(text)
 }
 
 func (q *question) addFlags(flags *pflag.FlagSet) {
@@ -60,7 +82,7 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 	if err := checkGates(q.gates); err != nil {
 		return nil, simulate.Source{}, err
 	}
-	configuration, err := loadConfiguration(q.config, cmd.ErrOrStderr())
+	configuration, err := loadConfiguration(q.config, q.notices(cmd))
 	if err != nil {
 		return nil, simulate.Source{}, err
 	}
@@ -110,7 +132,7 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 	}
 	q.work.pause()
 	for _, missing := range s.Missing {
-		fmt.Fprintf(cmd.ErrOrStderr(), "not read: %s\n", missing)
+		fmt.Fprintf(q.notices(cmd), "not read: %s\n", missing)
 	}
 	return s.Set, s.Source, nil
 }
@@ -162,7 +184,7 @@ func addGates(flags *pflag.FlagSet, gates *map[string]bool) {
 func checkGates(gates map[string]bool) error {
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
 		if !slices.Contains(simulate.GateNames, name) {
-			return usagef("--feature-gates %q: must be of %s", name, strings.Join(simulate.GateNames, ", "))
+			return usagef("--feature-gates %q: must be one of %s", name, strings.Join(simulate.GateNames, ", "))
 		}
 	}
 	if _, _, err := simulate.Gates(gates, &manifest.Set{}); err != nil {

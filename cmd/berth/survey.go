@@ -172,7 +172,7 @@ never secrets.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(survey.Ways, by) {
-				return usagef("--by %q: must be of %s", by, strings.Join(survey.Ways, ", "))
+				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Ways, ", "))
 			}
 			return q.run(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
 				c := survey.CapacityOf(w, by, source)

@@ -32,7 +32,7 @@ var trialConditions = map[string]func(*trial.Comparison) bool{
 func (r *replay) another(out, stderr io.Writer, files []string) error {
 	for _, name := range r.failOn {
 		if trialConditions[name] == nil {
-			return usagef("--fail-on %q: must be of pending, preempted, longer and elsewhere", name)
+			return usagef("--fail-on %q: must be one of pending, preempted, longer, elsewhere", name)
 		}
 	}
 	if r.pod != "" {

@@ -54,9 +54,13 @@ func (v *watching) ask(cmd *cobra.Command, ask func() (*spoken, error)) error {
 	}
 	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
+	cmd.SetContext(ctx) // Ctrl-C also ends a question under way
 	for before, first := "", true; ; first = false {
 		said, err := ask()
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return err
 		}
 		if first || said.gist != before {

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,5 +81,64 @@ func TestWatchPrintsWhatHasChanged(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, errs.String())
 			}
 		})
+	}
+}
+
+// What is worth knowing beside the answer is told once, and not at every reading.
+func TestWatchTellsOnceWhatItCannotRead(t *testing.T) {
+	neutral(t)
+	api := fakeapi.New(t)
+	api.Refuse("poddisruptionbudgets", http.StatusForbidden)
+	api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1"}})
+	kubeconfig := file(t, "kubeconfig", fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", api.Config.Host))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var out, errs screen
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, []string{"berth", "pending", "--kubeconfig", kubeconfig, "--watch", "--every", "1s"}, &out, &errs)
+	}()
+	for end := time.Now().Add(20 * time.Second); strings.Count(strings.Join(api.Reads(), "\n"), "/api/v1/nodes") < 3; {
+		if time.Now().After(end) {
+			t.Fatalf("not asked three times:\n%s%s", out.String(), errs.String())
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	cancel()
+	if code := <-ended; code != 0 || strings.Count(errs.String(), "not read: ") != 1 {
+		t.Errorf("exit code %d:\n%s", code, errs.String())
+	}
+}
+
+// Ctrl-C ends a question that is under way, and does not wait for its answer.
+func TestCtrlCEndsAQuestionUnderWay(t *testing.T) {
+	neutral(t)
+	asked, over := make(chan struct{}, 100), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	}))
+	defer server.Close()
+	defer close(over)
+	kubeconfig := file(t, "kubeconfig", fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", server.URL))
+	ended := make(chan int, 1)
+	var out, errs screen
+	go func() {
+		ended <- run(context.Background(), []string{"berth", "pending", "--kubeconfig", kubeconfig, "--watch"}, &out, &errs)
+	}()
+	<-asked
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case code := <-ended:
+		if code != 0 {
+			t.Errorf("exit code %d: %s", code, errs.String())
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on waiting for the answer")
 	}
 }

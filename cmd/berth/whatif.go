@@ -97,7 +97,7 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	}
 	for _, condition := range f.failOn {
 		if !slices.Contains(whatif.Conditions, condition) {
-			return usagef("--fail-on %q: must be of %s", condition, strings.Join(whatif.Conditions, ", "))
+			return usagef("--fail-on %q: must be one of %s", condition, strings.Join(whatif.Conditions, ", "))
 		}
 	}
 	if f.time < 0 {

@@ -51,7 +51,7 @@ func ReadGoals(list []string, namespace string) (*Policy, error) {
 		number, err := strconv.Atoi(value)
 		switch {
 		case !slices.Contains(Goals, name):
-			return nil, fmt.Errorf("goal %q: must be of %s", name, strings.Join(Goals, ", "))
+			return nil, fmt.Errorf("goal %q: must be one of %s", name, strings.Join(Goals, ", "))
 		case name == "consolidate" && (err != nil || number < 1):
 			return nil, fmt.Errorf("goal %q: must be consolidate=N, with how many nodes are to be empty", text)
 		case name == "defragment" && value == "":

@@ -103,7 +103,7 @@ func (plan *Plan) printConsequences(page *answer.Page) {
 	}
 	for _, a := range plan.Arrivals {
 		if a.After > 0 {
-			page.Line("%s/%s, which waits, finds a place on %s behind move %d.", a.Namespace, a.Name, a.Node, a.After)
+			page.Line("%s/%s, which is pending, finds a place on %s behind move %d.", a.Namespace, a.Name, a.Node, a.After)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 	first := w.arrivals[arrived]
 	nodes, why := w.landings(s, next, from, is)
 	if why.code != "" {
-		return nil, refused(Unproven, "%s/%s, which waits, may be placed before its successor, which then would not land better", first.Namespace(), first.Name)
+		return nil, refused(Unproven, "%s/%s, which is pending, may be placed before its successor, which then would not land better", first.Namespace(), first.Name)
 	}
 	return nodes, proof{}
 }

@@ -91,7 +91,7 @@ func groupLine(g *decision.Group) string {
 	case g.Members < g.MinCount:
 		line += fmt.Sprintf(" and is not tried before %d more come", g.MinCount-g.Members)
 	case g.Message != "":
-		line += ". It waits: " + strings.TrimSuffix(g.Message, ".")
+		line += ". It is pending: " + strings.TrimSuffix(g.Message, ".")
 	}
 	return line + "."
 }

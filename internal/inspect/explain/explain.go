@@ -144,6 +144,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 	}
 	node := e.object.Spec.NodeName
 	if e.pod.Node == nil {
+		out.verdict = "no node"
 		out.Summary = fmt.Sprintf("The pod is bound to node %s, which does not exist (any more).", node)
 		return nil
 	}
@@ -168,7 +169,8 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 	holds := false
 	switch {
 	case own.Rejection != nil:
-		out.Summary = fmt.Sprintf("The pod is on node %s, where it would not be placed today: %s (%s).", node, strings.Join(own.Rejection.Reasons, ", "), cmp.Or(own.Plugin, "node selection"))
+		out.verdict = fmt.Sprintf("%s (%s)", strings.Join(own.Rejection.Reasons, ", "), cmp.Or(own.Plugin, "node selection"))
+		out.Summary = fmt.Sprintf("The pod is on node %s, where it would not be placed today: %s.", node, out.verdict)
 	case evaluation.Feasible == 1:
 		holds = true
 		out.Summary = fmt.Sprintf("The pod is on node %s, the only one of %d that can take it.", node, len(evaluation.Nodes))
@@ -177,6 +179,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 		out.Summary = fmt.Sprintf("The pod is on node %s, which has the highest score, %d, of the %d nodes of %d that can take it%s.",
 			node, own.Total, evaluation.Feasible, len(evaluation.Nodes), sharedWith(len(best)-1))
 	default:
+		out.verdict = "not the best node"
 		out.Summary = fmt.Sprintf("The pod is on node %s with a score of %d; today %s would be chosen with %d. The cluster has changed since it was placed, or it was bound otherwise.",
 			node, own.Total, best[0].Node.Name, best[0].Total)
 	}
@@ -256,7 +259,7 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 	if g := groups.NameOf(e.object); g != "" {
 		if t := e.w.TryGroup(e.object.Namespace, g); t != nil && t.Message != "" {
 			out.Message = t.Message
-			out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it waits with its pod group %s: %s", evaluation.Feasible, len(evaluation.Nodes), g, t.Message)
+			out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it is pending with its pod group %s: %s", evaluation.Feasible, len(evaluation.Nodes), g, t.Message)
 			return
 		}
 	}

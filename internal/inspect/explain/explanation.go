@@ -62,6 +62,22 @@ type Explanation struct {
 	Eviction    *Eviction    `json:"eviction,omitempty"`
 	// Node is the verdict of every plugin on one node, if asked for.
 	Node *NodeReport `json:"node,omitempty"`
+
+	// verdict is why a pod is on its node, without the names of pod and node.
+	verdict string
+}
+
+// Alike returns what is the same for pods that are in the same state for the same reason, and that
+// leave their nodes for the same taint at the same time, if they have to.
+func (e *Explanation) Alike() string {
+	reason := string(e.State) + e.verdict
+	if e.Pod.Node == "" {
+		reason += e.Message + e.Summary
+	}
+	if e.Eviction != nil {
+		reason += e.Eviction.Taint + e.Eviction.Due.UTC().String()
+	}
+	return reason
 }
 
 // Pod is the pod that is explained.

@@ -100,7 +100,7 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	case len(t.Victims) > 0:
 		return Pending, fmt.Sprintf("The group can make room by removing %s. As things are, %s", answer.Count(len(t.Victims), "pod"), t.Message)
 	case t.Message != "":
-		return Pending, "The group waits: " + t.Message
+		return Pending, "The group is pending: " + t.Message
 	case t.Fit < t.Tried:
 		return Schedulable, fmt.Sprintf("The group waits for its turn: %d of %d pods would be placed now.", t.Fit, t.Tried)
 	}

@@ -93,7 +93,7 @@ func (p printer) change(bullet string, c *Change) {
 
 // scores prints a table of plugins by nodes.
 func (p printer) scores(e *Explanation) {
-	p.Line("\nScores of the best of the %d nodes that can take it:", e.Feasible)
+	p.Line("\nScores of the best of the %s that can take it:", answer.Count(e.Feasible, "node"))
 	plugins := map[string]bool{}
 	for _, s := range e.Scores {
 		for name := range s.Scores {

@@ -64,29 +64,30 @@ func (p *Pending) people(page *answer.Page, wide bool) {
 
 // helps prints the changes that would help, each once for all workloads.
 func (p *Pending) helps(page *answer.Page) {
-	var texts []string
-	whom, commands := map[string][]string{}, map[string]string{}
+	type help struct{ text, command string }
+	var helps []help
+	whom := map[help][]string{}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
 		if w.Help == "" {
 			continue
 		}
-		if whom[w.Help] == nil {
-			texts = append(texts, w.Help)
+		h := help{w.Help, w.Command}
+		if whom[h] == nil {
+			helps = append(helps, h)
 		}
-		whom[w.Help] = append(whom[w.Help], w.Namespace+"/"+w.Name)
-		commands[w.Help] = w.Command
+		whom[h] = append(whom[h], w.Namespace+"/"+w.Name)
 	}
-	if len(texts) == 0 {
+	if len(helps) == 0 {
 		return
 	}
 	page.Line("")
 	page.Heading("What would help, the smallest change that lets one pod run:")
-	for _, text := range texts {
-		list := whom[text]
-		page.Line("  %s: %s", answer.List(len(list), func(i int) string { return list[i] }), text)
-		if commands[text] != "" {
-			page.Line("    %s", commands[text])
+	for _, h := range helps {
+		list := whom[h]
+		page.Line("  %s: %s", answer.List(len(list), func(i int) string { return list[i] }), h.text)
+		if h.command != "" {
+			page.Line("    %s", h.command)
 		}
 	}
 }
@@ -200,7 +201,7 @@ func (c *Capacity) people(page *answer.Page, wide bool) {
 func fits(f *simulate.Fill) string {
 	switch f.Placed {
 	case 0:
-		return "No more pod like " + f.Like + " fits"
+		return "No more pods like " + f.Like + " fit"
 	case 1:
 		return "1 more pod like " + f.Like + " fits"
 	}
