@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cockroachdb/datadriven"
@@ -113,5 +114,23 @@ func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	code, _, errs := command(t, "explain", "-l", "!none", "-f", town, "--scheduler-url", "http://127.0.0.1:1")
 	if told := strings.Count(errs, "not asked: the scheduler"); code != 0 || told != 1 {
 		t.Errorf("exit code %d, told %d times:\n%s", code, told, errs)
+	}
+}
+
+// The time that drains may take holds for the chosen nodes, too.
+func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
+	f := forecast{}
+	for _, words := range []string{"drain node/n --timeout 10s", "drain --choose 2 --timeout 10s"} {
+		steps, err := f.parse(strings.Fields(words))
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain := steps[0].Drain
+		if steps[0].Operation != nil {
+			drain = steps[0].Operation.Drain
+		}
+		if drain.Timeout == nil || drain.Timeout.Duration != 10*time.Second {
+			t.Errorf("%s: %v", words, drain.Timeout)
+		}
 	}
 }

@@ -100,6 +100,9 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return usagef("%w", err)
 	}
+	if err := checkGates(b.gates); err != nil {
+		return err
+	}
 	configuration, err := loadConfiguration(b.config, cmd.ErrOrStderr())
 	if err != nil {
 		return err

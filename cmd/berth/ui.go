@@ -159,8 +159,8 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	}
 	var meant forecast
 	meant.addFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
-	if len(f.files) > 0 || f.recursive || f.at != "" || f.config != "" || f.output != "" || f.connection != meant.connection || f.seed != meant.seed || f.time != 0 || len(f.failOn) > 0 {
-		return nil, usagef("on the page only operations can be given, and --namespace")
+	if len(f.files) > 0 || f.recursive || f.strict || len(f.gates) > 0 || f.at != "" || f.config != "" || f.output != "" || f.connection != meant.connection || f.seed != meant.seed || f.time != 0 || len(f.failOn) > 0 {
+		return nil, usagef("on the dashboard, only operations and --namespace can be given")
 	}
 	if f.namespace != "" {
 		namespace = f.namespace

@@ -61,7 +61,7 @@ func wrongUsage(err error, path string) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
 	}
-	return usagef("%w (see %s --help)", err, path)
+	return usagef("%s (see %s --help)", plainFault(err), path)
 }
 
 // parts are what the flags and arguments of one operation say.
@@ -98,7 +98,7 @@ func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
 		if i == 0 && ofNodes(word) && slices.Contains(nodeWords, arg) && flags.NArg() > 1 {
 			continue // kubectl's own way: taint nodes n1 k=v:NoExecute
 		}
-		if kind, name, ok := strings.Cut(arg, "/"); ok && slices.Contains(nodeWords, kind) {
+		if kind, name, ok := strings.Cut(arg, "/"); ok && ofNodes(word) && slices.Contains(nodeWords, kind) {
 			p.nodes.Nodes = append(p.nodes.Nodes, name)
 		} else {
 			p.rest = append(p.rest, arg)
@@ -175,7 +175,10 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		if p.like == "" {
 			return nil, usagef("add-pods: say which pod they are like: --like pod/NAME")
 		}
-		if !p.max {
+		switch {
+		case p.max && len(p.rest) > 0:
+			return nil, usagef("add-pods %q: a number, or --max for as many as fit", p.rest[0])
+		case !p.max:
 			count, err := p.count(word)
 			if err != nil {
 				return nil, err
