@@ -125,7 +125,7 @@ func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
 		if a.options.Decided != nil && a.options.Recording == "" {
 			var err error
 			if o.Decided, err = a.options.Decided(r.Context(), o.Namespace, o.Name); err != nil {
-				unasked = "the scheduler's own word: " + err.Error() // the engine's needs no scheduler
+				unasked = "the scheduler: " + err.Error() // the engine's needs no scheduler
 			}
 		}
 		return explain.Of(w, o)

@@ -42,7 +42,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	if len(c.events) > mostEvents {
 		c.trim()
 	}
-	d.Events = slices.Clone(c.events[len(c.events)-c.unshown:])
+	d.Events = newest(c.events[len(c.events)-c.unshown:])
 	c.unshown = 0
 	c.history.waiting(now, len(c.queue))
 	d.History = c.history.news()
@@ -162,7 +162,7 @@ func (c *Cluster) summary() Summary {
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Summary: c.summary(),
-		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{}, Events: slices.Clone(c.events[:len(c.events)-c.unshown]),
+		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{}, Events: newest(c.events[:len(c.events)-c.unshown]),
 		History: slices.Clone(c.history.last()),
 	}
 	for _, n := range c.nodes {

@@ -234,8 +234,25 @@ func (c *Cluster) EventSeen(e Event) {
 	}
 }
 
+// newest keeps the last state of each event: one that is repeated has the same UID.
+func newest(events []Event) []Event {
+	last := make(map[string]int, len(events))
+	for i := range events {
+		last[events[i].UID] = i
+	}
+	kept := make([]Event, 0, len(last))
+	for i := range events {
+		if last[events[i].UID] == i {
+			kept = append(kept, events[i])
+		}
+	}
+	return kept
+}
+
 // trim forgets all but the last events. A list is not ordered by time.
 func (c *Cluster) trim() {
+	c.unshown = len(newest(c.events[len(c.events)-c.unshown:]))
+	c.events = newest(c.events)
 	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	c.events = slices.Clone(c.events[max(0, len(c.events)-mostEvents):])
 	c.unshown = min(c.unshown, len(c.events))

@@ -233,6 +233,32 @@ func TestEventsKeepTheLastByTime(t *testing.T) {
 	}
 }
 
+// An event that is repeated is one event, with its last count: the page has a row per UID.
+func TestARepeatedEventIsShownOnce(t *testing.T) {
+	c := model.New()
+	see := func(uid string, count int32) {
+		c.EventSeen(model.EventOf(&v1.Event{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Count: count, LastTimestamp: metav1.NewTime(noon.Add(time.Duration(count) * time.Second))}))
+	}
+	see("others", 1)
+	see("repeated", 1)
+	see("repeated", 2)
+	if got := c.Changes(noon).Events; len(got) != 2 || got[1].Count != 2 {
+		t.Errorf("changes: %+v", got)
+	}
+	see("repeated", 3)
+	c.Changes(noon)
+	if got := c.State(noon).Events; len(got) != 2 || got[1].Count != 3 {
+		t.Errorf("state: %+v", got)
+	}
+	for i := range 2000 { // they do not push the others out
+		see("repeated", int32(i+4))
+	}
+	c.Changes(noon)
+	if got := c.State(noon).Events; len(got) != 2 || got[1].Count != 2003 {
+		t.Errorf("after many: %d", len(got))
+	}
+}
+
 // Whatever happens, in whatever pieces it is told: who follows the changes knows what one knows who
 // comes at the end, and that is what one knows who has seen only the end.
 func TestChangesAddUpToTheState(t *testing.T) {

@@ -42,6 +42,7 @@ export function radios(group, options, chosen, choose) {
       b.setAttribute('aria-checked', String(on));
       b.tabIndex = on ? 0 : -1;
     }
+    if (!options.some(([known]) => known === value)) buttons[0].tabIndex = 0; // none is chosen, and one must be within reach
     if (tell) choose(value);
   }
   group.addEventListener('keydown', (event) => {

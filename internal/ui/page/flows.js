@@ -21,7 +21,7 @@ export class Plan {
       this.#at(l.next.node).in++;
       if (l.node) this.#flow(l.node, l.next.node);
     }
-    for (const p of forecast.placed) if (p.node) this.#at(p.node).in++;
+    for (const p of forecast.placed) if (p.node && !p.anyway) this.#at(p.node).in++;
     for (const f of forecast.fills || []) for (const [name, n] of Object.entries(f.nodes || {})) {
       const change = this.#at(name);
       change.in = Math.max(change.in, n);

@@ -51,7 +51,7 @@ export class Events {
         {key: 'what', title: 'What happened', width: 'minmax(0, 1fr)', cell: (e) => this.#event(e)},
         {key: 'at', title: 'When', width: '78px', end: true, cell: (e) => time(e.at)},
       ],
-      empty: () => blank('Nothing has happened yet', 'Events of the cluster and changes of its nodes appear here as they happen.'),
+      empty: () => (store.events.length ? blank('No event matches', 'Show all to see the others.') : blank('Nothing has happened yet', 'Events of the cluster and changes of its nodes appear here as they happen.')),
     });
     this.element = h('div', {class: 'view'}, this.list.element);
   }
@@ -89,7 +89,7 @@ export class NodeTable {
         {key: 'leaving', title: 'Leaving', width: '66px', end: true, sort: (n) => n.leaving, cell: (n) => (n.leaving ? count(n.leaving) : '')},
         {key: 'taints', title: 'Taints', width: 'minmax(80px, 2fr)', sort: (n) => n.taints.join(' '), cell: (n) => n.taints.join('  ')},
       ],
-      empty: () => blank('No nodes', 'The cluster has none, or they may not be read.'),
+      empty: () => (store.nodes.size ? blank('No node matches', 'Show all nodes to see the others.') : blank('No nodes', 'The cluster has none, or they may not be read.')),
     });
     this.element = this.list.element;
   }

@@ -126,10 +126,10 @@ function go() {
   if (kind === 'node' && rest[0]) shown = new NodeView(store, rest[0], {back: back(), whatIf: foresee});
   else if (kind === 'pod' && rest[1]) shown = new PodView(store, rest[0], rest[1], {back: back(), whatIf: foresee, mark});
   else {
-    shownTab = lists[kind] ? kind : 'queue';
+    shownTab = Object.hasOwn(lists, kind) ? kind : 'queue';
     shown = lists[shownTab];
   }
-  replace($('body'), kind in lists && kind !== 'what-if' || !rest.length && shownTab !== 'what-if' ? filters.bar : null, shown.element);
+  replace($('body'), Object.hasOwn(lists, kind) && kind !== 'what-if' || !rest.length && shownTab !== 'what-if' ? filters.bar : null, shown.element);
   if (shown === whatIf) whatIf.load();
   if (shown.update && store.summary) shown.update();
   drawTabs();
@@ -323,7 +323,7 @@ addEventListener('popstate', () => {
   filters.load();
   if (shown === whatIf) whatIf.load();
 });
-const elsewhere = (event) => event.target.closest?.('input, textarea, select') || event.ctrlKey || event.metaKey || event.altKey;
+const elsewhere = (event) => event.target.closest?.('input, textarea, select, dialog') || event.ctrlKey || event.metaKey || event.altKey;
 // On release, so that the key itself is not typed into the field.
 addEventListener('keyup', (event) => { if (event.key === '/' && !elsewhere(event)) $('search').focus(); });
 addEventListener('keydown', (event) => {
@@ -333,6 +333,12 @@ addEventListener('keydown', (event) => {
   if (event.key === 'Escape' && (route.startsWith('#/node/') || route.startsWith('#/pod/'))) location.hash = link(shownTab);
 });
 
+// The address says what is shown: a link to the lists would lead away from it.
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  pane('panel');
+  $('panel').focus();
+});
 $('help').addEventListener('click', () => keys.open());
 new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash; }, filter: (values) => {
   filters.set(values);

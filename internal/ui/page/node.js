@@ -110,8 +110,8 @@ function section(title, ...children) {
 // room is how much of a resource is requested; what of it is pod overhead is hatched.
 function room(r, node) {
   const requested = Math.min(1, r.share), over = Math.min(requested, r.overShare);
-  const [write, key] = {cpu: [cpu, 'CPU'], memory: [memory, 'Memory']}[r.name] || [];
-  const overhead = write && node.podList.reduce((sum, p) => sum + p['overhead' + key], 0);
+  const write = {cpu, memory}[r.name];
+  const overhead = write && Math.round(r.overShare * node[r.name][1]);
   const amounts = write ? node[r.name].map(write) : [r.requested, r.allocatable];
   return [
     h('span', {class: 'label', title: r.name}, r.name),

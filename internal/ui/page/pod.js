@@ -173,7 +173,7 @@ function decided(d, holds) {
 }
 
 function queue(q) {
-  return [h('p', {}, `Place ${count(q.position)} of ${count(q.length)}: ${count(q.aheadByPriority)} come before it by priority, ${count(q.aheadByAge)} by age.`),
+  return [h('p', {}, `Place ${count(q.position)} of ${count(q.length)}: ${count(q.aheadByPriority)} ahead by priority, ${count(q.aheadByAge)} by age.`),
     q.wakes?.length ? [h('p', {class: 'quiet'}, 'It is retried when one of these happens, and after five minutes at the latest:'),
       h('ul', {class: 'plain'}, q.wakes.map((w) => h('li', {}, h('b', {}, w.plugin), ': ' + w.events.join('; '))))] : null];
 }

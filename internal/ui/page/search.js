@@ -7,7 +7,7 @@ export class Search {
   constructor(input, box, {ask, open, filter}) {
     Object.assign(this, {input, box, ask, open, filter});
     this.at = -1;
-    input.addEventListener('input', () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.find(), 120); });
+    input.addEventListener('input', () => { this.stale = true; clearTimeout(this.timer); this.timer = setTimeout(() => this.find(), 120); });
     input.addEventListener('focus', () => { if (input.value) this.find(); });
     input.addEventListener('blur', () => setTimeout(() => this.close(), 150));
     input.addEventListener('keydown', (e) => this.key(e));
@@ -15,6 +15,7 @@ export class Search {
 
   async find() {
     const words = this.input.value.trim();
+    clearTimeout(this.timer);
     this.asking?.abort();
     if (!words) { this.close(); return; }
     this.asking = new AbortController();
@@ -31,6 +32,8 @@ export class Search {
       ...tally('label', found.labels, (labels) => ({labels})),
       ...tally('taint', found.taints, (taint) => ({taint})),
     ];
+    if (document.activeElement !== this.input) return; // the reader has gone on
+    this.stale = false;
     this.entries = entries;
     this.at = entries.length ? 0 : -1;
     replace(this.box, entries.map((e, i) => h('div', {role: 'option', id: 'found-' + i, onpointerdown: (event) => { event.preventDefault(); this.take(i); }}, h('span', {class: 'name'}, e.name), h('span', {class: 'quiet'}, e.note))),
@@ -57,11 +60,17 @@ export class Search {
       this.choose();
     } else if (event.key === 'Enter') {
       event.preventDefault();
-      if (!this.box.hidden && this.at >= 0) this.take(this.at);
+      this.enter();
     } else if (event.key === 'Escape') {
       if (this.box.hidden) this.input.blur();
       this.close();
     }
+  }
+
+  // enter takes what is marked, of what was found for the words as they are now.
+  async enter() {
+    if (this.stale) await this.find();
+    if (!this.stale && !this.box.hidden && this.at >= 0) this.take(this.at);
   }
 
   take(i) {

@@ -100,12 +100,14 @@ export class WhatIf {
     this.asking = new AbortController();
     const operations = split(this.words.value);
     this.asked = this.words.value.trim();
-    write({forecast: this.asked, in: this.namespace.value.trim() === 'default' ? '' : this.namespace.value.trim()});
+    const namespace = this.namespace.value.trim();
+    this.typedAs = ['berth what-if', namespace && namespace !== 'default' ? '-n ' + namespace : '', ...this.asked.split(/\s*\n\s*/)].filter(Boolean).join(' ');
+    write({forecast: this.asked, in: namespace === 'default' ? '' : namespace});
     replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and playing it through …'));
     this.go.disabled = true;
     this.builder.open = false; // the answer needs the room
     try {
-      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, namespace: this.namespace.value.trim()}, this.asking.signal);
+      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, namespace}, this.asking.signal);
       this.show(answer, missing);
     } catch (error) {
       if (error.name !== 'AbortError') replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
@@ -115,20 +117,21 @@ export class WhatIf {
 
   show(f, missing) {
     this.planned(new Plan(f));
-    const fresh = f.pending.filter((p) => !p.before);
+    const leaving = f.leaving.filter((l) => !l.again), placed = f.placed.filter((p) => !p.anyway), left = f.pending.filter((p) => !p.anyway);
     replace(this.answer,
       h('div', {class: 'verdict'},
-        figure(f.leaving.length, 'leave', f.leaving.length ? 'mark' : ''), figure(f.leaving.filter((l) => l.next?.node).length + f.placed.length, 'find a place', 'come'),
-        figure(fresh.length, 'left pending', fresh.length ? 'bad' : ''), figure(f.budgets.length, f.budgets.length === 1 ? 'budget hit' : 'budgets hit', f.budgets.length ? 'bad' : '')),
+        figure(leaving.length, 'leave', leaving.length ? 'mark' : ''), figure(leaving.filter((l) => l.next?.node).length + placed.length, 'find a place', 'come'),
+        figure(left.length, 'left pending', left.length ? 'bad' : ''), figure(f.budgets.length, f.budgets.length === 1 ? 'budget hit' : 'budgets hit', f.budgets.length ? 'bad' : '')),
       utilisation(f.utilisation),
       (f.drains || []).flatMap((d) => [blocked('kubectl drain would refuse to begin', d.refused), blocked('Held by a disruption budget to the end', d.blocked), blocked('Held by a disruption budget for a while', d.waited)]),
       f.budgets.length ? part('Disruption budgets', h('ul', {class: 'plain'}, f.budgets.map((b) => h('li', {}, h('b', {}, b.namespace + '/' + b.name),
-        (b.broken ? ' is broken by the loss of ' : ' stands in the way of ') + some(b.pods || []))))) : null,
+        (b.broken ? ' is violated by the loss of ' : ' holds back ') + some(b.pods || []))))) : null,
       f.chosen?.length ? part('Cheapest to lose', h('ul', {class: 'plain'}, f.chosen.map((c) => h('li', {}, nodeLink(c.node), `: ${plural(c.evicted, 'pod')} to move, ${c.pending} left pending`)))) : null,
       (f.fills || []).map((fill) => part(`${count(fill.placed)} like ${fill.like} find room`, h('p', {}, fill.stops ? 'The next one does not: ' + fill.stops : `On ${plural(Object.keys(fill.nodes || {}).length, 'node')}.`))),
-      table('Who leaves', f.leaving, leavingColumns), table('Left pending', f.pending, pendingColumns), table('Placed', f.placed, placedColumns),
+      table('Who leaves', leaving, leavingColumns), table('Left pending', f.pending, pendingColumns), table('Placed', placed, placedColumns),
+      table('Leave anyway, with or without this', f.anyway, leavingColumns), table('Stay because of this, and leave without it', f.spared, leavingColumns),
       f.notes?.length ? h('ul', {class: 'plain quiet'}, f.notes.map((n) => h('li', {}, n))) : null,
-      h('div', {class: 'same'}, h('span', {class: 'quiet'}, 'The same on the command line'), command('berth what-if ' + f.operations.join(' '))),
+      h('div', {class: 'same'}, h('span', {class: 'quiet'}, 'The same on the command line'), command(this.typedAs)),
       h('p', {class: 'source'}, `Read as of ${moment(Date.parse(f.source.asOf))}; ${f.settled ? 'nothing more happens after ' : 'looked ahead '}${after(f.for)}.`, missing?.length ? ' Not read: ' + missing.join('; ') : ''));
   }
 
@@ -153,12 +156,12 @@ function figure(n, words, kind) {
   return h('div', {class: 'figure ' + kind}, h('b', {}, count(n)), h('span', {}, words));
 }
 
-function utilisation({before, after: then}) {
+function utilisation({before, without, after: then}) {
   const row = (label, u) => h('tr', {}, h('th', {scope: 'row'}, label), h('td', {}, count(u.nodes)), h('td', {}, count(u.empty)), h('td', {}, count(u.pods)), h('td', {}, count(u.pending)),
     h('td', {title: `${cpu(u.cpu.requested)} of ${cpu(u.cpu.allocatable)}`}, percent(u.cpu.percent / 100)), h('td', {title: `${memory(u.memory.requested)} of ${memory(u.memory.allocatable)}`}, percent(u.memory.percent / 100)));
   return h('div', {class: 'wide-table'}, h('table', {class: 'scores'},
     h('thead', {}, h('tr', {}, ['', 'Nodes', 'Empty', 'Pods', 'Pending', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))),
-    h('tbody', {}, row('Now', before), row('Then', then))));
+    h('tbody', {}, row('Now', before), without ? row('Without', without) : null, row('Then', then))));
 }
 
 function part(title, ...children) { return h('section', {class: 'fact'}, h('h3', {}, title), children); }
@@ -189,7 +192,7 @@ const leavingColumns = [
 ];
 const pendingColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.message)},
-  {key: 'before', title: '', width: '72px', end: true, cell: (p) => (p.before ? 'as now' : 'new')},
+  {key: 'before', title: '', width: '72px', end: true, cell: (p) => (p.anyway ? (p.before ? 'as now' : 'anyway') : p.before ? '' : 'new')},
 ];
 const placedColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.before ? 'pending now' : 'new')},

@@ -1,0 +1,109 @@
+package e2e_ui
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+)
+
+// forecast has, of each kind, something that the operations cause and something that they do not.
+const forecast = `{
+	operations: ['cordon node/a'], drains: [], budgets: [], settled: true, for: '10s', source: {asOf: '2026-11-20T10:00:00Z'},
+	leaving: [
+		{namespace: 'default', name: 'web-a', node: 'a', after: '0s', cause: 'Taint', fate: 'Returns', next: {name: 'web-b', node: 'b'}},
+		{namespace: 'default', name: 'web-b', node: 'b', after: '5s', cause: 'Taint', fate: 'Returns', again: true, next: {name: 'web-c', node: 'c'}},
+	],
+	anyway: [{namespace: 'default', name: 'due', node: 'c', after: '1s', cause: 'Taint', fate: 'Lost'}],
+	pending: [
+		{namespace: 'default', name: 'new', message: 'm'}, {namespace: 'default', name: 'late', message: 'm', anyway: true},
+		{namespace: 'default', name: 'old', message: 'm', before: true, anyway: true},
+	],
+	placed: [{namespace: 'default', name: 'lucky', node: 'a', after: '0s', before: true}, {namespace: 'default', name: 'always', node: 'b', after: '0s', before: true, anyway: true}],
+	utilisation: {
+		before: {nodes: 3, empty: 0, pods: 3, pending: 2, cpu: {requested: 1, allocatable: 2, percent: 50}, memory: {requested: 1, allocatable: 2, percent: 50}},
+		without: {nodes: 3, empty: 0, pods: 2, pending: 2, cpu: {requested: 1, allocatable: 2, percent: 50}, memory: {requested: 1, allocatable: 2, percent: 50}},
+		after: {nodes: 3, empty: 0, pods: 2, pending: 3, cpu: {requested: 1, allocatable: 2, percent: 50}, memory: {requested: 1, allocatable: 2, percent: 50}},
+	},
+	then: [], removed: [],
+}`
+
+// What the dashboard counts and says is what the terminal does, of the same answer.
+func TestAnswersAreTheTerminals(t *testing.T) {
+	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
+	const shown = `import('/whatif.js').then(({WhatIf}) => { const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show(` + forecast + `, []); return `
+	for _, c := range []struct{ what, script, want string }{
+		{"the figures of a forecast: leave, find a place, left pending, budgets", shown + `[...w.element.querySelectorAll('.figure b')].map((b) => b.textContent).join(' '); })`, "1 2 1 0"},
+		{"the lists of a forecast", shown + `[...w.element.querySelectorAll('.answer .fact h3')].map((b) => b.textContent).join('; '); })`,
+			"Who leaves (1); Left pending (3); Placed (1); Leave anyway, with or without this (1)"},
+		{"how full it is", shown + `[...w.element.querySelectorAll('.answer tbody th')].map((b) => b.textContent).join(' '); })`, "Now Without Then"},
+		{"pods that come to a node on the map", `import('/flows.js').then(({Plan}) => { const plan = new Plan(` + forecast + `); return plan.of('a').in + ' ' + plan.of('b').in; })`, "1 1"},
+		{"buttons within reach of the keyboard, when another resource is chosen", `import('/dom.js').then(({radios}) => {
+			const group = document.createElement('div');
+			radios(group, [['cpu', 'CPU'], ['memory', 'Memory']], 'nvidia.com/gpu', () => {});
+			return String(group.querySelectorAll('[tabindex="0"]').length);
+		})`, "1"},
+		{"events, none of which matches", `import('/lists.js').then(({Events}) => { const e = new Events({events: [{uid: '1'}]}, {event: () => false}); e.update(); return e.element.querySelector('strong').textContent; })`, "No event matches"},
+		{"nodes, none of which matches", `import('/lists.js').then(({NodeTable}) => { const n = new NodeTable({nodes: new Map([['a', {}]])}, {}, {nodes: new Set()}); n.update(); return n.element.querySelector('strong').textContent; })`, "No node matches"},
+		{"Enter right after the last letter of a search", `import('/search.js').then(async ({Search}) => {
+			const input = document.createElement('input'), box = document.createElement('div');
+			document.body.append(input, box);
+			let opened = '';
+			new Search(input, box, {ask: async (path) => ({nodes: [new URLSearchParams(path.split('?')[1]).get('q')]}), open: (hash) => { opened = hash; }, filter() {}});
+			const type = (words) => { input.value = words; input.dispatchEvent(new Event('input')); };
+			const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+			input.focus();
+			type('node-1');
+			await pause(300);
+			type('node-12');
+			input.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}));
+			await pause(300);
+			input.remove();
+			box.remove();
+			return opened;
+		})`, "#/node/node-12"},
+	} {
+		if got := eval[string](p, c.script); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+// The command to copy is what was asked, in the namespace in which it was asked.
+func TestTheCommandOfAForecastNamesItsNamespace(t *testing.T) {
+	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "#/what-if", desk)
+	eval[bool](p, `(document.querySelector('#wi-words').value = "cordon -l 'topology.kubernetes.io/zone in (z1)'\nuncordon node/node-1", document.querySelector('#wi-namespace').value = 'shop', document.querySelector('.primary').click(), true)`)
+	p.shows(".same code", "berth what-if -n shop cordon -l 'topology.kubernetes.io/zone in (z1)' uncordon node/node-1")
+}
+
+// A pod that has ended takes no room, and neither does its overhead.
+func TestOverheadOfPodsThatHaveEndedIsNotCounted(t *testing.T) {
+	c := stage.NewCrowd(1, 1, 1)
+	for i, phase := range []v1.PodPhase{v1.PodRunning, v1.PodSucceeded} {
+		pod := c.Pod(10+i, "node-1")
+		pod.Status.Phase = phase
+		pod.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")}
+		c.Pods = append(c.Pods, pod)
+	}
+	p := open(t, ofCrowd(t, c).URL, "#/node/node-1", desk)
+	p.shows("#body .rooms", ", 0.25 overhead")
+}
+
+// The keys that close what is open, and the link to the lists, do not lead away from what is shown.
+func TestNothingLeadsAwayByTheWay(t *testing.T) {
+	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 0)).URL, "#/node/node-1", desk)
+	p.press("?")
+	p.wait("document.querySelector('dialog.keys').open")
+	p.press(kb.Escape)
+	p.wait("!document.querySelector('dialog.keys').open")
+	eval[bool](p, "(document.querySelector('.skip').click(), true)")
+	p.wait("document.activeElement.id === 'panel'")
+	if at := eval[string](p, "location.hash"); at != "#/node/node-1" {
+		t.Errorf("it leads to %s", at)
+	}
+	p.press(kb.Escape)
+	p.wait("location.hash === '#/queue'")
+}
