@@ -116,6 +116,7 @@ func TestCompletionOfALiveCluster(t *testing.T) {
 		"what-if CONF delete sts d":                "db delete drain",
 		"what-if CONF rebalance h":                 "heal",
 		"drain CONF s":                             "spare",
+		"drain CONF node/s":                        "node/spare",
 		"what-if CONF add-pods --like pod/db":      "pod/db-0",
 		"what-if CONF -n shipping delete pod/":     "pod/truck-0",
 		"what-if CONF -n shipping scale deploy/":   "", // which are forbidden

@@ -54,7 +54,10 @@ the same command goes on.`,
 		Example: `  berth drain node-1 --ignore-daemonsets
   berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
   berth drain -l pool=old --dry-run`,
-		ValidArgsFunction: func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			if strings.Contains(toComplete, "/") {
+				return d.completeRef(cmd, []subject{nodeSubject}, last(args), toComplete, "")
+			}
 			return matching(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: d.run,

@@ -66,7 +66,7 @@ controller's /shadow, which has both reports, or - for standard input.`,
 			case "json", "yaml":
 				return answer.Write(out, format, all, nil)
 			}
-			return usagef("--output: %q: must be markdown, html, json or yaml", format)
+			return usagef("--output %q: must be markdown, html, json or yaml", format)
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", format, "markdown, html (a single self-contained file), json or yaml")

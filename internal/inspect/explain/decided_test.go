@@ -111,7 +111,7 @@ func TestTheGroupOfAPodIsTold(t *testing.T) {
 	for want, g := range map[string]decision.Group{
 		"It names pod group g, of which there is no PodGroup":                                                                           {Name: "g", Missing: true, Members: 2},
 		"It is one of 2 pods of pod group g, of which 0 have a node; the group asks for 3 at once and is not tried before 1 more come.": {Name: "g", MinCount: 3, Members: 2},
-		"of which 1 have a node; the group asks for 3 at once. It is pending: 2 of 3 pods fit.":                                              {Name: "g", MinCount: 3, Members: 3, Placed: 1, Message: "2 of 3 pods fit."},
+		"of which 1 have a node; the group asks for 3 at once. It is pending: 2 of 3 pods fit.":                                         {Name: "g", MinCount: 3, Members: 3, Placed: 1, Message: "2 of 3 pods fit."},
 		"of which 1 have a node, and was scheduled":                                                                                     {Name: "g", Members: 3, Placed: 1, Scheduled: true},
 	} {
 		_, said := explainWith(t, "big", &decision.Decision{UID: "big-1", Result: decision.None, Group: &g})
