@@ -52,7 +52,7 @@ func TestCheckSeesWhatIsThere(t *testing.T) {
 	eventually(t, func() error {
 		out, code = c.check(c.Kubeconfig, "--fail-on", "problem")
 		for level, words := range map[string]string{
-			"ok": "berth-controller may do all that it needs", "problem": "kube-scheduler-cp runs without leader election", "warning": "1 wait for scheduler berht",
+			"ok": "berth-controller may do all that it needs", "problem": "kube-scheduler-cp runs without leader election", "warning": "1 pod pending for scheduler berht",
 		} {
 			if !says(out, level, words) || code != 3 {
 				return fmt.Errorf("no %s %q, or exit code %d, in\n%s", level, words, code, out)
