@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	config "k8s.io/kube-scheduler/config/v1"
 	"pgregory.net/rapid"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -308,6 +309,7 @@ func TestSearchesGoAsFarEveryTime(t *testing.T) {
 // long times the nodes, however often the filter is asked.
 func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
 	c, d, p := hardSearch(t, 10, 60, 5*time.Millisecond)
+	d.strict = true
 	for range 2 {
 		d.BeginAttempt()
 		for range 3 {
@@ -320,6 +322,38 @@ func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
 		if spent := time.Duration(d.last.limit.spent.Load()) * searchCost; spent > 3*d.filterTimeout {
 			t.Errorf("%v were spent, with a limit of %v", spent, d.filterTimeout)
 		}
+	}
+}
+
+// TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers: no attempt would ever get beyond such
+// a node. A limit that is configured fails the attempt, as in kube-scheduler.
+func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
+	const hard = 4 // three are alike, and one is not
+	said := func(d *DynamicResources) []string {
+		c, _, p := hardSearch(t, hard, 60, 0)
+		c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "easy"}})
+		slice := sliceOfUnlike("easy", 60)
+		for i := range slice.Spec.Devices {
+			slice.Spec.Devices[i].Attributes["half"] = resourcev1.DeviceAttribute{IntValue: new(int64(0))}
+		}
+		c.ResourceSlices.Set(slice)
+		var said []string
+		for range 3 {
+			d.BeginAttempt()
+			said = answers(c, d, p, 2)
+		}
+		return said
+	}
+	const tooLong = "finding devices takes too long"
+	if got, want := said(newDynamicResources(t)), []string{tooLong, tooLong, tooLong, tooLong, "ok"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	configured, err := NewDynamicResources(&config.DynamicResourcesArgs{FilterTimeout: &metav1.Duration{Duration: 10 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := said(configured); !strings.Contains(got[0], "node node-0: timed out") {
+		t.Errorf("with a configured limit: got %q", got)
 	}
 }
 

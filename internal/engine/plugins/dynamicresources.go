@@ -27,6 +27,7 @@ type DynamicResources struct {
 	Now func() time.Time
 
 	filterTimeout  time.Duration // for the search on all nodes together; 0: none
+	strict         bool          // that limit is the configured one, so the attempt fails beyond it
 	bindingTimeout time.Duration
 	expressions    func() *cel.Cache // made when first needed: that takes a while
 	costs          expressionCosts
@@ -49,6 +50,7 @@ const (
 	codeDeviceClassNotFound   = "DeviceClassNotFound"
 	codeDeviceRequestUnknown  = "DeviceRequestUnknown"
 	codeDevicesNotAllocatable = "DevicesNotAllocatable"
+	codeDevicesTooHard        = "DeviceSearchTooLong"
 	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
 )
 
@@ -68,8 +70,9 @@ func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, 
 	if err := ValidateArgs(nil, args); err != nil {
 		return nil, err
 	}
+	limit, strict := boundedSearch(args.FilterTimeout.Duration)
 	return &DynamicResources{
-		filterTimeout: boundedSearch(args.FilterTimeout.Duration), bindingTimeout: args.BindingTimeout.Duration,
+		filterTimeout: limit, strict: strict, bindingTimeout: args.BindingTimeout.Duration,
 		expressions: sync.OnceValue(func() *cel.Cache {
 			return cel.NewCache(compiledExpressions, expressionFeatures)
 		}),

@@ -53,10 +53,14 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	if failed != nil {
 		return failed
 	}
+	began := a.limit.spent.Load()
 	if a.limit.spend(costOfSearch) { // the nodes of which nothing is known yet are not searched any more
 		return timedOut(n)
 	}
 	found, final := a.search(n, open)
+	if !final && began == 0 && !a.d.strict { // another attempt would get no further
+		found = tooHard
+	}
 	failure := found.rejection != nil && found.rejection.Err != nil
 	switch {
 	case failure && final:
@@ -156,6 +160,9 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 func timedOut(n *cluster.Node) *gift {
 	return &gift{rejection: &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", n.Name)}}
 }
+
+// tooHard is the answer of nodes for which the limit of a whole attempt is too low.
+var tooHard = &gift{rejection: unresolvable(codeDevicesTooHard, "finding devices takes too long")}
 
 // noDevices is the answer of nodes that cannot satisfy all claims.
 var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}

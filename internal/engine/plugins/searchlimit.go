@@ -29,12 +29,15 @@ const searchCost = time.Microsecond
 // there. An attempt may search twice, see attempt.again.
 const longestSearch = 50 * time.Millisecond
 
-// boundedSearch is how long a search may take if this much is configured; 0 configures no limit.
-func boundedSearch(configured time.Duration) time.Duration {
-	if configured <= 0 {
-		return longestSearch
+// boundedSearch is how long a search may take if this much is configured; 0 configures no limit. A
+// limit that is configured is strict: beyond it the attempt fails, as upstream's does. The other
+// one is not the operator's wish: a node on which it is not enough for the search is rejected, so
+// that the pod can go to others.
+func boundedSearch(configured time.Duration) (limit time.Duration, strict bool) {
+	if configured <= 0 || configured > longestSearch {
+		return longestSearch, false
 	}
-	return min(configured, longestSearch)
+	return configured, true
 }
 
 // spend adds a cost, and returns whether the limit is exceeded.
