@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -90,7 +91,7 @@ func (a *groupAttempt) planHere() *roomPlan {
 			continue
 		}
 		for _, p := range slices.Clone(n.Pods) {
-			if p.Preempted && p.Class.Priority < a.priority() {
+			if p.Preempted && (p.Class.Priority < a.priority() || a.lowUnit(a.groups.Of(p.UID))) {
 				gone.add(p)
 			}
 		}
@@ -110,6 +111,9 @@ func (a *groupAttempt) planHere() *roomPlan {
 			units, ok = a.displaceWithin(gone, stand)
 		}
 		stand.lower()
+	}
+	if !ok {
+		units, ok = a.displaceUnits(gone)
 	}
 	if !ok {
 		return nil
@@ -166,6 +170,33 @@ func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*
 		gone.back(slices.Clone(gone.pods[before:]))
 	}
 	return units, ok
+}
+
+// lowUnit tells whether a group leaves only as a whole, and its priority is below that of the
+// members, whatever the priorities of its pods are.
+func (a *groupAttempt) lowUnit(g *groups.Group) bool {
+	return a.podGroups.gates.Preemption && g != nil && g != a.group && g.Whole() && g.Priority() < a.priority()
+}
+
+// displaceUnits displaces such groups, too, the lowest first, until that is enough: a search on
+// nodes sees the priorities of their pods. If it is not ok, what it displaced stays away.
+func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok bool) {
+	low := slices.DeleteFunc(slices.Clone(a.groups.Sorted()), func(g *groups.Group) bool { return !a.lowUnit(g) })
+	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })
+	for _, g := range low {
+		unit := a.podGroups.membersOnNodes(g)
+		if len(unit) == 0 || a.keeps() && a.podGroups.breaksBudget(unit) {
+			continue
+		}
+		for _, p := range unit {
+			gone.add(p)
+		}
+		units = append(units, unit)
+		if more, ok := a.displaceWithin(gone, a.podGroups.shields(a.group, a.priority(), a.keeps())); ok {
+			return append(units, more...), true
+		}
+	}
+	return nil, false
 }
 
 // spareFirst orders units by which should be spared first: those whose leaving breaks a budget,
