@@ -27,22 +27,29 @@ func init() {
 	if os.Getenv("BERTH_INPLACE") == "no" {
 		return
 	}
-	hook.RunScheduler, hook.RunNodeHealth, hook.RunEviction = runScheduler, runNodeHealth, runEviction
+	hook.NewScheduler, hook.RunNodeHealth, hook.RunEviction = newScheduler, runNodeHealth, runEviction
 }
 
 // binders is `berth scheduler`'s default.
 const binders = 32
 
-func runScheduler(ctx context.Context, with hook.Scheduler) {
-	if err := schedule(ctx, with); err != nil && !errors.Is(err, context.Canceled) {
-		klog.FromContext(ctx).Error(err, "Berth's scheduler does not run")
+func newScheduler(ctx context.Context, with hook.Scheduler) (run func(context.Context)) {
+	schedule, err := prepare(ctx, with)
+	return func(ctx context.Context) {
+		if err == nil {
+			err = schedule(ctx)
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			klog.FromContext(ctx).Error(err, "Berth's scheduler does not run")
+		}
 	}
 }
 
-func schedule(ctx context.Context, with hook.Scheduler) error {
+// prepare makes the plugins and the scheduler.
+func prepare(ctx context.Context, with hook.Scheduler) (run func(context.Context) error, err error) {
 	file, err := fileOf(with)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	factories := map[string]outside.Factory{}
 	for name, factory := range with.Plugins {
@@ -52,16 +59,15 @@ func schedule(ctx context.Context, with hook.Scheduler) error {
 	set := outside.New(ctx, outside.Options{
 		Factories: factories, Store: store, Client: with.Client, KubeConfig: with.KubeConfig, PodsToActivate: with.PodsToActivate,
 	})
-	defer set.Close()
 	read, err := config.Parse("integration.yaml", file, config.Options{
 		Probe: set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	profiles, err := set.Profiles(read)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := live.New(with.Client, with.Client, live.Options{
 		Profiles: profiles, Objects: store,
@@ -72,13 +78,16 @@ func schedule(ctx context.Context, with hook.Scheduler) error {
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := set.Start(ctx); err != nil {
-		return err
-	}
-	set.Attach(s)
-	return s.Run(ctx, binders)
+	return func(ctx context.Context) error {
+		defer set.Close()
+		if err := set.Start(ctx); err != nil {
+			return err
+		}
+		set.Attach(s)
+		return s.Run(ctx, binders)
+	}, nil
 }
 
 func on(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.Enabled(gate) }

@@ -32,9 +32,10 @@ type NodeHealth struct {
 	LargeCluster                                          int32
 }
 
-// What runs in place of upstream's; nil: upstream's own.
+// What runs in place of upstream's; nil: upstream's own. The scheduler is made when upstream's is,
+// and run when that is: tests prepare their plugins in between.
 var (
-	RunScheduler  func(context.Context, Scheduler)
+	NewScheduler  func(context.Context, Scheduler) (run func(context.Context))
 	RunNodeHealth func(context.Context, NodeHealth)
 	RunEviction   func(context.Context, kubernetes.Interface)
 )

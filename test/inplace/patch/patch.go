@@ -23,7 +23,7 @@ type edit struct {
 
 var edits = []edit{
 	{file: "pkg/scheduler/scheduler.go", at: "type Scheduler struct {\n", text: "\tinPlace func(context.Context)\n"},
-	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextPod = podQueue.Pop\n", text: "\tsched.inPlace = inPlace(client, &options)\n"},
+	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextPod = podQueue.Pop\n", text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "func (sched *Scheduler) Run(ctx context.Context) {\n",
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace(ctx)\n\t\treturn\n\t}\n"},
 	// What counts its calls must not be called by two schedulers.
@@ -50,8 +50,8 @@ import (
 	"` + hook + `"
 )
 
-func inPlace(client clientset.Interface, o *schedulerOptions) func(context.Context) {
-	if hook.RunScheduler == nil {
+func inPlace(ctx context.Context, client clientset.Interface, o *schedulerOptions) func(context.Context) {
+	if hook.NewScheduler == nil {
 		return nil
 	}
 	made := hook.Scheduler{
@@ -64,11 +64,11 @@ func inPlace(client clientset.Interface, o *schedulerOptions) func(context.Conte
 	for name, factory := range o.frameworkOutOfTreeRegistry {
 		made.Plugins[name] = factory
 	}
-	return func(ctx context.Context) { hook.RunScheduler(ctx, made) }
+	return hook.NewScheduler(ctx, made)
 }
 
 func unlessInPlace[M map[string]map[string]fwk.PreEnqueuePlugin](m M) M {
-	if hook.RunScheduler == nil {
+	if hook.NewScheduler == nil {
 		return m
 	}
 	return nil
