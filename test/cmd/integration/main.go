@@ -20,7 +20,7 @@ var packages = []string{
 	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc", "scheduler/preemption/nominatednodename",
 	"scheduler/queueing", "scheduler/queueing/former", "scheduler/queueing/queueinghint", "scheduler/scoring", "scheduler/serving",
 	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/admission", "scheduler/podgroup/topology_aware_scheduling",
-	"node", "volumescheduling",
+	"node", "volumescheduling", "dra/default", "dra/ga", "dra/all",
 }
 
 func main() {
