@@ -22,6 +22,8 @@ type TenantOptions struct {
 	Calm time.Duration
 	// Rate is how many requests a second the tenant sends at most, on Workers connections.
 	Rate, Workers int
+	// Slack is how much longer the witness may wait, since the machine does other things, too.
+	Slack time.Duration
 }
 
 // TenantDefaults are those of the command.
@@ -168,7 +170,7 @@ func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
 }
 
 // bound is how long a pod of the witness may wait.
-func (t *tenancy) bound() time.Duration { return 4*max(t.longest, leastPeace) + time.Second }
+func (t *tenancy) bound() time.Duration { return 4*max(t.longest, leastPeace) + time.Second + t.o.Slack }
 
 // late hears of a pod that waits too long.
 func (t *tenancy) late(name string, waited time.Duration) {
