@@ -21,7 +21,6 @@ const pluginsFolder = "internal/engine/plugins"
 var namesPlugins = map[string]string{
 	"internal/engine/config":         "the names in configuration files of before, and what they stand for now",
 	"internal/node/admit":            "the kubelet's reasons for refusing a pod, which are named as the plugins are",
-	"internal/engine/decide/room.go": "it is the two plugins that score room, once more: their sums in one expression for each node, without a call",
 	"internal/inspect/simulate":      "says in DynamicResources' words why it keeps a pod out of the queue",
 	"internal/scheduler/live":        "which plugin's time is measured while it binds or writes for a pod",
 	"internal/engine/groups":         "the feature gate that is named as the plugin is",

@@ -122,13 +122,13 @@ func (b *box) bounds(q *room) (low, high int64) {
 	if !any {
 		return noRoom, noRoom
 	}
-	if q.fit != nil {
+	if q.least.weight != 0 {
 		l, h := b.leastAllocated(q)
-		low, high = l*q.fitWeight, h*q.fitWeight
+		low, high = l*q.least.weight, h*q.least.weight
 	}
-	if q.balance != nil {
+	if q.even.weight != 0 {
 		l, h := b.evenness(q)
-		low, high = low+l*q.balanceWeight, high+h*q.balanceWeight
+		low, high = low+l*q.even.weight, high+h*q.even.weight
 	}
 	if !all {
 		low = noRoom
@@ -141,11 +141,11 @@ func (b *box) leastAllocated(q *room) (low, high int64) {
 	least := func(resource, per int, wanted float64) float64 { return b.low[resource] - wanted*b.high[per] }
 	most := func(resource, per int, wanted float64) float64 { return b.high[resource] - wanted*b.low[per] }
 	score := func(left float64) int64 { return floor(max(left, 0)) }
-	cpu, memory := least(leftCPU, perCPU, q.fitted.cpu), least(leftMemory, perMemory, q.fitted.memory)
+	cpu, memory := least(leftCPU, perCPU, q.least.plain.cpu), least(leftMemory, perMemory, q.least.plain.memory)
 	low = score(cpu-slack) + score(memory-slack)
-	high = score(most(leftCPU, perCPU, q.fitted.cpu)+slack) + score(most(leftMemory, perMemory, q.fitted.memory)+slack)
+	high = score(most(leftCPU, perCPU, q.least.plain.cpu)+slack) + score(most(leftMemory, perMemory, q.least.plain.memory)+slack)
 	if cpu >= 0 && memory >= 0 { // no score is cut off at 0
-		high = min(high, floor(b.left-q.fitted.cpu*b.low[perCPU]-q.fitted.memory*b.low[perMemory]+2*slack))
+		high = min(high, floor(b.left-q.least.plain.cpu*b.low[perCPU]-q.least.plain.memory*b.low[perMemory]+2*slack))
 	}
 	return low / 2, high / 2
 }
@@ -153,7 +153,7 @@ func (b *box) leastAllocated(q *room) (low, high int64) {
 // evenness bounds EvennessScore.
 func (b *box) evenness(q *room) (low, high int64) {
 	const most = plugins.MaxScore
-	moreCPU, moreMemory := [2]float64{q.balanced.cpu * b.low[perCPU], q.balanced.cpu * b.high[perCPU]}, [2]float64{q.balanced.memory * b.low[perMemory], q.balanced.memory * b.high[perMemory]}
+	moreCPU, moreMemory := [2]float64{q.even.plain.cpu * b.low[perCPU], q.even.plain.cpu * b.high[perCPU]}, [2]float64{q.even.plain.memory * b.low[perMemory], q.even.plain.memory * b.high[perMemory]}
 	// Shares may be cut off at 1.
 	if b.high[usedCPU]+moreCPU[1] > most-slack || b.high[usedMemory]+moreMemory[1] > most-slack {
 		return plugins.Evenness(most/2, most), plugins.Evenness(most, most/2)

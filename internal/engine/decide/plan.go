@@ -27,8 +27,9 @@ type plan struct {
 	worth           string // what these depend on besides pod and node; see plugins.Worthy
 
 	// The judges and scores of the pods on a node and the room that they leave. room, if it is set,
-	// gives the answers of NodeResourcesFit and of all these scores, faster.
+	// gives the answers of the RoomFilter and of all these scores, faster.
 	contents      []namedJudge
+	filtersRoom   bool // one of them is a plugins.RoomFilter
 	contentScores []rawScore
 	room          *room
 	maxRoom       int // the highest sum of these scores
@@ -276,6 +277,9 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	switch {
 	case reads&plugins.Contents != 0:
 		pl.contents = append(pl.contents, named)
+		if _, is := f.(plugins.RoomFilter); is {
+			pl.filtersRoom = true
+		}
 	case len(pl.contents)+len(pl.hard)+len(pl.asked) == 0 && !pl.filtersPods:
 		pl.early = append(pl.early, named)
 	default:

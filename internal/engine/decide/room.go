@@ -14,34 +14,39 @@ import (
 type room struct {
 	cpu, memory int64 // what has to be free
 
-	// usual: both scorers below score, with their default arguments. Both scores are then computed
-	// in one function without calls, since hundreds of rankings may need them for each placement.
+	// least and even are the scores by the rules of these names, which can be bounded for many
+	// nodes at once; others are those by no rule.
+	least, even roomScore
+	others      []roomScore
+	// usual: least and even are all there is, as by default. Both are then computed in one function
+	// without calls, since hundreds of rankings may need them for each placement.
 	usual bool
-
-	fit                       *plugins.NodeResourcesFit // nil: not scored
-	fitWeight                 int64
-	fitCPU, fitMemory         int64
-	balance                   *plugins.NodeResourcesBalancedAllocation // nil: not scored
-	balanceWeight             int64
-	balanceCPU, balanceMemory int64
-	// skips: the pod requests none of the resources whose balance is scored. Another pod that is
-	// alike in everything but the amounts may request one.
+	// skips: a scorer skips the pod, for which nothing of what it scores counts. Another pod that
+	// is alike in everything but the amounts may be scored.
 	skips bool
+}
 
-	// fitted and balanced are the amounts of both scorers as floating-point numbers, which cannot
-	// overflow when they are added to what is requested.
-	fitted, balanced struct{ cpu, memory float64 }
+// roomScore is a scorer's score by room.
+type roomScore struct {
+	weight      int64 // 0: there is no such score
+	cpu, memory int64 // what counts for the pod
+	of          func(room *cluster.Room, cpu, memory int64) int64
+	rule        plugins.RoomRule
+	// plain has the amounts as floating-point numbers, which cannot overflow when they are added to
+	// what is requested.
+	plain struct{ cpu, memory float64 }
+}
+
+func (s *roomScore) count(cpu, memory int64) {
+	s.cpu, s.memory = cpu, memory
+	s.plain.cpu, s.plain.memory = float64(cpu), float64(memory)
 }
 
 // planRoom sets the plan's room if neither the class nor the scorers care about resources other
 // than CPU and memory.
 func (d *Decider) planRoom(pl *plan) {
 	requests := &pl.example.Class.Requests
-	filtered := false
-	for _, f := range pl.contents {
-		filtered = filtered || f.name == "NodeResourcesFit"
-	}
-	if !filtered || requests.EphemeralStorage > 0 {
+	if !pl.filtersRoom || requests.EphemeralStorage > 0 {
 		return
 	}
 	for _, amount := range requests.Scalars {
@@ -51,30 +56,52 @@ func (d *Decider) planRoom(pl *plan) {
 	}
 	r := &room{cpu: requests.MilliCPU, memory: requests.Memory}
 	for _, s := range d.profile.Scorers {
-		only, skip := true, false
-		switch f := s.Scorer.(type) {
-		case *plugins.NodeResourcesFit:
-			r.fit, r.fitWeight = f, s.Weight
-			r.fitCPU, r.fitMemory, only = f.ScoreRequests(d.c, pl.example)
-		case *plugins.NodeResourcesBalancedAllocation:
-			r.balanceCPU, r.balanceMemory, only, skip = f.ScoreRequests(d.c, pl.example)
-			if r.skips = skip; !skip {
-				r.balance, r.balanceWeight = f, s.Weight
-			}
+		scorer, is := s.Scorer.(plugins.RoomScorer)
+		if !is {
+			continue
 		}
-		if !only && !skip {
+		switch by := scorer.ScoreByRoom(d.c, pl.example); {
+		case by.Skips:
+			r.skips = true
+		case by.Only:
+			r.add(&by, s.Weight)
+		default:
 			return
 		}
 	}
-	r.usual = r.fit != nil && r.balance != nil && r.fit.LeastOfCPUAndMemory() && r.balance.OfCPUAndMemory()
-	r.reckon()
+	r.usual = r.least.weight != 0 && r.even.weight != 0 && len(r.others) == 0
 	pl.room = r
 }
 
-// reckon sets the fields that follow from the amounts.
-func (r *room) reckon() {
-	r.fitted.cpu, r.fitted.memory = float64(r.fitCPU), float64(r.fitMemory)
-	r.balanced.cpu, r.balanced.memory = float64(r.balanceCPU), float64(r.balanceMemory)
+func (r *room) add(by *plugins.RoomScore, weight int64) {
+	s := roomScore{weight: weight, of: by.Of, rule: by.Rule}
+	s.count(by.CPU, by.Memory)
+	switch {
+	case by.Rule == plugins.LeastAllocatedRule && r.least.weight == 0:
+		r.least = s
+	case by.Rule == plugins.EvennessRule && r.even.weight == 0:
+		r.even = s
+	default:
+		r.others = append(r.others, s)
+	}
+}
+
+// of returns the room for another class whose pods need only CPU and memory.
+func (r *room) of(class *cluster.PodClass) *room {
+	other := *r
+	other.cpu, other.memory = class.Requests.MilliCPU, class.Requests.Memory
+	for _, s := range [...]*roomScore{&other.least, &other.even} {
+		if s.weight == 0 {
+			continue
+		}
+		cpu, memory, skips := s.rule.Amounts(class)
+		if skips {
+			*s, other.usual = roomScore{}, false
+			continue
+		}
+		s.count(cpu, memory)
+	}
+	return &other
 }
 
 // onlyRoom reports whether the pods on a node itself matter only by the room that they leave.
@@ -97,7 +124,7 @@ func (r *room) fits(room *cluster.Room) bool {
 // bounded reports whether the bounds of a box apply to these scores, for this pod and for others
 // that differ from it in the amounts alone.
 func (r *room) bounded() bool {
-	return !r.skips && (r.fit == nil || r.fit.LeastOfCPUAndMemory()) && (r.balance == nil || r.balance.OfCPUAndMemory())
+	return !r.skips && len(r.others) == 0
 }
 
 // unlimited is the score regardless of whether there is enough room.
@@ -106,11 +133,15 @@ func (r *room) unlimited(room *cluster.Room, balance int8) int16 {
 		return r.usualScore(room, balance)
 	}
 	var sum int64
-	if r.fit != nil {
-		sum += r.fitWeight * r.fit.RoomScore(rules.Sum(room.NonZeroCPU, r.fitCPU), room.CPU, rules.Sum(room.NonZeroMemory, r.fitMemory), room.Memory)
+	if r.least.weight != 0 {
+		sum += r.least.weight * r.least.of(room, r.least.cpu, r.least.memory)
 	}
-	if r.balance != nil {
-		sum += r.balanceWeight * r.balance.RoomScore(room.RequestedCPU, r.balanceCPU, room.CPU, room.RequestedMemory, r.balanceMemory, room.Memory)
+	if r.even.weight != 0 {
+		sum += r.even.weight * r.even.of(room, r.even.cpu, r.even.memory)
+	}
+	for i := range r.others {
+		s := &r.others[i]
+		sum += s.weight * s.of(room, s.cpu, s.memory)
 	}
 	return int16(sum)
 }
@@ -124,19 +155,19 @@ const doubt = 1.0 / (1 << 15)
 // them where the result is so close to an integer that it could round the other way.
 func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
-	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.fitted.cpu) * perCPU * plugins.MaxScore
-	freeMemory := (float64(room.Memory-room.NonZeroMemory) - r.fitted.memory) * perMemory * plugins.MaxScore
-	usedCPU, usedMemory := (float64(room.RequestedCPU)+r.balanced.cpu)*perCPU, (float64(room.RequestedMemory)+r.balanced.memory)*perMemory
+	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.least.plain.cpu) * perCPU * plugins.MaxScore
+	freeMemory := (float64(room.Memory-room.NonZeroMemory) - r.least.plain.memory) * perMemory * plugins.MaxScore
+	usedCPU, usedMemory := (float64(room.RequestedCPU)+r.even.plain.cpu)*perCPU, (float64(room.RequestedMemory)+r.even.plain.memory)*perMemory
 	with := (1 - math.Abs(usedCPU-usedMemory)/2) * plugins.MaxScore
 
 	a, b, c := int64(freeCPU), int64(freeMemory), int64(with)
 	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // scores are clamped there
 		doubtful(freeCPU-float64(a)) || doubtful(freeMemory-float64(b)) || doubtful(with-float64(c)) {
-		a = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroCPU, r.fitCPU), room.CPU)
-		b = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroMemory, r.fitMemory), room.Memory)
-		c = plugins.BalanceScore(rules.Sum(room.RequestedCPU, r.balanceCPU), room.CPU, rules.Sum(room.RequestedMemory, r.balanceMemory), room.Memory)
+		a = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroCPU, r.least.cpu), room.CPU)
+		b = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroMemory, r.least.memory), room.Memory)
+		c = plugins.BalanceScore(rules.Sum(room.RequestedCPU, r.even.cpu), room.CPU, rules.Sum(room.RequestedMemory, r.even.memory), room.Memory)
 	}
-	return int16((a+b)/2*r.fitWeight + plugins.Evenness(c, int64(balance))*r.balanceWeight)
+	return int16((a+b)/2*r.least.weight + plugins.Evenness(c, int64(balance))*r.even.weight)
 }
 
 func doubtful(fraction float64) bool { return fraction < doubt || fraction > 1-doubt }

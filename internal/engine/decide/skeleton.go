@@ -119,16 +119,3 @@ func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	d.planTallies(pl)
 	return pl, !d.unsuited(pl)
 }
-
-// of returns the room for another simple class.
-func (r *room) of(class *cluster.PodClass) *room {
-	other := *r
-	other.cpu, other.memory = class.Requests.MilliCPU, class.Requests.Memory
-	other.fitCPU, other.fitMemory = class.NonZeroCPU, class.NonZeroMemory
-	other.balanceCPU, other.balanceMemory = other.cpu, other.memory
-	if other.cpu == 0 && other.memory == 0 { // such a pod does not change the balance: no score
-		other.balance, other.balanceWeight, other.usual = nil, 0, false
-	}
-	other.reckon()
-	return &other
-}

@@ -72,6 +72,19 @@ func (r *resourceReader) roomOnly() bool {
 	return true
 }
 
+// cpuAndMemory returns what counts of these two for the pod.
+func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
+	for i := range r.specs {
+		switch v1.ResourceName(r.specs[i].Name) {
+		case v1.ResourceCPU:
+			cpu = r.wanted[i]
+		case v1.ResourceMemory:
+			memory = r.wanted[i]
+		}
+	}
+	return cpu, memory
+}
+
 // requestsOf lists what the pod requests of each resource, counted by the rules of the scorer.
 func (s resourceSpecs) requestsOf(p *cluster.Pod, count func(*v1.Pod) v1.ResourceList) []int64 {
 	list := count(&v1.Pod{Spec: *p.Spec()})

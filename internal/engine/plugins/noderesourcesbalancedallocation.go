@@ -36,9 +36,6 @@ func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAlloca
 // Name implements Scorer.
 func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
-// ScoresRoom implements [RoomScorer].
-func (*NodeResourcesBalancedAllocation) ScoresRoom() {}
-
 // Score implements Scorer. Pods that request none of the resources are not scored: otherwise they
 // would all go to the node with the best balance (kubernetes/kubernetes#129138).
 func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
@@ -71,29 +68,22 @@ func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.
 	return reader, true
 }
 
-// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly reports
-// whether the score depends on nothing else of a node, so that RoomScore is the score; skip, that
-// the pod is not scored.
-func (b *NodeResourcesBalancedAllocation) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly, skip bool) {
-	reader, skip := b.reader(c, p)
-	for i := range b.specs {
-		switch b.specs[i].Name {
-		case string(v1.ResourceCPU):
-			cpu = reader.wanted[i]
-		case string(v1.ResourceMemory):
-			memory = reader.wanted[i]
-		}
+// ScoreByRoom implements [RoomScorer].
+func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
+	reader, skips := b.reader(c, p)
+	by := RoomScore{Skips: skips, Only: reader.roomOnly(), Of: b.roomScore}
+	by.CPU, by.Memory = reader.cpuAndMemory()
+	if b.cpu && b.memory {
+		by.Rule = EvennessRule
 	}
-	return cpu, memory, reader.roomOnly(), skip
+	return by
 }
 
-// RoomScore scores a node of this size, of which this much is requested without the pod, for a pod
-// that requests podCPU and podMemory. It does not allocate.
-func (b *NodeResourcesBalancedAllocation) RoomScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
-	if cpu == 0 || memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
+func (b *NodeResourcesBalancedAllocation) roomScore(room *cluster.Room, cpu, memory int64) int64 {
+	if room.CPU == 0 || room.Memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
 		return Evenness(MaxScore, MaxScore)
 	}
-	return EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory)
+	return EvennessScore(room.RequestedCPU, cpu, room.CPU, room.RequestedMemory, memory, room.Memory)
 }
 
 // fraction is the requested share, at most 1.
@@ -135,9 +125,6 @@ func balanceOfTwo(a, b float64) int64 {
 func Evenness(with, without int64) int64 {
 	return MaxScore/2 + (MaxScore/2+with-without)/2
 }
-
-// OfCPUAndMemory reports whether the score is EvennessScore, which is the default.
-func (b *NodeResourcesBalancedAllocation) OfCPUAndMemory() bool { return b.cpu && b.memory }
 
 // EvennessScore scores a node that has both CPU and memory.
 func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {

@@ -166,9 +166,6 @@ func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.Re
 	return rejection
 }
 
-// ScoresRoom implements [RoomScorer].
-func (*NodeResourcesFit) ScoresRoom() {}
-
 // Score implements Scorer.
 func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader := f.reader(c, p)
@@ -188,35 +185,26 @@ func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceR
 	return reader
 }
 
-// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly reports
-// whether the score depends on nothing else of a node, so that RoomScore is the score.
-func (f *NodeResourcesFit) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly bool) {
+// FiltersRoom implements [RoomFilter].
+func (*NodeResourcesFit) FiltersRoom() {}
+
+// ScoreByRoom implements [RoomScorer].
+func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader := f.reader(c, p)
-	for i := range f.specs {
-		switch f.specs[i].Name {
-		case string(v1.ResourceCPU):
-			cpu = reader.wanted[i]
-		case string(v1.ResourceMemory):
-			memory = reader.wanted[i]
-		}
+	by := RoomScore{Only: reader.roomOnly(), Of: f.roomScore}
+	by.CPU, by.Memory = reader.cpuAndMemory()
+	if f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0 {
+		by.Rule = LeastAllocatedRule
 	}
-	return cpu, memory, reader.roomOnly()
+	return by
 }
 
-// RoomScore scores a node of this size on which this much is requested, including the pod
-// (ScoreRequests) and the defaults of containers without a request (Room.NonZeroCPU,
-// Room.NonZeroMemory). It does not allocate.
-func (f *NodeResourcesFit) RoomScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
+// roomScore counts the defaults of containers without a request, too.
+func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int64 {
 	var sum, weights int64
-	f.add(&sum, &weights, f.cpuWeight, requestedCPU, cpu)
-	f.add(&sum, &weights, f.memoryWeight, requestedMemory, memory)
+	f.add(&sum, &weights, f.cpuWeight, rules.Sum(room.NonZeroCPU, cpu), room.CPU)
+	f.add(&sum, &weights, f.memoryWeight, rules.Sum(room.NonZeroMemory, memory), room.Memory)
 	return f.mean(sum, weights)
-}
-
-// LeastOfCPUAndMemory reports whether the score is the plain mean of LeastAllocatedScore over CPU
-// and memory, which is the default.
-func (f *NodeResourcesFit) LeastOfCPUAndMemory() bool {
-	return f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0
 }
 
 // Interests implements Requeuer. What helps is room on the event's node that suffices for the pod.

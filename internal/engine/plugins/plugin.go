@@ -167,12 +167,6 @@ type Worthy interface {
 	Worth(c *cluster.Cluster, p *cluster.Pod) string
 }
 
-// RoomScorer is a [Scorer] whose scores, from 0 to MaxScore, depend on the room on the node alone.
-type RoomScorer interface {
-	Scorer
-	ScoresRoom()
-}
-
 // normalize scales scores to 0..MaxScore by their maximum. reverse makes the highest the lowest.
 func normalize(scores []int64, reverse bool) {
 	var highest int64

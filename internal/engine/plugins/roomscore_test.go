@@ -34,24 +34,23 @@ func TestRoomScoreIsTheScore(t *testing.T) {
 		}
 		pod, room := c.Pending(drawPod(t, "waiting")), &c.Rooms[node.Index]
 
-		fit := drawFit(t)
-		if cpu, memory, roomOnly := fit.ScoreRequests(c, pod); roomOnly {
-			want, _ := fit.Score(c, pod, nil).Node(node)
-			got := fit.RoomScore(room.NonZeroCPU+cpu, room.CPU, room.NonZeroMemory+memory, room.Memory)
-			if got != want {
-				t.Errorf("%s: RoomScore %d, Score %d", fit.strategy, got, want)
+		for _, scorer := range []RoomScorer{drawFit(t), drawBalanced(t)} {
+			by, scoring := scorer.ScoreByRoom(c, pod), scorer.Score(c, pod, nil)
+			if by.Skips != (scoring.Node == nil) {
+				t.Errorf("%s: skips %t, scores %t", scorer.Name(), by.Skips, scoring.Node != nil)
 			}
-		}
-		balanced := drawBalanced(t)
-		cpu, memory, roomOnly, skip := balanced.ScoreRequests(c, pod)
-		scoring := balanced.Score(c, pod, nil)
-		if skip != (scoring.Node == nil) {
-			t.Errorf("skip %t, scores %t", skip, scoring.Node != nil)
-		}
-		if roomOnly && !skip {
+			if by.Skips || !by.Only {
+				continue
+			}
 			want, _ := scoring.Node(node)
-			if got := balanced.RoomScore(room.RequestedCPU, cpu, room.CPU, room.RequestedMemory, memory, room.Memory); got != want {
-				t.Errorf("balanced: RoomScore %d, Score %d", got, want)
+			if got := by.Of(room, by.CPU, by.Memory); got != want {
+				t.Errorf("%s: by room %d, Score %d", scorer.Name(), got, want)
+			}
+			if len(pod.Class.Requests.Scalars) > 0 || by.Rule == NoRule {
+				continue
+			}
+			if cpu, memory, skips := by.Rule.Amounts(pod.Class); cpu != by.CPU || memory != by.Memory || skips {
+				t.Errorf("%s: by its rule %d and %d count, skips %t; by itself %d and %d", scorer.Name(), cpu, memory, skips, by.CPU, by.Memory)
 			}
 		}
 	})
@@ -109,24 +108,28 @@ func drawBalanced(t *rapid.T) *NodeResourcesBalancedAllocation {
 	return balanced
 }
 
+// usualScores are the two scorers by room as by default, and a node.
+func usualScores() (fit, balanced func(*cluster.Room, int64, int64) int64, room *cluster.Room) {
+	f, _ := NewNodeResourcesFit(nil)
+	b, _ := NewNodeResourcesBalancedAllocation(nil)
+	room = &cluster.Room{CPU: 4000, Memory: 8 << 30, NonZeroCPU: 200, NonZeroMemory: 1 << 30, RequestedCPU: 200, RequestedMemory: 1 << 30}
+	return f.roomScore, b.roomScore, room
+}
+
 func TestRoomScoreAllocatesNothing(t *testing.T) {
-	fit, _ := NewNodeResourcesFit(nil)
-	balanced, _ := NewNodeResourcesBalancedAllocation(nil)
+	fit, balanced, room := usualScores()
 	var sum int64
-	allocs := testing.AllocsPerRun(100, func() {
-		sum += fit.RoomScore(300, 4000, 3<<30, 8<<30) + balanced.RoomScore(200, 100, 4000, 1<<30, 2<<30, 8<<30)
-	})
+	allocs := testing.AllocsPerRun(100, func() { sum += fit(room, 100, 2<<30) + balanced(room, 100, 2<<30) })
 	if allocs != 0 {
 		t.Errorf("%v allocations a node", allocs)
 	}
 }
 
 func BenchmarkRoomScore(b *testing.B) {
-	fit, _ := NewNodeResourcesFit(nil)
-	balanced, _ := NewNodeResourcesBalancedAllocation(nil)
+	fit, balanced, room := usualScores()
 	var sum int64
 	for i := range int64(b.N) {
-		sum += fit.RoomScore(300+i%7, 4000, 3<<30, 8<<30) + balanced.RoomScore(200, 100+i%7, 4000, 1<<30, 2<<30, 8<<30)
+		sum += fit(room, 100+i%7, 2<<30) + balanced(room, 100+i%7, 2<<30)
 	}
 	if sum == 0 {
 		b.Fatal("no score")
