@@ -25,6 +25,8 @@ type Cluster struct {
 	Objects
 	Log Log
 
+	budgets budgetIndex
+
 	nodes       map[string]*Node
 	free        []int32                       // indices of Nodes that can be reused
 	pods        map[types.UID]*Pod            // placed pods, on known nodes or not

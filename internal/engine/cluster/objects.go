@@ -3,6 +3,7 @@ package cluster
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -81,7 +82,8 @@ type Name struct{ Namespace, Name string }
 
 // Table holds the objects of one kind by name. The zero value is empty and ready.
 type Table[T metav1.Object] struct {
-	byName map[Name]T
+	spaces map[string]*space[T] // by namespace
+	count  int
 	// Version grows by one with every change.
 	Version uint64
 	// changed has the names of the most recent changes, up to Version. It is kept only if followed,
@@ -90,30 +92,75 @@ type Table[T metav1.Object] struct {
 	followed bool
 }
 
+// space holds the objects of one namespace, or all those that have none.
+type space[T metav1.Object] struct {
+	byName map[string]T
+	sorted []T // by name; nil until it is asked for
+}
+
 // mostChanges is how many changes of a table are remembered. A reader that is further behind reads
 // the whole table.
 const mostChanges = 4096
 
 // Get returns the object of that name; ok reports whether there is one.
 func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
-	object, ok = t.byName[Name{namespace, name}]
+	if s := t.spaces[namespace]; s != nil {
+		object, ok = s.byName[name]
+	}
 	return object, ok
 }
 
 // Set adds the object, or replaces the one of the same name.
 func (t *Table[T]) Set(object T) {
-	if t.byName == nil {
-		t.byName = make(map[Name]T)
-	}
 	name := Name{object.GetNamespace(), object.GetName()}
-	t.byName[name] = object
+	s := t.spaces[name.Namespace]
+	if s == nil {
+		if t.spaces == nil {
+			t.spaces = map[string]*space[T]{}
+		}
+		s = &space[T]{byName: map[string]T{}}
+		t.spaces[name.Namespace] = s
+	}
+	if _, known := s.byName[name.Name]; !known {
+		t.count++
+	}
+	s.byName[name.Name] = object
+	if s.sorted != nil {
+		if i, known := s.find(name.Name); known {
+			s.sorted[i] = object
+		} else {
+			s.sorted = slices.Insert(s.sorted, i, object)
+		}
+	}
 	t.note(name)
 }
 
 // Delete forgets the object of that name.
 func (t *Table[T]) Delete(namespace, name string) {
-	delete(t.byName, Name{namespace, name})
+	if s := t.spaces[namespace]; s != nil {
+		if _, known := s.byName[name]; known {
+			t.count--
+		}
+		delete(s.byName, name)
+		if i, known := s.find(name); known {
+			s.sorted = slices.Delete(s.sorted, i, i+1)
+		}
+		if len(s.byName) == 0 {
+			delete(t.spaces, namespace)
+		}
+	}
 	t.note(Name{namespace, name})
+}
+
+func (s *space[T]) find(name string) (i int, known bool) {
+	return slices.BinarySearchFunc(s.sorted, name, func(o T, name string) int { return strings.Compare(o.GetName(), name) })
+}
+
+func (s *space[T]) inOrder() []T {
+	if s.sorted == nil {
+		s.sorted = slices.SortedFunc(maps.Values(s.byName), func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
+	}
+	return s.sorted
 }
 
 func (t *Table[T]) note(name Name) {
@@ -140,33 +187,33 @@ func (t *Table[T]) Since(version uint64) (names []Name, known bool) {
 }
 
 // Len returns the number of objects.
-func (t *Table[T]) Len() int { return len(t.byName) }
+func (t *Table[T]) Len() int { return t.count }
 
 // Each yields the objects in no order.
 func (t *Table[T]) Each(yield func(object T) bool) {
-	for _, object := range t.byName {
-		if !yield(object) {
-			return
+	for _, s := range t.spaces {
+		for _, object := range s.byName {
+			if !yield(object) {
+				return
+			}
 		}
 	}
 }
 
 // All returns the objects sorted by namespace and name.
 func (t *Table[T]) All() []T {
-	return slices.SortedFunc(maps.Values(t.byName), func(a, b T) int {
-		switch an, bn := a.GetNamespace(), b.GetNamespace(); {
-		case an < bn:
-			return -1
-		case an > bn:
-			return 1
-		case a.GetName() < b.GetName():
-			return -1
-		}
-		return 1
-	})
+	all := make([]T, 0, t.count)
+	for _, namespace := range slices.Sorted(maps.Keys(t.spaces)) {
+		all = append(all, t.spaces[namespace].inOrder()...)
+	}
+	return all
 }
 
-// In returns the objects of one namespace, sorted by name.
+// In returns the objects of one namespace, sorted by name. The list is not to be changed, and valid
+// until the next change of the table.
 func (t *Table[T]) In(namespace string) []T {
-	return slices.DeleteFunc(t.All(), func(o T) bool { return o.GetNamespace() != namespace })
+	if s := t.spaces[namespace]; s != nil {
+		return s.inOrder()
+	}
+	return nil
 }

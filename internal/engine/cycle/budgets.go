@@ -1,7 +1,9 @@
 package cycle
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,9 +34,13 @@ func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv
 // countVictims recomputes the budgets after a victim was chosen, or after spared turned out to
 // stay.
 func (pr *preemptions) countVictims(spared types.UID) {
-	for _, budget := range pr.cluster.Budgets.All() {
+	for _, name := range pr.concerned(spared) {
+		budget, ok := pr.cluster.Budgets.Get(name.Namespace, name.Name)
+		if !ok {
+			continue
+		}
 		shown := budget
-		if used := pr.budgets[nameOf(budget)]; used != nil {
+		if used := pr.budgets[name]; used != nil {
 			shown = used.shown
 		}
 		if now := pr.lessened(shown, spared); now.Status.DisruptionsAllowed != budget.Status.DisruptionsAllowed {
@@ -43,11 +49,39 @@ func (pr *preemptions) countVictims(spared types.UID) {
 	}
 }
 
+// concerned lists, sorted, the budgets that are reduced, and those that cover a victim under way.
+func (pr *preemptions) concerned(spared types.UID) []cluster.Name {
+	names := map[cluster.Name]bool{}
+	for name := range pr.budgets {
+		names[name] = true
+	}
+	cover := func(victim types.UID) {
+		if p := pr.cluster.Pod(victim); p != nil && pr.keepsBudgets {
+			for _, b := range pr.cluster.BudgetsOf(p.Class) {
+				names[cluster.Name{Namespace: b.Namespace, Name: b.Name}] = true
+			}
+		}
+	}
+	cover(spared)
+	for uid := range pr.leaving {
+		cover(uid)
+	}
+	for b := range pr.binding {
+		cover(b.Pod.UID)
+	}
+	return slices.SortedFunc(maps.Keys(names), func(a, b cluster.Name) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
 // lessened returns the budget reduced by the victims under way. If no profile promises to respect
 // budgets, it is returned as it is, as kube-scheduler would see it.
 func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
+	if !pr.keepsBudgets {
+		return shown
+	}
 	selector, err := metav1.LabelSelectorAsSelector(shown.Spec.Selector)
-	if !pr.keepsBudgets || err != nil || selector.Empty() {
+	if err != nil || selector.Empty() {
 		return shown
 	}
 	used := pr.budgets[nameOf(shown)]

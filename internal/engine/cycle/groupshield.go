@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -89,19 +88,16 @@ func (s *shield) lower() {
 // breaksBudget tells whether a disruption budget forbids that all of the pods leave. Pods that are
 // already leaving do not count.
 func (gs *podGroups) breaksBudget(unit []*cluster.Pod) bool {
-	for _, budget := range gs.cluster.Budgets.All() {
-		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-		if err != nil || selector.Empty() {
-			continue // upstream: such a budget covers no pod
-		}
-		left := budget.Status.DisruptionsAllowed
-		for _, p := range unit {
-			_, counted := budget.Status.DisruptedPods[p.Name]
-			if !counted && !p.Terminating && p.Namespace() == budget.Namespace && selector.Matches(labels.Set(p.Class.Labels)) {
-				left--
+	leave := map[*cluster.Budget]int32{}
+	for _, p := range unit {
+		for _, budget := range gs.cluster.BudgetsOf(p.Class) {
+			if _, counted := budget.Status.DisruptedPods[p.Name]; !counted && !p.Terminating {
+				leave[budget]++
 			}
 		}
-		if left < min(0, budget.Status.DisruptionsAllowed) {
+	}
+	for budget, n := range leave {
+		if allowed := budget.Status.DisruptionsAllowed; allowed-n < min(0, allowed) {
 			return true
 		}
 	}

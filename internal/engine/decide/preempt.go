@@ -7,9 +7,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -258,59 +255,33 @@ func (a *candidate) cost() cost {
 	return c
 }
 
-// budgets are the cluster's PodDisruptionBudgets, read once for many nodes.
+// budgets tells which pods can leave without violating a PodDisruptionBudget.
 type budgets struct {
-	list      []*policyv1.PodDisruptionBudget
-	selectors []labels.Selector
-	covering  map[*cluster.PodClass][]int // indices of those that select the pods of a class
-	allowed   []int32                     // reused for every node
-	keep      bool                        // none may be violated
+	c       *cluster.Cluster
+	allowed map[*cluster.Budget]int32 // reused for every node
+	keep    bool                      // none may be violated
 }
 
-// newBudgets reads the budgets on behalf of a pod that needs room.
+// newBudgets prepares for a pod that needs room.
 func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *budgets {
-	b := &budgets{keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical, covering: map[*cluster.PodClass][]int{}}
-	for _, budget := range c.Budgets.All() {
-		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-		if err != nil || selector.Empty() {
-			continue // upstream: such a budget covers no pod
-		}
-		b.list, b.selectors = append(b.list, budget), append(b.selectors, selector)
-	}
-	b.allowed = make([]int32, len(b.list))
-	return b
-}
-
-// of returns the indices of the budgets that select a pod.
-func (b *budgets) of(p *cluster.Pod) []int {
-	if len(b.list) == 0 || len(p.Class.Labels) == 0 {
-		return nil
-	}
-	covering, known := b.covering[p.Class]
-	if !known {
-		for i, budget := range b.list {
-			if budget.Namespace == p.Namespace() && b.selectors[i].Matches(p.Class.Labels) {
-				covering = append(covering, i)
-			}
-		}
-		b.covering[p.Class] = covering
-	}
-	return covering
+	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
 // split divides pods, ordered by importance, into those whose removal violates a budget once all
 // before them have been removed, and the others.
 func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
-	for i, budget := range b.list {
-		b.allowed[i] = budget.Status.DisruptionsAllowed
-	}
+	clear(b.allowed)
 	for _, p := range pods {
 		broken := false
-		for _, i := range b.of(p) {
-			if _, leaving := b.list[i].Status.DisruptedPods[p.Name]; leaving {
+		for _, budget := range b.c.BudgetsOf(p.Class) {
+			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
 				continue
 			}
-			if b.allowed[i]--; b.allowed[i] < 0 {
+			left, known := b.allowed[budget]
+			if !known {
+				left = budget.Status.DisruptionsAllowed
+			}
+			if b.allowed[budget] = left - 1; left <= 0 {
 				broken = true
 			}
 		}

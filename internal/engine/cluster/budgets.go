@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"reflect"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Budget is a PodDisruptionBudget with its selector read.
+type Budget struct {
+	*policyv1.PodDisruptionBudget
+	selector labels.Selector // nil: it covers no pod
+}
+
+// budgetIndex knows which budgets cover the pods of a class. It follows the table of budgets, whose
+// status changes with every pod, so that a selector is read when it changes and not for every
+// preemption: there may be thousands of budgets.
+type budgetIndex struct {
+	version uint64
+	spaces  map[string]*budgetSpace // by namespace
+}
+
+// budgetSpace holds the budgets of one namespace.
+type budgetSpace struct {
+	byName   map[string]*Budget
+	covering map[*PodClass][]*Budget // of classes that were asked about since a selector changed
+}
+
+// mostCovered bounds for how many classes of a namespace the budgets are remembered.
+const mostCovered = 1 << 12
+
+// BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list
+// is not to be changed, and valid until the next change of the cluster.
+func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
+	if c.Budgets.Len() == 0 || len(class.Labels) == 0 {
+		return nil
+	}
+	c.budgets.follow(&c.Budgets)
+	s := c.budgets.spaces[class.Namespace]
+	if s == nil {
+		return nil
+	}
+	covering, known := s.covering[class]
+	if !known {
+		for _, object := range c.Budgets.In(class.Namespace) {
+			if b := s.byName[object.Name]; b.selector != nil && b.selector.Matches(class.Labels) {
+				covering = append(covering, b)
+			}
+		}
+		if len(s.covering) >= mostCovered {
+			clear(s.covering)
+		}
+		s.covering[class] = covering
+	}
+	return covering
+}
+
+func (x *budgetIndex) follow(table *Table[*policyv1.PodDisruptionBudget]) {
+	names, known := table.Since(x.version)
+	if known && x.spaces != nil {
+		for _, name := range names {
+			x.update(table, name)
+		}
+	} else {
+		x.spaces = map[string]*budgetSpace{}
+		for b := range table.Each {
+			x.update(table, Name{b.Namespace, b.Name})
+		}
+	}
+	x.version = table.Version
+}
+
+func (x *budgetIndex) update(table *Table[*policyv1.PodDisruptionBudget], name Name) {
+	object, there := table.Get(name.Namespace, name.Name)
+	s := x.spaces[name.Namespace]
+	switch {
+	case !there && s == nil:
+		return
+	case !there:
+		delete(s.byName, name.Name)
+		clear(s.covering)
+		if len(s.byName) == 0 {
+			delete(x.spaces, name.Namespace)
+		}
+		return
+	case s == nil:
+		s = &budgetSpace{map[string]*Budget{}, map[*PodClass][]*Budget{}}
+		x.spaces[name.Namespace] = s
+	}
+	if b := s.byName[name.Name]; b != nil && reflect.DeepEqual(b.Spec.Selector, object.Spec.Selector) {
+		b.PodDisruptionBudget = object
+		return
+	}
+	b := &Budget{PodDisruptionBudget: object}
+	// One with an empty selector, or one that cannot be read, covers no pod, as upstream.
+	if selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector); err == nil && !selector.Empty() {
+		b.selector = selector
+	}
+	s.byName[name.Name] = b
+	clear(s.covering)
+}
