@@ -18,6 +18,8 @@ type Mode struct {
 	shape func(spec *v1.PodSpec, app string, i int)
 	// preempts: the nodes are full, and each pod has to make room for itself.
 	preempts bool
+	// memory is the share of kube-scheduler's memory that is the goal; 0: that of most modes.
+	memory float64
 	// byName: measured only where it is asked for, since kube-scheduler takes minutes for it.
 	byName bool
 }
@@ -33,13 +35,13 @@ var Modes = []Mode{
 	{Name: "preemption", shape: preempt, preempts: true},
 
 	// Diverse clusters: workloads with selectors of their own, pods of as many sizes.
-	{Name: "apps-1000-spread", apps: 1000, shape: spread},
-	{Name: "apps-1000-affinity", apps: 1000, shape: affinity},
-	{Name: "apps-1000-anti", apps: 1000, shape: anti},
-	{Name: "sizes-10000", shape: shapes(10_000)},
-	{Name: "apps-10000-spread", apps: 10_000, shape: spread, byName: true},
-	{Name: "apps-10000-affinity", apps: 10_000, shape: affinity, byName: true},
-	{Name: "apps-10000-anti", apps: 10_000, shape: anti, byName: true},
+	{Name: "apps-1000-spread", apps: 1000, shape: spread, memory: 1},
+	{Name: "apps-1000-affinity", apps: 1000, shape: affinity, memory: 1},
+	{Name: "apps-1000-anti", apps: 1000, shape: anti, memory: 1},
+	{Name: "sizes-10000", shape: shapes(10_000), memory: 1},
+	{Name: "apps-10000-spread", apps: 10_000, shape: spread, memory: 1, byName: true},
+	{Name: "apps-10000-affinity", apps: 10_000, shape: affinity, memory: 1, byName: true},
+	{Name: "apps-10000-anti", apps: 10_000, shape: anti, memory: 1, byName: true},
 }
 
 const (

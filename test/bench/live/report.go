@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -31,6 +32,8 @@ const (
 	cpuGoal    = 0.1
 	memoryGoal = 0.5
 )
+
+func (m *Mode) memoryGoal() float64 { return cmp.Or(m.memory, memoryGoal) }
 
 // Write prints the report as Markdown tables.
 func (r *Report) Write(w io.Writer) {
@@ -92,7 +95,7 @@ func (r *Report) writeGoals(w io.Writer) {
 			ceiling = fmt.Sprintf("%.0f %%", 100*berth.PerSecond()/r.Ceiling)
 		}
 		lines = append(lines, []string{m.Mode.Name, speed, goal, ceiling, fmt.Sprintf("%.2f%s", cpu, table.Mark(cpu <= cpuGoal)),
-			fmt.Sprint(cpuGoal), fmt.Sprintf("%.2f%s", memory, table.Mark(memory <= memoryGoal)), fmt.Sprint(memoryGoal)})
+			fmt.Sprint(cpuGoal), fmt.Sprintf("%.2f%s", memory, table.Mark(memory <= m.Mode.memoryGoal())), fmt.Sprint(m.Mode.memoryGoal())})
 	}
 	if len(lines) > 1 {
 		fmt.Fprint(w, "\n## Live: Berth beside kube-scheduler\n\n")
