@@ -139,6 +139,7 @@ func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
 	defer stop()
 	witnesses.Go(func() { t.served.watch(watching) })
 	witnesses.Go(func() { t.served.create(watching) })
+	witnesses.Go(func() { t.served.echo(watching) })
 	witnesses.Go(func() { t.measureAll(watching) })
 
 	t.setPhase("peace")

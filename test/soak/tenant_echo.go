@@ -1,0 +1,111 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// echoes measure what the API server itself takes: how long after a request began that changes a
+// pod a watch shows the change. No part of Berth has to do with that pod.
+type echoes struct {
+	mu    sync.Mutex
+	all   []echo
+	shown chan int // the number of the last change that the watch has shown
+}
+
+type echo struct {
+	began time.Time
+	took  time.Duration // 0: not seen yet
+}
+
+const (
+	echoName  = "echo"
+	echoLabel = "change"
+	echoEvery = 200 * time.Millisecond
+	// echoesKept is how long echoes are remembered: longer than a pod of the witness waits.
+	echoesKept = 2 * time.Minute
+)
+
+// echo changes a pod that nobody schedules, again and again.
+func (s *served) echo(ctx context.Context) {
+	pods := s.client.CoreV1().Pods(witnessNamespace)
+	pod := witnessPod(echoName)
+	pod.Spec.SchedulerName = "nobody"
+	for ctx.Err() == nil {
+		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err == nil {
+			break
+		}
+		pause(ctx, echoEvery)
+	}
+	for i := 1; pause(ctx, echoEvery); i++ {
+		s.echoes.begin(time.Now())
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"%d"}}}`, echoLabel, i)
+		if _, err := pods.Patch(ctx, echoName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			continue // what it takes until another one is seen is counted on
+		}
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case seen := <-s.echoes.shown:
+				if seen < i {
+					continue
+				}
+				s.echoes.end(time.Now())
+			}
+			break
+		}
+	}
+}
+
+// see hears of a state of the pod.
+func (e *echoes) see(ctx context.Context, pod *v1.Pod) {
+	if n, err := strconv.Atoi(pod.Labels[echoLabel]); err == nil {
+		select {
+		case e.shown <- n:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// begin notes that a request is sent now, unless one that was sent before is still not seen.
+func (e *echoes) begin(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.all); n > 0 && e.all[n-1].took == 0 {
+		return
+	}
+	e.all = slices.DeleteFunc(e.all, func(old echo) bool { return now.Sub(old.began) > echoesKept })
+	e.all = append(e.all, echo{began: now})
+}
+
+func (e *echoes) end(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last := &e.all[len(e.all)-1]
+	last.took = max(now.Sub(last.began), 1)
+}
+
+// longest is the longest that a change under way at any time between the two took, or has taken so
+// far.
+func (e *echoes) longest(from, to time.Time) (longest time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, one := range e.all {
+		took := one.took
+		if took == 0 {
+			took = to.Sub(one.began)
+		}
+		if one.began.Before(to) && one.began.Add(took).After(from) {
+			longest = max(longest, took)
+		}
+	}
+	return longest
+}

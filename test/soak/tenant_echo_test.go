@@ -1,0 +1,66 @@
+package soak
+
+import (
+	"testing"
+	"time"
+)
+
+// What the API server takes is counted for as long as it lasts, seen or not, and not for what waits
+// before or after it.
+func TestWhatTheAPIServerTakes(t *testing.T) {
+	at := func(seconds float64) time.Time {
+		return time.Unix(0, 0).Add(time.Duration(seconds * float64(time.Second)))
+	}
+	var e echoes
+	e.begin(at(1))
+	e.end(at(1.5))
+	e.begin(at(10))
+	e.begin(at(11)) // the first one is not seen yet
+	for _, c := range []struct {
+		from, to float64
+		want     time.Duration
+	}{
+		{0, 0.9, 0}, {0, 5, 500 * time.Millisecond}, {1.2, 1.3, 500 * time.Millisecond}, {2, 5, 0},
+		{9, 12, 2 * time.Second}, {11, 13, 3 * time.Second},
+	} {
+		if got := e.longest(at(c.from), at(c.to)); got != c.want {
+			t.Errorf("from %v to %v: %v, want %v", c.from, c.to, got, c.want)
+		}
+	}
+	e.end(at(12))
+	if got := e.longest(at(11.5), at(20)); got != 2*time.Second {
+		t.Errorf("seen after all: %v", got)
+	}
+	e.begin(at(500))
+	if got := e.longest(at(0), at(400)); got != 0 {
+		t.Errorf("it is remembered for ever: %v", got)
+	}
+}
+
+// A pod of the witness is late when it waits longer than the bound and twice what the API server
+// takes meanwhile: it is created, seen, bound and seen.
+func TestThePartOfTheAPIServerIsNotBerths(t *testing.T) {
+	late := make(chan string, 10)
+	s := newServed(nil, func(name string, _ time.Duration) { late <- name })
+	s.judge(time.Second)
+	began := time.Now().Add(-5 * time.Second)
+	s.echoes.begin(began)
+	s.echoes.end(began.Add(1500 * time.Millisecond))
+	s.waiting["in time"], s.waiting["late"] = began, began
+	s.placed(witnessPod("in time"), began.Add(3900*time.Millisecond))
+	s.tooLate(began.Add(3900 * time.Millisecond))
+	select {
+	case name := <-late:
+		t.Errorf("%s is not late: the API server took 1.5 s for a change", name)
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.placed(witnessPod("late"), began.Add(4100*time.Millisecond))
+	select {
+	case name := <-late:
+		if name != "late" {
+			t.Errorf("%s is late", name)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("4.1 s are not late, where the bound is one and the API server took 1.5")
+	}
+}
