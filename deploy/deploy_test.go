@@ -129,19 +129,6 @@ func TestMetricsExist(t *testing.T) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	var alerts struct {
-		Spec struct {
-			Groups []struct {
-				Rules []struct{ Alert, Expr string }
-			}
-		}
-	}
-	if text, err = os.ReadFile("kustomize/components/monitoring/alerts.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &alerts); err != nil {
-		t.Fatal(err)
-	}
 	looked := 0
 	look := func(where, expression string) {
 		for _, name := range metricName.FindAllString(expression, -1) {
@@ -160,26 +147,25 @@ func TestMetricsExist(t *testing.T) {
 			look(panel.Title, target.Expr)
 		}
 	}
-	for _, group := range alerts.Spec.Groups {
-		for _, rule := range group.Rules {
-			look(rule.Alert, rule.Expr)
-		}
+	for _, rule := range alertRules(t) {
+		look(rule.Alert, rule.Expr)
 	}
 	if looked < 30 {
 		t.Errorf("only %d metrics were looked at", looked)
 	}
 }
 
-// TestEveryAlertHasARunbook, which says what to do, and no section is about an alert that is gone.
-func TestEveryAlertHasARunbook(t *testing.T) {
+// alertRule is one alert of the component monitoring.
+type alertRule struct {
+	Alert, Expr string
+	Annotations map[string]string
+}
+
+func alertRules(t *testing.T) (all []alertRule) {
+	t.Helper()
 	var alerts struct {
 		Spec struct {
-			Groups []struct {
-				Rules []struct {
-					Alert       string
-					Annotations map[string]string
-				}
-			}
+			Groups []struct{ Rules []alertRule }
 		}
 	}
 	text, err := os.ReadFile("kustomize/components/monitoring/alerts.yaml")
@@ -189,6 +175,35 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	if err := yaml.Unmarshal(text, &alerts); err != nil {
 		t.Fatal(err)
 	}
+	for _, group := range alerts.Spec.Groups {
+		all = append(all, group.Rules...)
+	}
+	return all
+}
+
+// TestAlertsAreAboutBerthAlone: kube-scheduler and kube-controller-manager, which Prometheus may
+// scrape as well, have metrics of the same names.
+func TestAlertsAreAboutBerthAlone(t *testing.T) {
+	looked := 0
+	for _, rule := range alertRules(t) {
+		for _, at := range metricName.FindAllStringIndex(rule.Expr, -1) {
+			name, rest := rule.Expr[at[0]:at[1]], rule.Expr[at[1]:]
+			if strings.HasPrefix(name, "berth_") {
+				continue
+			}
+			looked++
+			if !strings.HasPrefix(rest, `{job="berth-`) {
+				t.Errorf("%s: %s is of every component that has it", rule.Alert, name)
+			}
+		}
+	}
+	if looked < 5 {
+		t.Errorf("only %d metrics were looked at", looked)
+	}
+}
+
+// TestEveryAlertHasARunbook, which says what to do, and no section is about an alert that is gone.
+func TestEveryAlertHasARunbook(t *testing.T) {
 	page, err := os.ReadFile("../docs/runbooks.md")
 	if err != nil {
 		t.Fatal(err)
@@ -198,13 +213,11 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 		sections[title[1]] = true
 	}
 	const runbooks = "https://github.com/berth-k8s/berth/blob/main/docs/runbooks.md#"
-	for _, group := range alerts.Spec.Groups {
-		for _, rule := range group.Rules {
-			if link := rule.Annotations["runbook_url"]; link != runbooks+strings.ToLower(rule.Alert) || !sections[rule.Alert] {
-				t.Errorf("%s: runbook_url %q, and a section of docs/runbooks.md: %v", rule.Alert, link, sections[rule.Alert])
-			}
-			delete(sections, rule.Alert)
+	for _, rule := range alertRules(t) {
+		if link := rule.Annotations["runbook_url"]; link != runbooks+strings.ToLower(rule.Alert) || !sections[rule.Alert] {
+			t.Errorf("%s: runbook_url %q, and a section of docs/runbooks.md: %v", rule.Alert, link, sections[rule.Alert])
 		}
+		delete(sections, rule.Alert)
 	}
 	for section := range sections {
 		t.Errorf("docs/runbooks.md has a section %q and there is no such alert", section)

@@ -231,6 +231,10 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{map[string]any{"scheduler": map[string]any{"replicas": 0}}, "/scheduler/replicas"},
 		{map[string]any{"scheduler": map[string]any{"args": []any{"v=2"}}}, "/scheduler/args"},
 		{map[string]any{"webhok": map[string]any{"enabled": true}}, "webhok"},
+		{map[string]any{"mode": "shadow", "controller": map[string]any{"enabled": true}}, "mode: shadow"},
+		{map[string]any{"mode": "shadow", "webhook": map[string]any{"enabled": true}}, "mode: shadow"},
+		{map[string]any{"mode": "shadow", "ui": map[string]any{"enabled": true}}, "mode: shadow"},
+		{map[string]any{"controller": map[string]any{"rebalance": map[string]any{"enabled": true}}}, "controller.rebalance.enabled"},
 	} {
 		if _, err := render("berth", "berth-system", c.values); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: says %v, want something about %s", c.values, err, c.says)
@@ -279,6 +283,55 @@ func TestValuesHaveEffect(t *testing.T) {
 	}
 	if n := strings.Count(text, "kind: PodDisruptionBudget"); n != 2 {
 		t.Errorf("%d budgets, want those of scheduler and controller", n)
+	}
+}
+
+// TestAShadowTakesConfigurationAndFlags: it compares by the profiles and periods of the cluster's
+// own components.
+func TestAShadowTakesConfigurationAndFlags(t *testing.T) {
+	text := asYAML(t, mustRender(t, `
+mode: shadow
+scheduler:
+  args: [--v=3]
+  configuration:
+    apiVersion: kubescheduler.config.k8s.io/v1
+    kind: KubeSchedulerConfiguration
+    profiles: [{schedulerName: ours}]
+controller: {args: [--node-monitor-grace-period=40s]}
+`))
+	for _, want := range []string{"schedulerName: ours", "- --v=3", "- --node-monitor-grace-period=40s"} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("%q is there %d times, want once", want, strings.Count(text, want))
+		}
+	}
+	if strings.Contains(text, "schedulerName: default-scheduler") {
+		t.Error("the mode's configuration is still there")
+	}
+}
+
+// TestAlertsAreOfWhatIsInstalled: nobody is alarmed about a component that is not there.
+func TestAlertsAreOfWhatIsInstalled(t *testing.T) {
+	for _, c := range []struct {
+		values string
+		groups []string
+	}{
+		{"alerts: {enabled: true}", []string{"berth-scheduler"}},
+		{"{alerts: {enabled: true}, controller: {enabled: true}}", []string{"berth-scheduler", "berth-controller"}},
+		{"{alerts: {enabled: true}, webhook: {enabled: true}}", []string{"berth-scheduler", "berth-webhook"}},
+		{"{alerts: {enabled: true}, mode: shadow}", nil},
+	} {
+		var groups []string
+		for _, o := range mustRender(t, c.values) {
+			if o["kind"] != "PrometheusRule" {
+				continue
+			}
+			for _, group := range o["spec"].(map[string]any)["groups"].([]any) {
+				groups = append(groups, group.(map[string]any)["name"].(string))
+			}
+		}
+		if diff := cmp.Diff(c.groups, groups); diff != "" {
+			t.Errorf("%s: - wanted, + there:\n%s", c.values, diff)
+		}
 	}
 }
 

@@ -218,6 +218,7 @@ metadata:
     {{- include "berth.labels" . | nindent 4 }}
 spec:
   maxUnavailable: {{ $own.podDisruptionBudget.maxUnavailable }}
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       {{- include "berth.selector" . | nindent 6 }}
