@@ -162,8 +162,8 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 		enabled.Insert(names...)
 	}
 	for _, name := range sets.List(enabled) {
-		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional {
-			c.note(path.Child("plugins"), "plugin %q does nothing: Berth has no pod groups", name)
+		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional && entry.New == nil {
+			c.note(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
 		}
 	}
 	for i := range profile.PluginConfig {
