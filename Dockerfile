@@ -1,5 +1,6 @@
-# The image as `make image` makes it, for who prefers Docker. (Only `make image` gives the same bytes each time.)
 # syntax=docker/dockerfile:1
+
+# The image as `make image` makes it, with Docker. Only `make image` is reproducible.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETARCH VERSION=unknown
 WORKDIR /src

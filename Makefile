@@ -108,7 +108,7 @@ image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,
 release: ## what a release has, into dist/VERSION (make release VERSION=v0.1.0 RELEASEFLAGS='-repository REGISTRY/berth -key key.pem')
 	@cd deploy/pack && go run ./cmd/release -root ../.. -version '$(VERSION)' -o ../../dist/$(VERSION) $(RELEASEFLAGS)
 
-pictures: build ## the pictures of the page in README and docs, from a real run
+pictures: build ## the pictures of the dashboard in README and docs, from a real run
 	@cd test && go run ./cmd/pictures -bin $(CURDIR)/$(BIN) -out $(CURDIR)/docs/pictures
 
 clean: ## remove what was built and the data of `make up`
