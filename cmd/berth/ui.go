@@ -59,7 +59,7 @@ which is part of the URL that is printed.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")
-	flags.IntVar(&p.port, "port", uiPort, "port to listen on; 0 takes a free one (not given: if it is taken, a free one)")
+	flags.IntVar(&p.port, "port", uiPort, "port to listen on; 0 picks a free one. If the flag is not given and the port is in use, a free one is picked")
 	flags.StringVar(&p.tokenFile, "token-file", "", "file with the token for the dashboard, 16 characters or more (default: none on a loopback address, else a generated one)")
 	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name that the dashboard answers to, besides localhost (repeatable)")
 	flags.StringVar(&p.options.CertFile, "tls-cert-file", "", "certificate for HTTPS (default: plain HTTP)")

@@ -63,7 +63,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
 		"controllers to run: '*' all that are on by default, 'foo' that one, '-foo' not that one; of "+strings.Join(names, ", ")+"; off by default: "+strings.Join(offByDefault, ", "))
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
-		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP; port 0 takes a free one, empty is none")
+		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP, unauthenticated; port 0 picks a free one, empty disables it")
 	flags.BoolVar(&o.Profiling, "profiling", o.Profiling, "also serve /debug/pprof/ at --health-bind-address, unauthenticated")
 
 	s := &o.Shadow

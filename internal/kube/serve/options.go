@@ -42,7 +42,7 @@ func Defaults(securePort int) Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that --secure-port listens on")
 	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort,
-		"port of the endpoints by HTTPS, with authentication and authorization by the API server; 0 is none (not given: if it is taken, a free one)")
+		"HTTPS port of the endpoints, with authentication and authorization by the API server; 0 disables it. If the flag is not given and the port is in use, a free one is picked")
 	flags.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "certificate for HTTPS, reloaded when it changes (default: self-signed, in memory)")
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "key of --tls-cert-file")
 	flags.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "VersionTLS12 or VersionTLS13")

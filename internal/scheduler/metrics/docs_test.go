@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write docs/metrics.md anew")
 
 const preface = `# Metrics
 
-All metrics of Berth's parts, at ` + "`/metrics`" + ` (see [scheduler.md](scheduler.md#endpoints) for where that is). This page is made from the
+All metrics of Berth's components, at ` + "`/metrics`" + ` (see [scheduler.md](scheduler.md#endpoints) for where that is). This page is made from the
 code: ` + "`go test ./internal/scheduler/metrics -update`" + ` writes it, and a test fails when it is out of date.
 
 Where kube-scheduler or kube-controller-manager v1.36 has a metric of the same meaning, the name, the labels, the buckets and the stability are
@@ -35,16 +35,18 @@ Scheduler and controller also serve those of the libraries that they share with 
 ` + "`kubernetes_build_info`, `process_*`, `go_*`; and `kubernetes_healthcheck`, `kubernetes_healthchecks_total` at `/metrics/slis`" + `. The webhook
 serves them without those of the election and without ` + "`/metrics/slis`" + `, the agent ` + "`process_*` and `go_*`" + `.
 
-## What kube-scheduler has and Berth has not
+## Metrics of kube-scheduler that Berth does not have
+
+The page [metrics beside upstream's](reference/metrics-parity.md) has every metric of kube-scheduler and of kube-controller-manager's two controllers.
 
 | metric | why |
 | --- | --- |
-| ` + "`scheduler_plugin_evaluation_total`" + `, and ` + "`scheduler_plugin_execution_duration_seconds`" + ` of PreFilter to Score | plugins are not asked node by node: classes of nodes and rankings answer, and there is nothing to measure a plugin by |
-| ` + "`scheduler_batch_attempts_total`, `scheduler_batch_cache_flushed_total`, `scheduler_get_node_hint_duration_seconds`, `scheduler_store_schedule_results_duration_seconds`" + ` | of kube-scheduler's batching, which rankings take the place of |
-| ` + "`scheduler_inflight_events`" + ` | events are taken in between two pods; none is in flight |
-| ` + "`scheduler_async_api_call_*`, `scheduler_pending_async_api_calls`" + ` | of a queue that Berth does not have |
+| ` + "`scheduler_plugin_evaluation_total`" + `, and ` + "`scheduler_plugin_execution_duration_seconds`" + ` of PreFilter to Score | plugins are not called node by node: rankings of classes answer, so there are no calls to measure |
+| ` + "`scheduler_batch_attempts_total`, `scheduler_batch_cache_flushed_total`, `scheduler_get_node_hint_duration_seconds`, `scheduler_store_schedule_results_duration_seconds`" + ` | they measure kube-scheduler's batching, which Berth does not have |
+| ` + "`scheduler_inflight_events`" + ` | events are handled between two pods, so none is in flight |
+| ` + "`scheduler_async_api_call_*`, `scheduler_pending_async_api_calls`" + ` | they measure a queue that Berth does not have |
 | ` + "`scheduler_framework_extension_point_duration_seconds`" + ` for PreFilter, Filter, PreScore and Score | these are one decision: see ` + "`scheduler_scheduling_algorithm_duration_seconds`" + ` |
-| ` + "`kube_pod_resource_request`, `kube_pod_resource_limit` at `/metrics/resources`" + ` | kube-state-metrics tells them |
+| ` + "`kube_pod_resource_request`, `kube_pod_resource_limit` at `/metrics/resources`" + ` | kube-state-metrics has them |
 `
 
 const head = "| metric | type | labels | stability | |\n| --- | --- | --- | --- | --- |\n"
@@ -52,7 +54,7 @@ const head = "| metric | type | labels | stability | |\n| --- | --- | --- | --- 
 const agentsPreface = `
 ## berth agent
 
-On the port of [the node's API](node-api.md), which asks who wants to know. Names, labels and texts are the kubelet's, and of the pod's overhead
+On the port of [the node's API](node-api.md), which authenticates its callers. Names, labels and texts are the kubelet's; those of the pod's overhead are
 kube-state-metrics'.
 `
 
