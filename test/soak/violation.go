@@ -22,15 +22,15 @@ const (
 	roomKept     = "no node is given more than it can take"
 	evictionDone = "no eviction is lost"
 	evictionJust = "no eviction is wrongful"
-	victimJust   = "no pod is preempted for one that matters less"
+	victimJust   = "no pod is preempted for a less important one"
 	budgetsKept  = "no budget is broken where it was promised"
 	noneForgot   = "no pod is forgotten"
 	silenceSeen  = "no silent node is taken for a live one"
 	comesToRest  = "the cluster comes to rest when faults end"
 	stateKept    = "nothing that was acknowledged is lost"
 	bounded      = "memory and goroutines are bounded"
-	noPanic      = "no part panics or ends by itself without reason"
-	cleanEnd     = "every part ends cleanly when asked to"
+	noPanic      = "no component panics or exits without reason"
+	cleanEnd     = "every component ends cleanly when asked to"
 )
 
 var promises = []string{boundOnce, roomKept, evictionDone, evictionJust, victimJust, budgetsKept, noneForgot, silenceSeen, comesToRest,
