@@ -73,10 +73,10 @@ func (c *Core) alive(n *node, now time.Time) {
 // leaseSeen applies a renewed Lease. It counts if its time has changed, even backwards: the time is
 // by the node's clock, and a clock that was ahead may have been corrected. Upstream considers such
 // a node silent until its clock is where it was. A version that is older in the API's order does
-// not count, whatever its time.
+// not count, unless its time is later than any seen: then the order began anew, from a backup.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	before, ok := c.leases[seen.Name]
-	if ok && (seen.Renewed.Equal(before.renewed) || isOlder(seen.ResourceVersion, before.version)) {
+	if ok && (seen.Renewed.Equal(before.renewed) || isOlder(seen.ResourceVersion, before.version) && !seen.Renewed.After(before.renewed)) {
 		return
 	}
 	c.leases[seen.Name] = lease{renewed: seen.Renewed, version: seen.ResourceVersion, seen: now}

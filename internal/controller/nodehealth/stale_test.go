@@ -1,10 +1,12 @@
 package nodehealth_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
@@ -100,5 +102,80 @@ func TestNewNodeHasItsGraceWhateverTheClock(t *testing.T) {
 	}
 	if !written(65 * time.Second) {
 		t.Error("not unknown after its grace of 60 s")
+	}
+}
+
+// TestLeasesCountAfterARestore restores the API server's data from a backup: versions begin where
+// they were then. What kubelets renew from then on is younger than anything before.
+func TestLeasesCountAfterARestore(t *testing.T) {
+	now := begin
+	core := readyNode(now)
+	core.Step(now, nodehealth.LeaseSeen{Name: "n", ResourceVersion: "5", Renewed: begin.Add(-time.Hour)})
+	for i := range 12 {
+		now = now.Add(10 * time.Second)
+		core.Step(now, nodehealth.LeaseSeen{Name: "n", ResourceVersion: fmt.Sprint(6 + i), Renewed: now})
+		core.Step(now, nodehealth.Tick{})
+		if z := core.Zones(); z[0].Unhealthy != 0 {
+			t.Fatalf("silent after %v, though it renews its lease", now.Sub(begin))
+		}
+	}
+}
+
+// TestPodsStayReadyWhenTheirNodeIsBack has the marking of a silent node's pods fail half way, and
+// the node come back before it is tried again.
+func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
+	core, now := readyNode(begin), begin.Add(time.Minute)
+	node := nodehealth.Node{Name: "n", UID: "n"}
+	marks, version := []nodehealth.MarkPods(nil), 30
+	var carryOut func(actions []nodehealth.Action)
+	answer := func(ticket nodehealth.Ticket) {
+		version++
+		node.ResourceVersion = fmt.Sprint(version)
+		written := node
+		carryOut(core.Step(now, nodehealth.Answered{Ticket: ticket, Node: &written}))
+	}
+	carryOut = func(actions []nodehealth.Action) {
+		for _, action := range actions {
+			switch a := action.(type) {
+			case nodehealth.WriteStatus:
+				node.Conditions = a.Conditions
+				answer(a.Ticket)
+			case nodehealth.WriteNode:
+				node.Taints = a.Taints
+				answer(a.Ticket)
+			case nodehealth.MarkPods:
+				marks = append(marks, a)
+			}
+		}
+	}
+	carryOut(core.Step(now, nodehealth.Tick{}))
+	if len(marks) != 1 {
+		t.Fatalf("marked %d times, want once", len(marks))
+	}
+	version++
+	node.ResourceVersion = fmt.Sprint(version)
+	node.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(now)}}
+	carryOut(core.Step(now, nodehealth.NodeSeen{Node: node}))
+	carryOut(core.Step(now, nodehealth.Answered{Ticket: marks[0].Ticket, Outcome: nodehealth.Failed}))
+	now = now.Add(time.Second)
+	carryOut(core.Step(now, nodehealth.Tick{}))
+	if len(marks) != 1 {
+		t.Error("the pods of a node that is ready are marked NotReady")
+	}
+}
+
+// TestReplacedNodeIsNotWrittenBeforeItIsSeen has a write find another node of the same name. The
+// watch is behind; each further write would only be refused again.
+func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
+	core := nodehealth.New(nodehealth.Defaults())
+	node := nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "9", Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}}
+	actions := core.Step(begin, nodehealth.NodeSeen{Node: node})
+	write := actions[len(actions)-1].(nodehealth.WriteNode)
+	node.UID, node.ResourceVersion = "other", "10"
+	if more := core.Step(begin, nodehealth.Answered{Ticket: write.Ticket, Outcome: nodehealth.Stale, Node: &node}); len(more) > 0 {
+		t.Errorf("writes again: %v", more)
+	}
+	if more := core.Step(begin.Add(time.Second), nodehealth.NodeSeen{Node: node}); len(more) != 1 {
+		t.Errorf("the node that is there now: %v, want its taint", more)
 	}
 }

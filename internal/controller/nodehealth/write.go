@@ -66,6 +66,9 @@ func (c *Core) next(now time.Time, n *node) Action {
 			SetTaints: differs, Taints: taints, Labels: labels,
 		}
 	}
+	if n.state() == v1.ConditionTrue {
+		n.mark = false // it is back since that was decided
+	}
 	if n.mark && c.marking < max(1, c.options.InFlight/2) {
 		n.mark = false
 		c.marking++
@@ -96,11 +99,11 @@ func (c *Core) answered(now time.Time, answer Answered) {
 	if n.gone {
 		return
 	}
-	if answer.Outcome == Gone {
+	if answer.Outcome == Gone || answer.Node != nil && answer.Node.UID != n.UID {
 		n.notYet = now.Add(lastRetry) // the watch will say so
 		return
 	}
-	if answer.Node != nil && answer.Node.UID == n.UID {
+	if answer.Node != nil {
 		c.nodeSeen(now, *answer.Node)
 	}
 	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
