@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // budget is a PodDisruptionBudget as it is before the plan. Moves are made one after the other,
@@ -97,6 +99,12 @@ func (w *world) recover(p *pod, by int32) {
 		b.healthy += by
 		b.allowed = max(b.healthy-b.required, 0)
 	}
+}
+
+// ungoverned reports whether the Eviction API deletes the pod whatever budgets say: it has not
+// started yet, or has ended.
+func ungoverned(object *v1.Pod) bool {
+	return object.Status.Phase == v1.PodPending || rules.IsTerminal(object)
 }
 
 // forbidden returns why the Eviction API would refuse the pod, or "".

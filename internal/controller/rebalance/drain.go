@@ -205,7 +205,7 @@ func kept(object *v1.Pod, why string) Kept {
 
 // never returns why the Eviction API does not evict the pod whatever happens, or "".
 func (w *world) never(p *pod) string {
-	if len(w.budgetsOf(p)) > 1 {
+	if len(w.budgetsOf(p)) > 1 && !ungoverned(p.object) {
 		return "cannot evict Pods that more than one PodDisruptionBudget covers (use --disable-eviction to override)"
 	}
 	return ""
@@ -243,7 +243,7 @@ func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
 	waits, first := map[*pod]string{}, map[*budget]int32{}
 	for _, p := range list {
 		budgets := w.budgetsOf(p)
-		if len(budgets) == 0 || leaving.Delete || rules.IsTerminal(p.object) {
+		if len(budgets) == 0 || leaving.Delete || ungoverned(p.object) {
 			continue
 		}
 		b := budgets[0]
@@ -273,7 +273,7 @@ func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string)
 			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object), Grace: leaving.grace(p.object),
 		}
 		d.Waits = waits[p]
-		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !rules.IsTerminal(p.object) {
+		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !ungoverned(p.object) {
 			d.Budget = budgets[0].object.Name
 		}
 		if w.placed[p.UID] != nil {

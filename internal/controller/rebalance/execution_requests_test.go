@@ -66,6 +66,9 @@ func (s *stage) carryOut(action execute.Action) {
 }
 
 func (s *stage) note(a execute.Note) execute.Event {
+	if s.faults.unwritable {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: "forbidden"}
+	}
 	if a.Version != strconv.Itoa(s.version) && (a.Version != "" || s.version > 0) {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict}
 	}
@@ -75,6 +78,9 @@ func (s *stage) note(a execute.Note) execute.Event {
 }
 
 func (s *stage) taint(a execute.SetTaint) execute.Event {
+	if a.Node == s.faults.open && a.Value != "" {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: "forbidden"}
+	}
 	for _, o := range s.objects {
 		n, ok := o.(*v1.Node)
 		if !ok || n.Name != a.Node {
@@ -110,7 +116,7 @@ func (s *stage) evict(a execute.Evict) execute.Event {
 			return execute.Answered{Ticket: a.Ticket, Outcome: outcome, Message: "a webhook says no"}
 		}
 	}
-	if budget := s.blocked(p); budget != "" && !a.Delete {
+	if budget := s.blocked(p); budget != "" && !a.Delete && p.Status.Phase == v1.PodRunning {
 		s.say("%s: eviction refused by the budget %s", p.Name, budget)
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Busy, Message: "the disruption budget " + budget + " says no"}
 	}

@@ -25,10 +25,12 @@ import (
 //	start; kill                     the process: kill is kill -9
 //	interrupt                       the process is asked to stop
 //	refuse POD times=N [for-good]   a webhook refuses its evictions
+//	no-journal; no-taint NODE       it cannot be written
 //	lose-answer                     the next eviction is made, and its answer lost
 //	kill-after-eviction             of the next pod
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
+//	busy NODE DURATION              for so long pods of others come and go there, one after the other
 //	lost NODE                       right after the next eviction the node is lost
 //	steer NODE                      the scheduler puts every pod there: it is not the one that plans take it for
 //	ends POD                        a pod goes by itself
@@ -121,6 +123,10 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 			times--
 			return outcome
 		}
+	case "no-journal":
+		s.faults.unwritable = true
+	case "no-taint":
+		s.faults.open = word(0)
 	case "lose-answer":
 		s.faults.lose = func() bool { s.faults.lose = nil; return true }
 	case "kill-after-eviction":
@@ -145,6 +151,8 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 				s.write(o)
 			}
 		})
+	case "busy":
+		s.busy(word(0), s.now.Add(duration(t, word(1))), 0)
 	case "lost":
 		node := word(0)
 		once(func(*v1.Pod) { s.lose(node) })

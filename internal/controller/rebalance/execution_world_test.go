@@ -77,6 +77,9 @@ type trouble struct {
 	lose   func() bool                     // the answer to an eviction that was made
 	before func(p *v1.Pod)                 // something that happens right before an eviction is made
 	after  func(p *v1.Pod)                 // or right after
+
+	unwritable bool   // the journal
+	open       string // a node that cannot be closed
 }
 
 func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) *stage {
@@ -450,6 +453,18 @@ func (s *stage) successors() map[types.UID]bool {
 		}
 	}
 	return list
+}
+
+// busy has a pod come to a node and go, and then the next one, faster than a plan is made.
+func (s *stage) busy(node string, until time.Time, n int) {
+	if s.now.After(until) {
+		return
+	}
+	for _, o := range object(s.t, fmt.Sprintf("pod guest%d owner=none on=%s", n, node)) {
+		s.write(o)
+		s.after(30*time.Millisecond, func() { s.remove(o) })
+	}
+	s.after(10*time.Millisecond, func() { s.busy(node, until, n+1) })
 }
 
 // scale has a workload want another number of pods.

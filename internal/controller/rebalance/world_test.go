@@ -215,6 +215,8 @@ func podStatus(t testing.TB, w words, p *v1.Pod) {
 	switch {
 	case w.has("failed"):
 		p.Status.Phase, p.Status.Reason = v1.PodFailed, w.options["failed"]
+	case w.has("starting"):
+		p.Status.Phase, p.Status.Conditions = v1.PodPending, []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse}}
 	case w.has("unready"):
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse}}
 	case p.Spec.NodeName == "":

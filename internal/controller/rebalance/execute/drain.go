@@ -51,7 +51,8 @@ const (
 // pods are gone and their successors have a node. The next eviction waits until the successor of
 // the previous pod has a node, so that each landing is decided on the state that its plan was made
 // on. Pods terminate concurrently, except for those of StatefulSets. If a successor lands
-// elsewhere, or another pod gets a node, a new plan is made.
+// elsewhere, or another pod gets a node, a new plan is made; if that happens faster than plans are
+// made, the newest one counts.
 //
 // It has no journal: the cordoned nodes and the pods on them are all that another run has to know.
 type Drainer struct {
@@ -71,6 +72,7 @@ type Drainer struct {
 	plan    *rebalance.Draining
 	planned time.Time
 	stale   bool // the plan is no longer good
+	late    int  // plans in a row that were stale when they were ready
 	next    int  // of the plan's pods
 
 	evicting *departure // the eviction in progress
@@ -224,6 +226,11 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 		return
 	}
 	d.plan, d.planned, d.next = plan, d.now, 0
+	if d.late++; !d.stale {
+		d.late = 0
+	}
+	// In a busy cluster some pod gets a node while any plan is made: then this one has to do.
+	d.stale = d.stale && d.late < mostStale
 	if first {
 		d.do(DrainTold{Result: Proved, Plan: plan})
 	}

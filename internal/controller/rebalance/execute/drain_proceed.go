@@ -51,6 +51,7 @@ func (d *Drainer) answered(e Answered) {
 // accepted follows a pod whose eviction was accepted.
 func (d *Drainer) accepted(p *departure) {
 	p.at = d.now
+	delete(d.refused, p.UID)
 	d.count++
 	d.next++
 	d.waits = ""
@@ -144,20 +145,26 @@ func (d *Drainer) evict(p *departure) {
 // rest waits for budgets, for pods that terminate and for their successors.
 func (d *Drainer) rest() {
 	var waits []string
-	again := d.planned.Add(lastPause)
+	again, retry := d.planned.Add(lastPause), false
 	for i := range d.plan.Pods {
 		p := &d.plan.Pods[i]
-		why := p.Waits
-		if r := d.refused[p.UID]; d.now.Before(r.until) {
-			again, why = earliest(again, r.until), cmp.Or(why, r.why)
+		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		if victim == nil || victim.DeletionTimestamp != nil {
+			continue
 		}
-		if victim := d.cluster.pod(p.Namespace, p.Name, p.UID); why != "" && victim != nil && victim.DeletionTimestamp == nil {
+		why := p.Waits
+		if r, refused := d.refused[p.UID]; d.now.Before(r.until) {
+			again, why = earliest(again, r.until), cmp.Or(why, r.why)
+		} else if refused && why == "" {
+			retry = true
+		}
+		if why != "" {
 			waits = append(waits, fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, why))
 		}
 	}
 	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
 	switch {
-	case d.stale, len(d.plan.Pods) > 0 && len(waits) == 0 && len(d.under) == 0, len(waits) > 0 && !d.now.Before(again):
+	case d.stale, retry, len(d.plan.Pods) > 0 && len(waits) == 0 && len(d.under) == 0, len(waits) > 0 && !d.now.Before(again):
 		d.ask(replanning)
 	case len(waits) > 0:
 		d.wake(again)
@@ -188,6 +195,8 @@ func (d *Drainer) follow() {
 		}
 		if p.left.IsZero() && (victim == nil || overdue) {
 			p.left = d.now
+			// A StatefulSet makes no successor while the pod is there, which may be for ever.
+			p.ended = p.ended || overdue && strings.HasPrefix(p.Owner, statefulSet+"/")
 			d.do(DrainTold{Result: Left, Pod: &p.Departure})
 		}
 		if !p.ended {
