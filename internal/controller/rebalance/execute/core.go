@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -74,6 +75,8 @@ type Core struct {
 
 	tickets Ticket
 	waiting map[Ticket]SetTaint // taints that are being written
+	written map[string]string   // by node, a taint that was or may have been written and was not seen yet
+	closes  bool                // the taints being written close nodes for a plan
 	ticket  Ticket              // of the one request of the phase
 	at      time.Time           // when the phase goes on by itself
 	began   time.Time           // of the phase
@@ -112,7 +115,7 @@ type refusal struct {
 
 // New returns a Core that has seen nothing of the cluster.
 func New(options Options) *Core {
-	return &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{}, journal: Journal{Resting: map[string]Rest{}}}
+	return &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{}, written: map[string]string{}, journal: Journal{Resting: map[string]Rest{}}}
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
@@ -126,6 +129,9 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case Seen:
 		c.noticed(e.Object)
 		c.cluster.set(e.Object)
+		if n, ok := e.Object.(*v1.Node); ok && c.written[n.Name] == taintOf(n) {
+			delete(c.written, n.Name)
+		}
 	case Gone:
 		c.cluster.drop(e.Object)
 	case Listed:
@@ -301,26 +307,36 @@ func (c *Core) lags(plan *rebalance.Plan) bool {
 // want. Nodes that were emptied keep theirs.
 func (c *Core) close(wanted map[string]string) {
 	c.enter(tainting)
+	c.closes = len(wanted) > 0
 	holding := c.cluster.holding()
 	for _, n := range c.cluster.nodes() {
-		has, want := taintOf(n), wanted[n.Name]
+		want := wanted[n.Name]
+		has, unseen := c.written[n.Name]
+		if !unseen {
+			has = taintOf(n)
+		}
 		switch {
-		case has == want, has != "" && has != valueEmpty && has != valueRoom: // not Berth's
+		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
 			continue
 		case want == "" && has == valueEmpty && !holding[n.Name]:
 			continue
 		}
 		taint := SetTaint{Ticket: c.nextTicket(), Node: n.Name, Value: want}
 		c.waiting[taint.Ticket] = taint
+		c.written[n.Name] = want
 		c.do(taint)
 	}
 	c.closedAll()
 }
 
+// closedAll continues once all taints are written. A run that ends opens what it has just closed.
 func (c *Core) closedAll() {
+	ends := c.run.stopped != "" || c.stopping
 	switch {
 	case len(c.waiting) > 0:
-	case c.run.stopped != "" || c.stopping || len(c.plan.Moves) == 0:
+	case ends && c.closes:
+		c.close(nil)
+	case ends || len(c.plan.Moves) == 0:
 		c.end()
 	default:
 		c.start(&c.plan.Moves[0])
@@ -352,12 +368,11 @@ func (c *Core) done() {
 func (c *Core) answered(e Answered) {
 	if taint, ok := c.waiting[e.Ticket]; ok {
 		delete(c.waiting, e.Ticket)
+		if e.Outcome == Refused || e.Outcome != OK && taint.Value == "" {
+			delete(c.written, taint.Node)
+		}
 		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
 			c.run.stopped = fmt.Sprintf("node %s cannot be closed: %s", taint.Node, e.Message)
-			if len(c.waiting) == 0 {
-				c.close(nil)
-			}
-			return
 		}
 		c.closedAll()
 		return

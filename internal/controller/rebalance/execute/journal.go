@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"cmp"
 	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,8 +59,12 @@ func (c *Core) noted(e Answered) {
 		c.run.failed++
 		c.note()
 		return
+	case c.phase == noting:
+		c.drop()
+		c.finish("the journal cannot be written: " + e.Message)
+		return
 	default:
-		c.run.stopped = "the journal cannot be written: " + e.Message
+		c.run.stopped = cmp.Or(c.run.stopped, "the journal cannot be written: "+e.Message)
 		c.done()
 		return
 	}
