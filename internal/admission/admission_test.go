@@ -15,6 +15,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -180,6 +181,23 @@ func show(t *testing.T, spec any, fields []string) string {
 		}
 	}
 	return out.String()
+}
+
+// TestOverheadThatAnotherWebhookLeftIsRefused has a webhook that comes after the
+// rules change, or remove, the overhead of the pod's class.
+func TestOverheadThatAnotherWebhookLeftIsRefused(t *testing.T) {
+	objects, name := NewCatalog(nil, nil, nil), "kata"
+	objects.RuntimeClasses[name] = &nodev1.RuntimeClass{Overhead: &nodev1.Overhead{PodFixed: v1.ResourceList{"cpu": resource.MustParse("250m")}}}
+	pod := &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: &name}}
+	if err := Pod(Config{}, objects, pod); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []v1.ResourceList{nil, {"cpu": resource.MustParse("1m")}} {
+		pod.Spec.Overhead = left
+		if err := Judge(Config{}, objects, pod, nil); err == nil {
+			t.Errorf("overhead %v passes, the class has 250m", left)
+		}
+	}
 }
 
 func TestALookupThatFailsIsNoRefusal(t *testing.T) {

@@ -21,28 +21,30 @@ func Node(node *v1.Node) {
 // NoteTaintTimes sets timeAdded on evicting taints that lack it, in place: kubectl does not set it,
 // and pods count their tolerationSeconds from that time, even after a restart. A taint that the
 // node already had, in old, keeps its time: a client that writes the whole list again, which is one
-// value to the API, neither loses the time nor restarts it.
+// value to the API, neither loses the time nor restarts it. One that it had without a time stays
+// so: it is older than this write, and the eviction controller knows better since when.
 func NoteTaintTimes(node, old *v1.Node, now time.Time) {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
 		if taint.Effect != v1.TaintEffectNoExecute || taint.TimeAdded != nil {
 			continue
 		}
-		if known := timeOf(taint, old); known != nil {
-			taint.TimeAdded = known
+		if had := sameOf(taint, old); had != nil {
+			taint.TimeAdded = had.TimeAdded
 			continue
 		}
 		taint.TimeAdded = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
 }
 
-func timeOf(taint *v1.Taint, node *v1.Node) *metav1.Time {
+// sameOf returns the node's taint of the same key, value and effect, or nil.
+func sameOf(taint *v1.Taint, node *v1.Node) *v1.Taint {
 	if node == nil {
 		return nil
 	}
 	for i := range node.Spec.Taints {
 		if had := &node.Spec.Taints[i]; had.MatchTaint(taint) && had.Value == taint.Value {
-			return had.TimeAdded
+			return had
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ func runtimeClass(r *request) error {
 	spec := &r.pod.Spec
 	if class.Overhead != nil {
 		if len(spec.Overhead) > 0 && !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, spec.Overhead) {
-			return refuse("spec.overhead", "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+			return refuse("spec.overhead", mismatch)
 		}
 		spec.Overhead = class.Overhead.PodFixed.DeepCopy()
 	}
@@ -40,17 +40,23 @@ func runtimeClass(r *request) error {
 	return nil
 }
 
-// overhead refuses a pod that counts an overhead which its class does not.
+// overhead refuses a pod with another overhead than its class has, as a webhook may have left it.
 func overhead(r *request) error {
 	class, err := classOf(r)
-	if err != nil {
+	switch own := r.pod.Spec.Overhead; {
+	case err != nil:
 		return err
-	}
-	if r.pod.Spec.Overhead != nil && (class == nil || class.Overhead == nil) {
-		return refuse("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+	case class == nil || class.Overhead == nil:
+		if own != nil {
+			return refuse("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+		}
+	case !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, own):
+		return refuse("spec.overhead", mismatch)
 	}
 	return nil
 }
+
+const mismatch = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 func classOf(r *request) (*nodev1.RuntimeClass, error) {
 	name := r.pod.Spec.RuntimeClassName
