@@ -25,6 +25,7 @@ type api struct {
 
 	mu       sync.Mutex
 	hang     bool           // deletes are not answered
+	slow     time.Duration  // for how long a webhook delays deletes
 	refuse   map[string]int // deletes of a pod that a webhook refuses
 	busy     int            // requests about one pod that are being answered
 	mostBusy int
@@ -77,6 +78,7 @@ func (a *api) fault(r *http.Request) fakeapi.Fault {
 		a.refuse[name]--
 		f.Status = http.StatusForbidden
 	}
+	f.Late += a.slow
 	if a.hang {
 		f.Late = time.Hour
 	}

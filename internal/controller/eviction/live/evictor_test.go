@@ -99,6 +99,21 @@ func TestRefusedDeleteHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
+// TestWebhookThatIsGoneDelaysEvictions has the API server wait for a webhook for the longest time
+// that it can be told to, and then delete the pods. They are not to wait until the webhook is back,
+// which may be because they are evicted.
+func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		a.fill("n1", 3)
+		a.slow = 30 * time.Second
+		e, _ := start(t, a, eviction.Options{})
+		within(t, 10*time.Second, "synced", e.Synced)
+		a.addNode("n1", taint)
+		within(t, 40*time.Second, "the pods are gone", func() bool { return len(a.Pods()) == 0 })
+	})
+}
+
 // TestEndsWhileRequestsHang: SIGTERM must not wait for a webhook.
 func TestEndsWhileRequestsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,9 +18,16 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// answerWithin bounds a request. A delete that a webhook delays for longer is sent again; other
-// pods need its slot.
-const answerWithin = 10 * time.Second
+const (
+	// answerWithin bounds a request after which another attempt is no worse; other pods need its
+	// slot.
+	answerWithin = 10 * time.Second
+	// deletedWithin bounds a delete or eviction: longer than the API server takes for any request
+	// (--request-timeout, a minute). A webhook that is gone takes up to 30 s of that, 10 s by
+	// default, before the API server goes on without it. What is given up earlier is not carried
+	// out, and neither is the next attempt; and the webhook may be on the node that is lost.
+	deletedWithin = 65 * time.Second
+)
 
 // fieldManager owns the note on nodes and nothing else: the managed fields of the taints must
 // remain with those who write taints.
@@ -42,7 +49,12 @@ func newRequests(client rest.Interface) *requests {
 }
 
 func (r *requests) carryOut(ctx context.Context, action eviction.Action) eviction.Answered {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	limit := answerWithin
+	switch action.(type) {
+	case eviction.Delete, eviction.Evict:
+		limit = deletedWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var answer eviction.Answered
 	var err error

@@ -20,7 +20,10 @@ import (
 )
 
 const (
-	answerWithin = 10 * time.Second
+	// answerWithin bounds a write: longer than the API server takes for any request
+	// (--request-timeout, a minute). A webhook that is gone takes up to 30 s of that, and what is
+	// given up earlier is not carried out, however often it is tried.
+	answerWithin = 65 * time.Second
 	// markWithin bounds marking all pods of a node: hundreds of writes.
 	markWithin   = 2 * time.Minute
 	fieldManager = "berth-node-health"

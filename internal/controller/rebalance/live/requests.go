@@ -26,8 +26,10 @@ const (
 	journalKey       = "journal"
 )
 
-// answerWithin bounds a request.
-const answerWithin = 10 * time.Second
+// answerWithin bounds a request: longer than the API server takes for any (--request-timeout, a
+// minute). A webhook that is gone takes up to 30 s of that, and what is given up earlier is not
+// carried out, however often it is tried.
+const answerWithin = 65 * time.Second
 
 // requests carries out a core's requests.
 type requests struct{ client kubernetes.Interface }
