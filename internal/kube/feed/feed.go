@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,11 +33,20 @@ const (
 	// The pause after a failure begins at firstPause and doubles up to lastPause.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
-	// watchFor is the minimum time after which the server ends a watch, so that a connection that
-	// died unnoticed does not last.
+	// watchFor is the minimum time after which the server ends a watch. One that it does not end
+	// within answerWithin after that is given up: something between has died unnoticed.
 	watchFor = 5 * time.Minute
 	// answerWithin bounds a page of a list.
 	answerWithin = 30 * time.Second
+	// briefly is how long a watch lasts at least that the server ends as agreed.
+	briefly = time.Second
+)
+
+// Why a watch is lost that the API server has not refused.
+var (
+	errUnopened = errors.New("the connection ended, or timed out, before the watch began")
+	errBrief    = errors.New("the watch ended as soon as it began")
+	errOverdue  = errors.New("the watch did not end when it was to end")
 )
 
 // Source is how one kind of object is listed and watched.
@@ -65,10 +75,21 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			return get(&o).Watch(ctx)
+			return opened(get(&o).Watch(ctx))
 		},
 	}
 }
+
+// opened returns an error for a watch that was never opened. Where the connection ended or timed
+// out, client-go returns a watch without events, which looks like one that ended as agreed.
+func opened(w watch.Interface, err error) (watch.Interface, error) {
+	if err == nil && reflect.TypeOf(w) == unopened {
+		return nil, errUnopened
+	}
+	return w, err
+}
+
+var unopened = reflect.TypeOf(watch.NewEmptyWatch())
 
 // Sink receives what there is. Between Listing and Listed, Seen gets all objects; those that it
 // does not get are gone. A list that fails half way begins again with Listing. The functions are
@@ -162,10 +183,8 @@ func forgotten(err error) bool {
 }
 
 func (f *feed) list(ctx context.Context) error {
-	select {
-	case <-f.anew:
+	if closed(f.anew) {
 		f.anew, f.fresh = nil, true
-	default:
 	}
 	f.sink.Listing()
 	options := metav1.ListOptions{FieldSelector: f.source.Selector, Limit: pageSize}
@@ -202,8 +221,46 @@ func (f *feed) page(ctx context.Context, options metav1.ListOptions) (runtime.Ob
 	return f.source.List(ctx, options)
 }
 
+// watch watches until the watch ends, or is to end: because of the context, of Anew, or because the
+// server should have ended it.
 func (f *feed) watch(ctx context.Context) error {
-	seconds := int64((watchFor + rand.N(watchFor)).Seconds())
+	agreed := watchFor + rand.N(watchFor)
+	watching, cancel := context.WithTimeout(ctx, agreed+answerWithin)
+	defer cancel()
+	if anew := f.anew; anew != nil {
+		go func() { // opening a watch may take long, too: some proxies wait for the first event
+			select {
+			case <-anew:
+				cancel()
+			case <-watching.Done():
+			}
+		}()
+	}
+	err := f.follow(watching, agreed)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case closed(f.anew):
+		f.version = ""
+		return nil
+	case watching.Err() != nil:
+		return errOverdue
+	}
+	return err
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// follow opens a watch that the server is to end after the agreed time, and shows what it shows.
+func (f *feed) follow(ctx context.Context, agreed time.Duration) error {
+	seconds := int64(agreed.Seconds())
 	w, err := f.source.Watch(ctx, metav1.ListOptions{
 		FieldSelector:       f.source.Selector,
 		ResourceVersion:     f.version,
@@ -215,15 +272,16 @@ func (f *feed) watch(ctx context.Context) error {
 	}
 	defer w.Stop()
 	f.tell(f.sink.Back)
-	for {
+	began := time.Now()
+	for shown := false; ; shown = true {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-f.anew:
-			f.version = ""
-			return nil
+			return ctx.Err()
 		case event, open := <-w.ResultChan():
-			if !open {
+			switch {
+			case !open && !shown && time.Since(began) < briefly:
+				return errBrief
+			case !open:
 				return nil
 			}
 			if err := f.show(event); err != nil {

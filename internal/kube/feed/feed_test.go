@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +37,9 @@ type api struct {
 	fails error              // what the next watches fail with
 	anew  chan struct{}      // of the source; made by run
 	early bool               // it is closed before the feed begins
+	hangs bool               // watches are not opened
+	brief bool               // watches end as they begin
+	agree bool               // watches end after the time that they are asked for
 	shown Sink               // in place of the one that writes everything down
 
 	listing func(context.Context) error // what happens during each page
@@ -79,15 +84,25 @@ func (a *api) source() Source {
 			}
 			return &page, nil
 		},
-		Watch: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			a.mu.Lock()
-			fails := a.fails
+			fails, hangs := a.fails, a.hangs
 			a.mu.Unlock()
-			if fails != nil {
+			switch {
+			case hangs:
+				<-ctx.Done()
+				return nil, ctx.Err()
+			case fails != nil:
 				return nil, fails
 			}
 			a.say("watch from %s", o.ResourceVersion)
 			w := watch.NewFake()
+			switch {
+			case a.brief:
+				w.Stop()
+			case a.agree:
+				time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second, w.Stop)
+			}
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.watch, a.asked = w, append(a.asked, o)
@@ -215,7 +230,7 @@ func TestBackWithinASecondAfterAnOutage(t *testing.T) {
 
 // A watch may lag behind; Anew brings the newest state.
 func TestAnewListsAgain(t *testing.T) {
-	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
+	a := &api{agree: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	said := run(t, a, func() {
 		a.say("anew")
 		close(a.anew)
@@ -348,6 +363,100 @@ func TestWatchThatEndsInOrderIsNotLost(t *testing.T) {
 	})
 	if n := strings.Count(said, "watch from"); n != 21 || strings.Contains(said, "lost") {
 		t.Errorf("%d watches in a hundred minutes, want 21, and none lost:\n%s", n, said)
+	}
+}
+
+// transport answers lists, and fails watches.
+type transport struct {
+	failure error
+	watches int
+}
+
+func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Query().Get("watch") != "" {
+		tr.watches++
+		return nil, tr.failure
+	}
+	body := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`
+	return &http.Response{
+		StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+	}, nil
+}
+
+// TestWatchThatIsNotOpenedIsLost, however the API server is out of reach. For connections that end
+// or time out, client-go returns no error but a watch that is over.
+func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
+	for name, failure := range map[string]error{
+		"refused": errors.New("connection refused"), "ended": io.EOF, "reset": errors.New("connection reset by peer"), "timed out": os.ErrDeadlineExceeded,
+	} {
+		for client, sourceOf := range map[string]func(kubernetes.Interface) Source{
+			"REST": func(c kubernetes.Interface) Source {
+				return Of(c.CoreV1().RESTClient(), "", "pods", func() runtime.Object { return &v1.PodList{} })
+			},
+			"typed": func(c kubernetes.Interface) Source { return From("pods", c.CoreV1().Pods(""), "") },
+		} {
+			t.Run(name+" "+client, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					tr := &transport{failure: failure}
+					source := sourceOf(kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://api", Transport: tr, QPS: -1}))
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					lost, back := 0, 0
+					Run(ctx, source, Sink{
+						Listing: func() {}, Listed: func() {}, Seen: func(runtime.Object) {}, Gone: func(runtime.Object) {},
+						Lost: func() { lost++ }, Back: func() { back++ },
+					})
+					if lost == 0 || back > 0 || tr.watches > 80 {
+						t.Errorf("lost %d times and back %d times, after %d requests in a minute", lost, back, tr.watches)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestBriefWatchesAreLost: a server, or a proxy before it, that ends each watch at once is not
+// asked for the next one at once.
+func TestBriefWatchesAreLost(t *testing.T) {
+	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a")}}
+	said := run(t, a, func() { time.Sleep(10 * time.Minute) })
+	if n := strings.Count(said, "watch from 7"); n < 500 || n > 700 {
+		t.Errorf("%d watches in ten minutes", n)
+	}
+	wants(t, said, "back", "lost", "watch from 7")
+}
+
+// TestWatchThatDoesNotEndIsLost: nothing comes any more of one that was to end, and did not.
+func TestWatchThatDoesNotEndIsLost(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a")}}
+	said := run(t, a, func() {
+		a.current().Modify(pod("a", "8"))
+		time.Sleep(5*time.Minute + 29*time.Second)
+		a.say("no earlier")
+		time.Sleep(5*time.Minute + 2*time.Second)
+		a.current().Modify(pod("a", "9"))
+	})
+	wants(t, said, "watch from 7", "no earlier", "lost", "watch from 8", "back", "seen a")
+	if strings.Count(said, "lost") != 1 || strings.Count(said, "listing") != 1 {
+		t.Errorf("lost once, and listed once:\n%s", said)
+	}
+}
+
+// TestAnewWhileAWatchIsOpened: a proxy may hold the answer back until there is an event.
+func TestAnewWhileAWatchIsOpened(t *testing.T) {
+	a := &api{hangs: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
+	said := run(t, a, func() {
+		a.mu.Lock()
+		a.hangs = false
+		a.mu.Unlock()
+		time.Sleep(time.Minute)
+		a.say("anew")
+		close(a.anew)
+		time.Sleep(time.Second)
+	})
+	wants(t, said, "listed", "1m0s anew", "listing", "seen b", "listed", "fresh", "watch from 9")
+	if strings.Contains(said, "lost") {
+		t.Errorf("a loss:\n%s", said)
 	}
 }
 

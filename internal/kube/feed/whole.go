@@ -62,7 +62,9 @@ type Typed[L runtime.Object] interface {
 func From[L runtime.Object](name string, client Typed[L], selector string) Source {
 	return Source{
 		Name: name, Selector: selector,
-		List:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-		Watch: client.Watch,
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return opened(client.Watch(ctx, o))
+		},
 	}
 }
