@@ -92,8 +92,9 @@ func opened(w watch.Interface, err error) (watch.Interface, error) {
 var unopened = reflect.TypeOf(watch.NewEmptyWatch())
 
 // Sink receives what there is. Between Listing and Listed, Seen gets all objects; those that it
-// does not get are gone. A list that fails half way begins again with Listing. The functions are
-// called one at a time. An object of a list that is kept keeps its whole page in memory.
+// does not get are gone. A list that fails half way, for good, begins again with Listing. The
+// functions are called one at a time. An object of a list that is kept keeps its whole page in
+// memory.
 type Sink struct {
 	Listing func()
 	Listed  func()
@@ -215,7 +216,23 @@ func (f *feed) list(ctx context.Context) error {
 	}
 }
 
+// page returns a page. One that fails is requested again a few times if others came before it, so
+// that a large list does not begin again because of one request.
 func (f *feed) page(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	for pause := firstPause; ; pause *= 2 {
+		page, err := f.request(ctx, options)
+		if err == nil || options.Continue == "" || forgotten(err) || pause > lastPause {
+			return page, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+func (f *feed) request(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	return f.source.List(ctx, options)

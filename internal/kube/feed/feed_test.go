@@ -297,6 +297,29 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 	}
 }
 
+// TestPageThatFailsIsAskedForAgain, and not those before it; but not for ever.
+func TestPageThatFailsIsAskedForAgain(t *testing.T) {
+	for _, fails := range []int{3, 6} {
+		a := &api{pages: []v1.PodList{page("7", "more", "a")}}
+		for range fails {
+			a.pages = append(a.pages, v1.PodList{})
+		}
+		a.pages = append(a.pages, page("7", "", "b"))
+		pages := 0
+		a.listing = func(context.Context) error {
+			if pages++; 1 < pages && pages < 2+fails {
+				return apierrors.NewTooManyRequests("overloaded", 1)
+			}
+			return nil
+		}
+		said := run(t, a, func() { time.Sleep(10 * time.Second) })
+		wants(t, said, "listing", "seen a", `continue="more"`, `continue="more"`, `continue="more"`, "seen b", "listed", "watch from 7")
+		if lists := strings.Count(said, "listing"); lists != 1+fails/6 {
+			t.Errorf("after %d failures, %d lists:\n%s", fails, lists, said)
+		}
+	}
+}
+
 // TestPageThatHangsIsAskedForAgain after half a minute.
 func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
@@ -602,7 +625,7 @@ func TestWholeBeginsEachListAnew(t *testing.T) {
 	pages := 0
 	a.listing = func(context.Context) error {
 		if pages++; pages == 2 {
-			return errors.New("reset")
+			return apierrors.NewResourceExpired("the continue token is too old")
 		}
 		return nil
 	}
