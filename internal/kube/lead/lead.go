@@ -237,7 +237,20 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	return err
 }
 
+// errWorking keeps the Lease from being released.
+var errWorking = errors.New("not released: what was begun may still be under way; it expires instead")
+
+// Update renews the Lease, or releases it. client-go's elector also releases a Lease that it has
+// failed to renew, and then another replica may lead at once, beside work that is still ending.
+// While there is work, the Lease expires instead. A release is no renewal: Over must not be false
+// again because of it.
 func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" {
+		if l.leading.Load() {
+			return errWorking
+		}
+		return l.Interface.Update(ctx, record)
+	}
 	at := l.now()
 	err := l.Interface.Update(ctx, record)
 	l.note(at, err)

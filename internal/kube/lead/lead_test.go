@@ -25,6 +25,7 @@ type replica struct {
 	*Elector
 	cut     atomic.Bool // it does not reach the API server
 	robbed  atomic.Bool // another has the lease: the fake API would take outdated updates
+	unheard atomic.Bool // its renewals fail, and nothing else
 	slow    time.Duration
 	began   atomic.Pointer[time.Time]
 	told    atomic.Pointer[time.Time] // when its work was told to end
@@ -48,6 +49,11 @@ func replicas(t *testing.T, n int) []*replica {
 				return true, nil, errCut
 			case r.robbed.Load() && action.GetVerb() == "update":
 				return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "test", errors.New("the object has been modified"))
+			}
+			if update, ok := action.(clienttesting.UpdateAction); ok && r.unheard.Load() {
+				if holder := update.GetObject().(*coordinationv1.Lease).Spec.HolderIdentity; holder != nil && *holder != "" {
+					return true, nil, errCut
+				}
 			}
 			object, err := shared.Invokes(action, &coordinationv1.Lease{})
 			return true, object, err
@@ -130,6 +136,47 @@ func TestCutOffLeaderEndsBeforeAnotherBegins(t *testing.T) {
 		b.stop()
 		<-b.outcome
 		time.Sleep(time.Minute) // the first's last try to give the lease away
+	})
+}
+
+// TestLeaseIsNotReleasedWhileWorkEnds: a leader that could not renew its Lease, and reaches the API
+// server again just then, must not give the Lease away before its work has ended.
+func TestLeaseIsNotReleasedWhileWorkEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t)
+		a.slow = 2900 * time.Millisecond // of the 3 s between 2 s + 10 s and the lease's 15 s
+		a.unheard.Store(true)
+		for b.began.Load() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if !a.Over() {
+			t.Error("what the first has begun may still be sent")
+		}
+		if told := a.told.Load(); told == nil || b.began.Load().Sub(*told) < a.slow {
+			t.Error("the second began while the first still ended its work")
+		}
+		if err := <-a.outcome; !errors.Is(err, ErrLost) {
+			t.Errorf("the first ended with %v", err)
+		}
+		b.stop()
+		<-b.outcome
+	})
+}
+
+// TestReleaseIsNoRenewal: it does not lengthen the time in which something may be sent.
+func TestReleaseIsNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := replicas(t, 1)[0]
+		a.start()
+		time.Sleep(31 * time.Second) // a second after a renewal
+		a.stop()
+		if err := <-a.outcome; err != nil {
+			t.Errorf("ended with %v", err)
+		}
+		time.Sleep(11500 * time.Millisecond)
+		if !a.Over() {
+			t.Error("the Lease counts from its release")
+		}
 	})
 }
 
