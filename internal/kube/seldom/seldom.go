@@ -18,5 +18,6 @@ type Line struct {
 // Due reports whether the line is to be logged at the usual level now.
 func (l *Line) Due() bool {
 	now, next := time.Now().UnixNano(), l.next.Load()
-	return now >= next && l.next.CompareAndSwap(next, now+int64(Every))
+	due := now >= next || next-now > int64(Every) // the clock was set back
+	return due && l.next.CompareAndSwap(next, now+int64(Every))
 }

@@ -6,6 +6,17 @@ import (
 	"time"
 )
 
+// TestClockThatIsSetBack: a line is not silent for as long as the clock was set back.
+func TestClockThatIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var line Line
+		line.next.Store(time.Now().Add(time.Hour + Every).UnixNano()) // written before the clock was set
+		if !line.Due() || line.Due() {
+			t.Error("want it due, once")
+		}
+	})
+}
+
 func TestFirstAndThenOneEachWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var line Line
