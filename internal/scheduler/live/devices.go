@@ -160,11 +160,13 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		}
 		current = made
 	}
-	name := current.Name
+	name, uid := current.Name, current.UID
 	if err := t.await(ctx); err != nil {
 		return made, false, err
 	}
 	defer t.pass()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	switch {
 	case t.newest != nil:
 		current = t.newest
@@ -179,6 +181,9 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		}
 		claim := current.DeepCopy()
 		current = nil
+		if claim.UID != uid { // another has its name: what was decided is not for that one
+			return errClaimGone(claim)
+		}
 		if err := t.fill(claim, reserved, use, a.Attempt.Pod); err != nil {
 			return err
 		}
@@ -207,7 +212,7 @@ func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.Rese
 	decided := reserved.Claim.Status.Allocation
 	switch {
 	case claim.DeletionTimestamp != nil:
-		return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
+		return errClaimGone(claim)
 	case claim.Status.Allocation == nil && use.Decided && !t.written:
 		claim.Status.Allocation = decided.DeepCopy()
 	case claim.Status.Allocation == nil:
@@ -229,6 +234,10 @@ func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.Rese
 	return nil
 }
 
+func errClaimGone(claim *resourcev1.ResourceClaim) error {
+	return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
+}
+
 func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
@@ -236,6 +245,8 @@ func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 // createClaim creates the claim for a pod's extended resources, and reports it to the core in place
 // of its stand-in.
 func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	standIn := reserved.Claim
 	claim := standIn.DeepCopy()
 	claim.Name, claim.UID, claim.Finalizers, claim.Status = "", "", nil, resourcev1.ResourceClaimStatus{}
@@ -249,6 +260,8 @@ func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserv
 
 // nameClaim tells the kubelet in the pod's status which claim has its extended resources.
 func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	pod := a.Attempt.Pod
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},

@@ -95,6 +95,43 @@ func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
 	})
 }
 
+func isClaimUpdate(r *http.Request, claim string) bool {
+	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim)
+}
+
+// TestClaimMadeAnewUnderItsName: what was decided for the first claim is not written to the second,
+// which wants something else.
+func TestClaimMadeAnewUnderItsName(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 10 * time.Second}))
+		w.api.Put(aNode("n", "9"))
+		w.api.Put(aDriver("n", "gpu-0", "gpu-1")...)
+		w.api.Put(aClaim("c"), claiming(aPod("a", "1"), "c"))
+		w.start(Options{})
+		w.pass(time.Second)
+		second := aClaim("c")
+		second.Spec.Devices.Requests[0].Exactly.Count = 2
+		w.api.Delete(second)
+		w.api.Put(second)
+		w.untilBound("a")
+		if a := w.claim("c").Status.Allocation; a == nil || len(a.Devices.Results) != 2 {
+			t.Errorf("the second claim got %+v, want two devices", a)
+		}
+	})
+}
+
+// TestClaimWriteThatHangs does not hold the pod and its devices for ever.
+func TestClaimWriteThatHangs(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 24 * time.Hour}))
+		w.api.Put(aNode("n", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c"), claiming(aPod("a", "1"), "c"))
+		w.start(Options{})
+		w.untilBound("a")
+	})
+}
+
 // TestClaimIsGivenBack when the pod is not bound after all.
 func TestClaimIsGivenBack(t *testing.T) {
 	inWorld(t, func(w *world) {
