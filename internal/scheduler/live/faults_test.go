@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
@@ -356,6 +357,33 @@ func TestNewLeaderListsAnew(t *testing.T) {
 		w.until("next is rejected", func() bool { return w.condition("next") != "" })
 		w.checkRoom()
 		w.api.Release("pods")
+	})
+}
+
+// TestNewLeaderListsClaimsAnew: as pods, claims may have changed more than their watch has shown.
+func TestNewLeaderListsClaimsAnew(t *testing.T) {
+	inWorld(t, func(w *world) {
+		lead := make(chan struct{})
+		w.api.Put(aNode("n", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("before"), aClaim("next"), claiming(aPod("before", "1"), "before"), claiming(aPod("next", "1"), "next"))
+		w.start(Options{Lead: lead})
+		w.until("it stands by", w.s.Synced)
+		w.api.Hold("resourceclaims") // watches stall
+		fakeapi.Change(w.api, aClaim("before"), func(c *resourcev1.ResourceClaim) {
+			c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+				Results: []resourcev1.DeviceRequestAllocationResult{{Request: "one", Driver: "gpu.example.com", Pool: "n", Device: "gpu-0"}},
+			}}
+			c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "before", UID: "uid-before"}}
+		})
+		fakeapi.Change(w.api, aPod("before", "1"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
+		w.pass(time.Minute)
+		close(lead)
+		w.until("next is rejected", func() bool { return w.condition("next") != "" || w.nodeOf("next") != "" })
+		if w.claim("next").Status.Allocation != nil || w.nodeOf("next") != "" {
+			t.Error("a device was given twice")
+		}
+		w.api.Release("resourceclaims")
 	})
 }
 

@@ -32,6 +32,7 @@ type Scheduler struct {
 	kinds   []cycle.Kind // that the feeds follow
 	ready   func()
 	lead    <-chan struct{}
+	stale   atomic.Int32 // kinds that are to be listed anew before this scheduler leads
 	shadow  Shadow
 	journal Journal
 	made    cycle.Options // what the core was made of

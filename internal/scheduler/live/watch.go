@@ -62,8 +62,9 @@ func (s *Scheduler) watchDevices(ctx context.Context) error {
 func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) {
 	source := feed.From(string(kind), client, "")
 	var fresh func()
-	if kind == cycle.Pods && s.lead != nil {
+	if s.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
 		source.Anew, fresh = s.lead, s.leads
+		s.stale.Add(1)
 	}
 	s.kinds = append(s.kinds, kind)
 	s.feeds = append(s.feeds, func(ctx context.Context) {
@@ -85,10 +86,15 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L
 	})
 }
 
-// leads begins to decide, once this scheduler has been elected and has then listed all pods. Its
-// watch may not have shown yet what the leader before it has bound; decisions from that would fill
-// nodes twice.
-func (s *Scheduler) leads() { s.loop.See(cycle.Led{}) }
+// leads begins to decide, once this scheduler has been elected and has then listed all pods and
+// resource claims. Its watches may not have shown yet what the leader before it has bound and
+// allocated; decisions from that would fill nodes, and give devices, twice. What else a leader
+// writes is refused when it is outdated.
+func (s *Scheduler) leads() {
+	if s.stale.Add(-1) == 0 {
+		s.loop.See(cycle.Led{})
+	}
+}
 
 // shown is an object as the core gets it.
 func (s *Scheduler) shown(o runtime.Object) (object metav1.Object, ok bool) {
