@@ -1,6 +1,8 @@
 package live
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -10,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
@@ -384,6 +388,25 @@ func TestNewLeaderListsClaimsAnew(t *testing.T) {
 			t.Error("a device was given twice")
 		}
 		w.api.Release("resourceclaims")
+	})
+}
+
+// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater: who gave it was told that it is not in
+// use.
+func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: true} }) // nothing begins without the API server
+		w.start(Options{})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		other := plugins.Default()
+		other.SchedulerName = "other"
+		if err := w.s.SetProfiles(ctx, []cycle.Profile{{Profile: other}}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("applied without an owner: %v", err)
+		}
+		w.api.SetFault(nil)
+		w.api.Put(aNode("n", "9"), aPod("a", "1"))
+		w.untilBound("a")
 	})
 }
 

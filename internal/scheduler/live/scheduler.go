@@ -281,18 +281,28 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 	return failed
 }
 
-// ask makes the owner call what, and waits until it has.
+// ask makes the owner call what, and waits until it has. With an error, what was not called and
+// will not be.
 func (s *Scheduler) ask(ctx context.Context, what func()) error {
-	done := make(chan struct{})
-	s.loop.Look(func() { defer close(done); what() })
+	t, done := &task{}, make(chan struct{})
+	s.loop.Look(func() {
+		if t.state.CompareAndSwap(waiting, begun) {
+			defer close(done)
+			what()
+		}
+	})
+	err := context.Canceled
 	select {
 	case <-done:
-		return nil
 	case <-s.ended:
-		return context.Canceled
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	if t.state.CompareAndSwap(waiting, withdrawn) {
+		return err
+	}
+	<-done
+	return nil
 }
 
 // Activate makes pending pods active immediately, whatever they wait for. Safe for all goroutines.
