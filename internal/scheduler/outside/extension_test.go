@@ -341,6 +341,10 @@ func TestQueueingHints(t *testing.T) {
 	if _, err := extensionOf[cycle.Interested](f, "A").Interests(); err == nil {
 		t.Error("a plugin that cannot say its events is taken")
 	}
+	a.events = func() ([]fwk.ClusterEventWithHint, error) { panic("broken") }
+	if _, err := extensionOf[cycle.Interested](f, "A").Interests(); err == nil {
+		t.Error("a plugin that panics when it is asked for its events is taken")
+	}
 	silent := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byName{})
 	interests, _ = extensionOf[cycle.Interested](silent, "Sort").Interests()
 	for _, i := range interests {

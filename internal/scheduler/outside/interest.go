@@ -28,7 +28,11 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 	if !ok {
 		return anyChange, nil
 	}
-	events, err := registers.EventsToRegister(x.f.set.ctx)
+	var events []fwk.ClusterEventWithHint
+	var err error
+	if panicked := x.contained("EventsToRegister", func() { events, err = registers.EventsToRegister(x.f.set.ctx) }); panicked != nil {
+		return nil, panicked
+	}
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: events to register: %w", x.name, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -98,7 +99,7 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 	f := s.framework(schedulerName)
 	plugin, made := f.plugins[name]
 	if !made {
-		plugin, err = factory(s.ctx, args, f.handle)
+		plugin, err = s.build(factory, args, f.handle)
 		if err == nil && plugin == nil {
 			err = errors.New("the factory returned no plugin")
 		}
@@ -108,6 +109,18 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 		f.plugins[name] = plugin
 	}
 	return PointsOf(plugin), true, nil
+}
+
+// build calls a factory. One that panics fails: arguments that it cannot read must not end a
+// scheduler that runs with others.
+func (s *Set) build(factory Factory, args runtime.Object, h fwk.Handle) (plugin fwk.Plugin, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("it panicked: %v", value)
+			klog.FromContext(s.ctx).Error(err, "An out-of-tree plugin panicked", "stack", string(debug.Stack()))
+		}
+	}()
+	return factory(s.ctx, args, h)
 }
 
 func (s *Set) framework(schedulerName string) *framework {

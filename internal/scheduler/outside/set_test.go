@@ -84,7 +84,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"broken": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 			return nil, errors.New("no licence")
 		},
-		"empty": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return nil, nil },
+		"panics": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { panic("no rack") },
+		"empty":  func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return nil, nil },
 	}
 	for _, c := range []struct{ plugins, want string }{
 		{"{filter: {enabled: [{name: B}]}}", `profiles[0].plugins.filter.enabled[0].name: FilterPlugin "B" does not exist`},
@@ -93,6 +94,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		{"{filter: {enabled: [{name: A}, {name: A}]}}", `plugin "A" already registered as "FilterPlugin"`},
 		{"{filter: {enabled: [{name: broken}]}}", `profiles[0]: initializing plugin "broken": no licence`},
 		{"{filter: {enabled: [{name: empty}]}}", `profiles[0]: initializing plugin "empty": the factory returned no plugin`},
+		{"{filter: {enabled: [{name: panics}]}}", `profiles[0]: initializing plugin "panics": it panicked: no rack`},
 	} {
 		_, err := parse(newSet(t, factories), "profiles: [{schedulerName: x, plugins: "+c.plugins+"}]")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
