@@ -45,9 +45,9 @@ func Defaults() Options {
 // Core decides what is written on nodes for their health. It belongs to one goroutine; see Step.
 //
 // Invariants: at most one write per node is in flight, and it is based on the newest version of the
-// node that was seen. No taint that evicts is added before every node and Lease was listed once,
-// nor while every zone is down. Silence is measured by the Core's own clock, from the moments at
-// which it saw signs of life.
+// node that was seen; its pods may be marked meanwhile. No taint that evicts is added before every
+// node and Lease was listed once, nor while every zone is down. Silence is measured by the Core's
+// own clock, from the moments at which it saw signs of life.
 type Core struct {
 	options Options
 
@@ -95,7 +95,8 @@ type node struct {
 	gone   bool
 
 	queued  bool // in Core.dirty
-	writing bool // a write is in flight
+	writing bool // a write is in flight, other than MarkPods
+	marking bool // its pods are being marked
 	tries   int
 	notYet  time.Time // no write before: back-off
 }

@@ -179,3 +179,34 @@ func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
 		t.Errorf("the node that is there now: %v, want its taint", more)
 	}
 }
+
+// TestMarkingPodsDoesNotHoldUpTheNode has the node come back while its pods are being marked, which
+// may take minutes.
+func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
+	core, now := readyNode(begin), begin.Add(time.Minute)
+	node := nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "30"}
+	only := func(actions []nodehealth.Action) nodehealth.Action {
+		t.Helper()
+		if len(actions) == 0 {
+			t.Fatal("nothing is done")
+		}
+		return actions[len(actions)-1]
+	}
+	status := only(core.Step(now, nodehealth.Tick{})).(nodehealth.WriteStatus)
+	node.Conditions = status.Conditions
+	written := node
+	write := only(core.Step(now, nodehealth.Answered{Ticket: status.Ticket, Node: &written})).(nodehealth.WriteNode)
+	node.Taints, node.ResourceVersion = write.Taints, "31"
+	tainted := node
+	marks := only(core.Step(now, nodehealth.Answered{Ticket: write.Ticket, Node: &tainted})).(nodehealth.MarkPods)
+
+	node.ResourceVersion = "32"
+	node.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(now)}}
+	write = only(core.Step(now, nodehealth.NodeSeen{Node: node})).(nodehealth.WriteNode)
+	if len(write.Taints) > 0 {
+		t.Errorf("it keeps %v", write.Taints)
+	}
+	if more := core.Step(now, nodehealth.Answered{Ticket: marks.Ticket}); len(more) > 0 {
+		t.Errorf("written twice at once: %v", more)
+	}
+}

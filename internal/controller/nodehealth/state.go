@@ -165,6 +165,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		c.asked[asked.Ticket] = request{node: nodes[asked.Node], marks: asked.Marks}
 		if asked.Marks {
 			c.marking++
+			nodes[asked.Node].marking = true
 		}
 	}
 	return c, nil

@@ -36,12 +36,13 @@ func (c *Core) write(now time.Time) {
 			continue
 		}
 		action := c.next(now, n)
-		if action == nil && !n.mark {
+		if action == nil && !n.mark && !n.marking {
 			n.queued, n.tries = false, 0
 			continue
 		}
 		if action != nil {
-			n.writing = true
+			_, marks := action.(MarkPods)
+			n.writing = !marks
 			c.do(action)
 		}
 		left = append(left, n)
@@ -50,8 +51,8 @@ func (c *Core) write(now time.Time) {
 }
 
 // next returns the node's next write, nil if there is none now. The condition comes before what
-// follows from it. Pods come last: they take long, so half of InFlight is reserved for other nodes'
-// conditions and taints.
+// follows from it. Pods come last: they take long, so half of InFlight is reserved for conditions
+// and taints, and the node itself is written meanwhile.
 func (c *Core) next(now time.Time, n *node) Action {
 	if n.silent {
 		if conditions := n.unknown(c.wall(now)); conditions != nil {
@@ -69,8 +70,8 @@ func (c *Core) next(now time.Time, n *node) Action {
 	if n.state() == v1.ConditionTrue {
 		n.mark = false // it is back since that was decided
 	}
-	if n.mark && c.marking < max(1, c.options.InFlight/2) {
-		n.mark = false
+	if n.mark && !n.marking && c.marking < max(1, c.options.InFlight/2) {
+		n.mark, n.marking = false, true
 		c.marking++
 		ticket := c.ask(n)
 		c.asked[ticket] = request{node: n, marks: true}
@@ -91,11 +92,13 @@ func (c *Core) answered(now time.Time, answer Answered) {
 	if !ok {
 		return
 	}
+	n := asked.node
 	if asked.marks {
 		c.marking--
+		n.marking = false
+	} else {
+		n.writing, n.notYet = false, time.Time{}
 	}
-	n := asked.node
-	n.writing, n.notYet = false, time.Time{}
 	if n.gone {
 		return
 	}
