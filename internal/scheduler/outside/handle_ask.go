@@ -209,11 +209,13 @@ func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.Nomin
 	if info.Mode() == fwk.ModeOverride {
 		node = info.NominatedNodeName
 	}
-	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { nominate(c, pod.GetPod(), node) })
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { h.f.set.nominate(c, pod.GetPod(), node) })
 }
 
-func nominate(c *cluster.Cluster, pod *v1.Pod, node string) {
-	if c.Pod(pod.UID) == nil {
+// nominate nominates a pod that waits. As upstream, one that has gone or has a node is left out:
+// nothing would end its nomination.
+func (s *Set) nominate(c *cluster.Cluster, pod *v1.Pod, node string) {
+	if c.Pod(pod.UID) == nil && s.store.Shown(pod.UID) != nil {
 		c.Nominate(c.Pending(pod), node)
 	}
 }
@@ -228,7 +230,7 @@ func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo)
 	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { // one change: of two, the second could come first
 		c.Unnominate(old.UID)
 		if node := pod.GetPod().Status.NominatedNodeName; node != "" {
-			nominate(c, pod.GetPod(), node)
+			h.f.set.nominate(c, pod.GetPod(), node)
 		}
 	})
 }

@@ -204,6 +204,35 @@ func TestNominationsByPlugins(t *testing.T) {
 	}
 }
 
+// TestPodThatIsGoneIsNotNominated: what a plugin knows may be older, and nothing would end the
+// nomination.
+func TestPodThatIsGoneIsNotNominated(t *testing.T) {
+	a := &fakePlugin{name: "A", quiet: true}
+	f := newFixture(t, a)
+	gone := pod("gone", "3", priority(50))
+	a.post = func(*v1.Pod, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+		f.handle().AddNominatedPod(klog.Background(), newPodInfo(gone), &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "n1"})
+		f.handle().UpdateNominatedPod(klog.Background(), gone, newPodInfo(nominatedTo("n1", gone)))
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	f.node("n1", 4)
+	f.has(gone)
+	f.store.PodGone(gone.UID)
+	attempt, _ := f.decide(pod("p", "8"))
+	rescue(f, attempt)
+	_, got := f.decide(pod("q", "2"))
+	f.expect("a pod of lower priority", got, "n1")
+	if n := f.cluster.Nominations(); n != 0 {
+		t.Errorf("%d nominations", n)
+	}
+}
+
+func nominatedTo(node string, pod *v1.Pod) *v1.Pod {
+	pod = pod.DeepCopy()
+	pod.Status.NominatedNodeName = node
+	return pod
+}
+
 // TestWhatAHandleCannotGiveSaysSo: no method is nil where plugins do not expect it, and none
 // panics.
 func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
