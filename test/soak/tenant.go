@@ -171,7 +171,9 @@ func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
 }
 
 // bound is how long a pod of the witness may wait.
-func (t *tenancy) bound() time.Duration { return 4*max(t.longest, leastPeace) + time.Second + t.o.Slack }
+func (t *tenancy) bound() time.Duration {
+	return 4*max(t.longest, leastPeace) + time.Second + t.o.Slack
+}
 
 // late hears of a pod that waits too long.
 func (t *tenancy) late(name string, waited time.Duration) {
