@@ -35,3 +35,23 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptEndsWhatAScriptHasStartedInTheBackground: its shell has SIGINT ignored there.
+func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
+	signal.Ignore(os.Interrupt)
+	defer signal.Reset(os.Interrupt)
+	ctx, stop := Until(t.Context())
+	defer stop()
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(5 * time.Second):
+		t.Error("not ended by SIGINT")
+	}
+}
