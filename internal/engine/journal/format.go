@@ -171,18 +171,12 @@ type decoder struct {
 
 var errShort = errors.New("a record is shorter than what it says")
 
-func (d *decoder) uvarint() uint64 {
-	n, size := binary.Uvarint(d.rest)
-	if size <= 0 {
-		d.err, d.rest = errShort, nil
-		return 0
-	}
-	d.rest = d.rest[size:]
-	return n
-}
+func (d *decoder) uvarint() uint64 { return number(d, binary.Uvarint) }
 
-func (d *decoder) varint() int64 {
-	n, size := binary.Varint(d.rest)
+func (d *decoder) varint() int64 { return number(d, binary.Varint) }
+
+func number[N int64 | uint64](d *decoder, read func([]byte) (N, int)) N {
+	n, size := read(d.rest)
 	if size <= 0 {
 		d.err, d.rest = errShort, nil
 		return 0

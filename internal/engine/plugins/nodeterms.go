@@ -28,15 +28,6 @@ type nodeTerm struct {
 	identity bool
 }
 
-// labelRequirement is a [labels.Requirement] that looks up the node's label once.
-type labelRequirement struct {
-	key      string
-	operator selection.Operator
-	list     []string        // of In and NotIn: the values, some perhaps twice
-	values   map[string]bool // instead of list, if there are many
-	bound    int64           // of Gt and Lt
-}
-
 type weightedNodeTerm struct {
 	nodeTerm
 	weight int64
@@ -92,36 +83,6 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 		return nil, false
 	}
 	return &t.wanted[0], true
-}
-
-// each calls f with every value that is listed, once.
-func (r *labelRequirement) each(f func(value string)) {
-	for i, value := range r.list {
-		if !slices.Contains(r.list[:i], value) {
-			f(value)
-		}
-	}
-	for value := range r.values {
-		f(value)
-	}
-}
-
-// add adds the values of another requirement.
-func (r *labelRequirement) add(other *labelRequirement) {
-	r.spread()
-	other.each(func(value string) { r.values[value] = true })
-}
-
-// spread puts the values into a map, which is the requirement's own.
-func (r *labelRequirement) spread() {
-	if r.values != nil {
-		return
-	}
-	r.values = make(map[string]bool, len(r.list))
-	for _, value := range r.list {
-		r.values[value] = true
-	}
-	r.list = nil
 }
 
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
@@ -239,26 +200,6 @@ func (t *nodeTerm) require(r labelRequirement, at map[requirementKind]int) {
 	t.wanted = append(t.wanted, r)
 }
 
-// narrow makes the requirement one that is met where both are.
-func (r *labelRequirement) narrow(other *labelRequirement) {
-	switch r.operator {
-	case selection.In:
-		both := map[string]bool{}
-		other.each(func(value string) {
-			if r.lists(value) {
-				both[value] = true
-			}
-		})
-		r.list, r.values = nil, both
-	case selection.NotIn:
-		r.add(other)
-	case selection.GreaterThan:
-		r.bound = max(r.bound, other.bound)
-	case selection.LessThan:
-		r.bound = min(r.bound, other.bound)
-	}
-}
-
 func (terms nodeTerms) match(n *cluster.Node) bool {
 	for i := range terms {
 		if terms[i].match(n) {
@@ -308,50 +249,6 @@ func namesWanted(fields []fieldRequirement) []labelRequirement {
 		}
 	}
 	return t.wanted
-}
-
-// newLabelRequirement takes arguments that [labels.NewRequirement] has accepted.
-func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
-	const few = 4
-	r := labelRequirement{key: key, operator: operator}
-	switch {
-	case operator == selection.GreaterThan || operator == selection.LessThan:
-		r.bound, _ = strconv.ParseInt(values[0], 10, 64)
-	default:
-		if r.list = values; len(values) > few {
-			r.spread()
-		}
-	}
-	return r
-}
-
-func (r *labelRequirement) match(n *cluster.Node) bool {
-	return r.meets(n.Lookup(r.key))
-}
-
-// meets reports whether a label with this value, if a node has it, meets the requirement.
-func (r *labelRequirement) meets(value string, has bool) bool {
-	switch r.operator {
-	case selection.In:
-		return has && r.lists(value)
-	case selection.NotIn:
-		return !has || !r.lists(value)
-	case selection.Exists:
-		return has
-	case selection.DoesNotExist:
-		return !has
-	}
-	number, err := strconv.ParseInt(value, 10, 64)
-	return has && err == nil && r.allows(number)
-}
-
-// allows is for Gt and Lt.
-func (r *labelRequirement) allows(number int64) bool {
-	return (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
-}
-
-func (r *labelRequirement) lists(value string) bool {
-	return r.values[value] || slices.Contains(r.list, value)
 }
 
 // preferences are weighted terms. Those that only list values of one label (see oneOf) together

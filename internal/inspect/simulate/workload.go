@@ -3,11 +3,9 @@ package simulate
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -209,158 +206,6 @@ func (w *World) podsOf(l *workload) []*pod {
 		)
 	})
 	return list
-}
-
-// first orders true before false.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
-}
-
-func deletionCost(p *v1.Pod) int {
-	cost, err := strconv.Atoi(p.Annotations["controller.kubernetes.io/pod-deletion-cost"])
-	if err != nil {
-		return 0
-	}
-	return cost
-}
-
-// compareAge orders younger pods first: by when they became ready, then by when they were created.
-// Ages are compared on a logarithmic scale: to the ReplicaSet controller, pods of about the same
-// age are equal, so that not all of the newest go.
-func (w *World) compareAge(a, b *pod) int {
-	x, y := readySince(a), readySince(b)
-	if x.Equal(y) {
-		x, y = a.Created, b.Created
-	}
-	return cmp.Compare(magnitude(w.clock().Sub(x)), magnitude(w.clock().Sub(y)))
-}
-
-func readySince(p *pod) time.Time {
-	since := p.since
-	for i := range p.object.Status.Conditions {
-		if c := &p.object.Status.Conditions[i]; c.Type == v1.PodReady && !c.LastTransitionTime.IsZero() {
-			since = c.LastTransitionTime.Time
-		}
-	}
-	return since
-}
-
-func magnitude(age time.Duration) int {
-	if age <= 0 {
-		return -1
-	}
-	return bits.Len64(uint64(age)) - 1
-}
-
-func (w *World) scale(op *Scale) error {
-	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
-		return fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
-	}
-	l, err := w.workloadNamed(op.Workload, op.Namespace)
-	switch {
-	case err != nil:
-		return err
-	case l.replicas == nil:
-		return fmt.Errorf("%s has no replicas to set", op.Workload)
-	case op.Replicas < 0 || op.Replicas > mostPods:
-		return fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
-	case len(w.makers(l)) == 0:
-		return fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
-	}
-	w.setReplicas(l, op.Replicas)
-	return nil
-}
-
-func (w *World) setReplicas(l *workload, replicas int) {
-	w.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(w.podsOf(l)), replicas)})
-	w.keep(resized(l.object, replicas))
-	w.fillUp(l, replicas)
-}
-
-// resized returns a copy of a workload with that number of replicas.
-func resized(object metav1.Object, replicas int) metav1.Object {
-	n := int32(replicas)
-	switch o := object.(type) {
-	case *appsv1.Deployment:
-		d := *o
-		d.Spec.Replicas = &n
-		return &d
-	case *appsv1.ReplicaSet:
-		r := *o
-		r.Spec.Replicas = &n
-		return &r
-	case *appsv1.StatefulSet:
-		s := *o
-		s.Spec.Replicas = &n
-		return &s
-	}
-	return object
-}
-
-// fillUp removes the pods that a workload has too many, and makes those that it has too few.
-func (w *World) fillUp(l *workload, replicas int) {
-	if set, ok := l.object.(*appsv1.StatefulSet); ok {
-		w.fillOrdinals(l, set, replicas)
-		return
-	}
-	pods := w.podsOf(l)
-	for _, p := range pods[:max(0, len(pods)-replicas)] {
-		w.drop(p, ByScaling, l.ref())
-	}
-	makers := w.makers(l)
-	if len(makers) == 0 {
-		return
-	}
-	newest := makers[len(makers)-1]
-	maker := workloadOf(newest)
-	for i := len(pods); i < replicas && !w.halted(); i++ {
-		w.create(w.podOf(newest, maker.kind, maker.template))
-	}
-	if l.kind != "Deployment" {
-		return
-	}
-	for _, r := range makers {
-		w.keep(resized(r, len(w.podsOf(workloadOf(r)))))
-	}
-}
-
-// fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are wanted or
-// missing. A pod that has not ended yet is waited for.
-func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int) {
-	for _, p := range w.podsOf(l) {
-		if !has(set, p.Name, replicas) {
-			w.drop(p, ByScaling, l.ref())
-		}
-	}
-	stuck := map[Name]bool{}
-	for _, m := range w.machines {
-		for _, p := range m.stuck {
-			stuck[Name{p.Namespace(), p.Name}] = true
-		}
-	}
-	first, claimed := manifest.FirstOrdinal(set), false
-	for ordinal := first; ordinal < first+replicas && !w.halted(); ordinal++ {
-		p, claims := manifest.StatefulPod(set, ordinal)
-		if name := (Name{p.Namespace, p.Name}); w.pods[name] != nil || stuck[name] {
-			continue
-		}
-		for _, claim := range claims {
-			if _, there := w.c.Claims.Get(claim.Namespace, claim.Name); !there {
-				w.show(cycle.Claims, claim)
-				claimed = true
-			}
-		}
-		w.create(p)
-	}
-	if claimed {
-		w.identifyClaims()
-	}
 }
 
 // podOf creates a pod from a template, named as its controller would name it.
