@@ -40,6 +40,7 @@ type Decider struct {
 	skeletons    map[string]*skeleton // by the key that skeletonFor makes
 	nextSkeleton uint32
 	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
+	attempted    []plugins.Attempted       // the filters that are one
 	plans        [recent]recentPlan        // by class, modulo their number
 	bases        map[string]*base          // by the key that findBase makes
 	effort       map[int32]int             // by class: the work of its surveys
@@ -84,6 +85,11 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]int{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
+	for _, f := range profile.Filters {
+		if f, is := f.(plugins.Attempted); is {
+			d.attempted = append(d.attempted, f)
+		}
+	}
 	for _, s := range profile.Scorers {
 		if f, is := s.Scorer.(plugins.Worthy); is {
 			before := d.worth
@@ -108,7 +114,9 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if decision, done := d.tryBase(p); done {
 		return decision
 	}
-	beginAttempt(d.profile)
+	for _, f := range d.attempted {
+		f.BeginAttempt()
+	}
 	r, pl := d.rankingFor(p)
 	switch n, err := d.nominated(p, r, pl); {
 	case err != nil:

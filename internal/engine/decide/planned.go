@@ -22,6 +22,7 @@ type recentPlan struct {
 	axisOf   []int       // by tally
 	said     *saidEffort // for what strangers' terms say; nil: it is little, or a base sums it
 	used     uint64      // when, by the decider's clock
+	soon     bool        // it had been used within the few decisions before that
 }
 
 // planned returns the plan for a simple class with its base, or nil if it is not decided from one.
@@ -49,7 +50,8 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 		}
 		*known = recentPlan{class: class, full: pl, plan: pl, versions: now}
 	}
-	known.terms, known.used = d.terms.version, d.clock
+	const few = 32
+	known.terms, known.used, known.soon = d.terms.version, d.clock, d.clock-known.used <= few
 	if b := known.base; b != nil && !b.dropped && b.costsMore() {
 		b.said.work = 0
 		d.dropBase(b.name)

@@ -19,6 +19,7 @@ type survey struct {
 	b    *base
 	pod  *cluster.Pod
 	work int         // about how many nodes were looked at
+	soon bool        // the latest decision for the class was not long ago
 	said *saidEffort // what the terms of strangers have cost, while they are not summed; or nil
 
 	// The groups of the sheet are those of the base, followed by one for each node that stands
@@ -84,7 +85,7 @@ func (s *survey) begin(d *Decider, known *recentPlan) {
 	b.catchUp()
 	b.used = d.clock
 	b.served++
-	s.d, s.plan, s.b, s.statics, s.axisOf, s.work, s.said = d, known.plan, b, b.statics, known.axisOf, 0, known.said
+	s.d, s.plan, s.b, s.statics, s.axisOf, s.work, s.soon, s.said = d, known.plan, b, b.statics, known.axisOf, 0, known.soon, known.said
 	s.votesApart = b.votes != nil
 	for len(s.isLone) < len(b.at) {
 		s.isLone = append(s.isLone, 0)
@@ -351,6 +352,10 @@ func (s *survey) decide() Decision {
 // the cluster, before the class gets a ranking. Tests lower it.
 const worthRanking = 2
 
+// nextToNothing is what a survey that looked at next to nothing costs more than a choice from a
+// ranking that has little to catch up on.
+const nextToNothing = 32
+
 // weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
 // and whose pods keep coming, gets one.
 func (s *survey) weigh(class *cluster.PodClass) {
@@ -358,7 +363,10 @@ func (s *survey) weigh(class *cluster.PodClass) {
 	d := s.d
 	s.work += s.b.looked
 	if d.looked += s.work; s.work < little {
-		return
+		if !s.soon {
+			return
+		}
+		s.work += nextToNothing
 	}
 	if s.said != nil {
 		s.said.work += s.work
