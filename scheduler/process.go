@@ -17,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/giveback"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/serve"
@@ -206,6 +207,7 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	}
 	tellers.Go(func() { p.server.Run(telling, p.endpoints(), p.asking) })
 	tellers.Go(func() { p.events.Run(telling) })
+	tellers.Go(func() { giveback.Run(telling) })
 	if p.source.Follow {
 		following, stop := context.WithCancel(ctx)
 		defer stop()

@@ -19,6 +19,7 @@ import (
 	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/controller/shadow"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/giveback"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
@@ -75,6 +76,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.server.Run(serving, serve.Handlers{Plain: c.handler()}, nil)
 	}()
 	defer func() { stopServing(); <-served }()
+	go giveback.Run(serving)
 	if c.follower != nil {
 		return c.runShadow(ctx)
 	}

@@ -1,0 +1,64 @@
+// Package giveback returns memory to the system once a process has come to rest. Go's collector
+// runs when the heap has grown, so a process with little left to do keeps what its busiest minute
+// needed for up to two minutes, and the pages for longer.
+package giveback
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// rest is how long the collector has to have been idle. It bounds what collecting costs that the
+// collector itself would have put off: one collection after each of its own that is followed by as
+// much quiet.
+const rest = 20 * time.Second
+
+// little is how much more than its live objects a process may hold for good.
+const little = 32 << 20
+
+// Run gives memory back when the process is at rest, until the context ends.
+func Run(ctx context.Context) {
+	tick := time.NewTicker(rest)
+	defer tick.Stop()
+	run(ctx, tick.C, read, debug.FreeOSMemory)
+}
+
+// reading is what the runtime says of memory.
+type reading struct {
+	cycles uint64 // how often the collector has run
+	live   uint64 // bytes of the heap that the last cycle found in use
+	held   uint64 // bytes that the process has from the system
+}
+
+func run(ctx context.Context, tick <-chan time.Time, read func() reading, collect func()) {
+	before, given := read(), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+		now := read()
+		if now.cycles != before.cycles {
+			before, given = now, false
+			continue
+		}
+		// What has been given back is all there was, until the collector itself begins a cycle.
+		if given || now.held <= now.live+now.live/2+little {
+			continue
+		}
+		collect()
+		before, given = read(), true
+	}
+}
+
+func read() reading {
+	samples := []metrics.Sample{
+		{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}
+	metrics.Read(samples)
+	return reading{samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64() - samples[3].Value.Uint64()}
+}

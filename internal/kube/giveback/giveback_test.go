@@ -1,0 +1,55 @@
+package giveback
+
+import (
+	"context"
+	"runtime/debug"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestOnlyAtRest: memory is given back once after the collector has come to rest, and not while it
+// works, nor where there is little to give.
+func TestOnlyAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now, collected := reading{live: 100 << 20, held: 400 << 20}, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		tick := time.NewTicker(rest)
+		go run(ctx, tick.C, func() reading { return now }, func() { collected++; now.cycles++ })
+		time.Sleep(time.Second) // between two ticks
+		after := func(d time.Duration, want int, when string) {
+			t.Helper()
+			if time.Sleep(d); collected != want {
+				t.Errorf("%s: collected %d times, want %d", when, collected, want)
+			}
+		}
+		for range 10 {
+			now.cycles++
+			after(rest, 0, "while the collector works")
+		}
+		after(2*rest, 1, "at rest")
+		after(time.Hour, 1, "still at rest")
+		now.cycles++ // the heap has grown again
+		after(3*rest, 2, "at rest again")
+		now.cycles, now.held = now.cycles+1, 150<<20
+		after(time.Hour, 2, "when little is held")
+		cancel()
+	})
+}
+
+// TestMemoryGoesBack: what the collector would keep is returned.
+func TestMemoryGoesBack(t *testing.T) {
+	busy := make([][]byte, 256)
+	for i := range busy {
+		busy[i] = make([]byte, 1<<20)
+	}
+	before := read()
+	clear(busy)
+	tick := make(chan time.Time)
+	close(tick) // it is always time
+	ctx, cancel := context.WithCancel(t.Context())
+	run(ctx, tick, read, func() { debug.FreeOSMemory(); cancel() })
+	if after := read(); after.held+128<<20 > before.held {
+		t.Errorf("held %d MiB, %d before", after.held>>20, before.held>>20)
+	}
+}
