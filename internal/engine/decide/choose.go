@@ -247,8 +247,9 @@ func (r *ranking) weights(among []int32) []float64 {
 	if len(r.plan.soft) == 0 {
 		return nil
 	}
-	weights := make([]float64, len(r.tallies))
+	weights := r.d.weights[:0]
 	for k, t := range r.tallies {
+		weights = append(weights, 0)
 		if t.purpose != spreadSoft {
 			continue
 		}
@@ -258,6 +259,7 @@ func (r *ranking) weights(among []int32) []float64 {
 			weights[k] = t.constraint.Weight(r.domainsScored(k, t))
 		}
 	}
+	r.d.weights = weights
 	return weights
 }
 

@@ -51,6 +51,7 @@ type Decider struct {
 	// Scratch space of one decision.
 	best     []*group
 	seen     []bool
+	weights  []float64
 	asked    []int32
 	again    []func() bool // of the latest questions; see plugins.Judge
 	copy     *cluster.Node
