@@ -19,7 +19,7 @@ var packages = []string{
 	"scheduler", "scheduler/bind", "scheduler/eventhandler", "scheduler/extender", "scheduler/filters", "scheduler/nominated_node_name",
 	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc", "scheduler/preemption/nominatednodename",
 	"scheduler/queueing", "scheduler/queueing/former", "scheduler/queueing/queueinghint", "scheduler/scoring", "scheduler/serving",
-	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/admission", "scheduler/podgroup/topology_aware_scheduling",
+	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/topology_aware_scheduling",
 	"node", "volumescheduling", "dra/default", "dra/ga", "dra/all",
 }
 
