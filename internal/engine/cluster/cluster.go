@@ -225,6 +225,6 @@ func (c *Cluster) dropClasses() {
 // worthDropping is the number of entries from which a search for unused ones pays off, given how
 // many the last search left.
 func worthDropping(kept int) int {
-	const few = 128
+	const few = 32
 	return kept + kept/8 + few
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-var churnEvents = flag.Int("churn", 5_000, "events of TestChurnLeavesNothingBehind; ten million are a long life")
+var churnEvents = flag.Int("churn", 40_000, "events of TestChurnLeavesNothingBehind; ten million are a long life")
 
 // churn is a cluster in virtual time in which everything comes and goes, and every name, label and
 // size is new.

@@ -43,7 +43,7 @@ type Decider struct {
 	attempted    []plugins.Attempted       // the filters that are one
 	plans        [recent]recentPlan        // by class, modulo their number
 	bases        map[string]*base          // by the key that findBase makes
-	effort       map[int32]int             // by class: the work of its surveys
+	effort       map[int32]classEffort     // by class
 	saidEffort   map[string]*saidEffort    // by what strangers' terms say; see said.describe
 	clock        uint64                    // counts decisions, to tell what was used last
 	looked       int                       // counts nodes, groups and cells that were looked at
@@ -83,7 +83,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]int{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, f := range profile.Filters {

@@ -55,7 +55,7 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	if m, known := d.byClass[p.Class.ID]; known && m.dropped { // it has to be earned again
 		delete(d.byClass, p.Class.ID)
 		delete(d.effort, p.Class.ID)
-	} else if known || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
+	} else if known || d.effort[p.Class.ID].work > d.worthRanking*len(d.c.Nodes) {
 		return Decision{}, false
 	}
 	if p.Class.Target != "" {
@@ -371,8 +371,11 @@ func (s *survey) weigh(class *cluster.PodClass) {
 	if s.said != nil {
 		s.said.work += s.work
 	}
-	if len(d.effort) >= maxMembers {
-		clear(d.effort)
-	}
-	d.effort[class.ID] += s.work
+	d.effort[class.ID] = classEffort{d.effort[class.ID].work + s.work, d.clock}
+}
+
+// classEffort is the work that the surveys of a class have been.
+type classEffort struct {
+	work int
+	used uint64 // when, by the decider's clock
 }

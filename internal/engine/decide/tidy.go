@@ -25,6 +25,7 @@ func (d *Decider) tidy() {
 			d.drop(r)
 		}
 	}
+	maps.DeleteFunc(d.effort, func(_ int32, e classEffort) bool { return d.clock-e.used > idle })
 	maps.DeleteFunc(d.byClass, func(_ int32, m member) bool { return m.dropped })
 	for key, b := range d.bases {
 		if d.clock-b.used > idle {

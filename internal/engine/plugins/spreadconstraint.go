@@ -163,8 +163,8 @@ type SpreadInclusion struct {
 	individual  bool       // nodes may be told apart by name or host name:
 	last        individual // the one that was asked about last, for all constraints
 	selectsLast bool
-	byLabels    map[*cluster.LabelSet]bool
-	byTaints    map[*cluster.TaintSet]bool
+	byLabels    map[int32]bool // by ID
+	byTaints    map[int32]bool
 }
 
 // individual is what tells a node apart from all others.
@@ -179,7 +179,7 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	spec := p.Spec()
 	i := &SpreadInclusion{
 		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: counting(spec.Tolerations, false), compared: spec.Tolerations,
-		byLabels: map[*cluster.LabelSet]bool{}, byTaints: map[*cluster.TaintSet]bool{},
+		byLabels: map[int32]bool{}, byTaints: map[int32]bool{},
 	}
 	_, i.individual = spec.NodeSelector[v1.LabelHostname]
 	if required, _ := podNodeAffinity(spec); required != nil {
@@ -207,10 +207,10 @@ func (i *SpreadInclusion) selects(n *cluster.Node) bool {
 		}
 		return i.selectsLast
 	}
-	selected, known := i.byLabels[n.Labels]
+	selected, known := i.byLabels[n.Labels.ID]
 	if !known {
 		selected = i.matches(n)
-		i.byLabels[n.Labels] = selected
+		keepAnswer(i.byLabels, n.Labels.ID, selected)
 	}
 	return selected
 }
@@ -221,14 +221,23 @@ func (i *SpreadInclusion) matches(n *cluster.Node) bool {
 
 // tolerates leaves a cordon aside: only taints count.
 func (i *SpreadInclusion) tolerates(n *cluster.Node, compare bool) bool {
-	tolerated, known := i.byTaints[n.Taints]
+	tolerated, known := i.byTaints[n.Taints.ID]
 	if !known {
 		tolerations := i.tolerations
 		if compare {
 			tolerations = i.compared
 		}
 		tolerated = rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) == nil
-		i.byTaints[n.Taints] = tolerated
+		keepAnswer(i.byTaints, n.Taints.ID, tolerated)
 	}
 	return tolerated
+}
+
+// keepAnswer keeps an answer. Most of many answers are about sets that no node has any more.
+func keepAnswer(answers map[int32]bool, id int32, answer bool) {
+	const many = 1 << 14
+	if len(answers) >= many {
+		clear(answers)
+	}
+	answers[id] = answer
 }
