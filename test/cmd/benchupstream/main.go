@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -67,6 +68,7 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 	}
 	files := map[string][2]string{}
 	fmt.Fprintf(out, "| workload | kube-scheduler | Berth | rate | CPU | memory |\n| --- | --- | --- | --- | --- | --- |\n")
+	var failed []error
 	for _, workload := range workloads {
 		name, benchmark, _ := strings.Cut(workload, " ")
 		if _, made := files[name]; !made {
@@ -76,19 +78,32 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 			}
 			files[name] = [2]string{file, folder}
 		}
-		var figures [2][]figure
-		for range times {
-			for side, inPlace := range []string{"no", ""} {
-				f, err := one(ctx, builder, files[name], benchmark, labels, inPlace)
-				if err != nil {
-					return fmt.Errorf("%s: %w", workload, err)
-				}
-				figures[side] = append(figures[side], f)
-			}
+		theirs, ours, err := both(ctx, builder, files[name], benchmark, labels, times)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		fmt.Fprintln(out, line(benchmark, median(figures[0]), median(figures[1])))
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", workload, err))
+			continue
+		}
+		fmt.Fprintln(out, line(benchmark, theirs, ours))
 	}
-	return nil
+	return errors.Join(failed...)
+}
+
+// both runs a workload so many times with each scheduler, in turn.
+func both(ctx context.Context, builder *build.Builder, file [2]string, benchmark, labels string, times int) (theirs, ours figure, err error) {
+	var figures [2][]figure
+	for range times {
+		for side, inPlace := range []string{"no", ""} {
+			f, err := one(ctx, builder, file, benchmark, labels, inPlace)
+			if err != nil {
+				return theirs, ours, fmt.Errorf("with %s: %w", [...]string{"kube-scheduler", "Berth"}[side], err)
+			}
+			figures[side] = append(figures[side], f)
+		}
+	}
+	return median(figures[0]), median(figures[1]), nil
 }
 
 // one runs a workload once.
