@@ -90,7 +90,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Table[T], resource queue.Resource, as func(T) T) *mirrored[T] {
 	return newMirror(c, news, resource,
 		func(object, _ T) {
-			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add", New: object}
+			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add"}
 			if old, ok := table.Get(object.GetNamespace(), object.GetName()); ok {
 				if sameVersion(old, object) { // listed again: what was assumed about it since still holds
 					return
@@ -100,6 +100,7 @@ func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Ta
 			if as != nil {
 				object = as(object)
 			}
+			e.New = object
 			table.Set(object)
 			news.objects = true
 			news.happened(e)
