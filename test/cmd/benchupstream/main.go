@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -68,7 +67,7 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 	}
 	files := map[string][2]string{}
 	fmt.Fprintf(out, "| workload | kube-scheduler | Berth | rate | CPU | memory |\n| --- | --- | --- | --- | --- | --- |\n")
-	var failed []error
+	failed := 0
 	for _, workload := range workloads {
 		name, benchmark, _ := strings.Cut(workload, " ")
 		if _, made := files[name]; !made {
@@ -83,12 +82,16 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 			return ctx.Err()
 		}
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", workload, err))
+			fmt.Fprintf(os.Stderr, "benchupstream: %s: %v\n", workload, err)
+			failed++
 			continue
 		}
 		fmt.Fprintln(out, line(benchmark, theirs, ours))
 	}
-	return errors.Join(failed...)
+	if failed > 0 {
+		return fmt.Errorf("workloads that failed: %d", failed)
+	}
+	return nil
 }
 
 // both runs a workload so many times with each scheduler, in turn.
