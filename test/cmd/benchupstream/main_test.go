@@ -13,6 +13,9 @@ func TestFiguresAreReadAndTheMedianCounts(t *testing.T) {
 	if err != nil || rate != 150 {
 		t.Errorf("got %v, %v", rate, err)
 	}
+	if rate, err := throughput(`SchedulingBasic/5Nodes/ns: expected "SchedulingThroughput" "Average" to be higher: got 129.900000, want 390.000000`); err != nil || rate != 129.9 {
+		t.Errorf("got %v, %v", rate, err)
+	}
 	if _, err := throughput("SKIP"); err == nil {
 		t.Error("a workload that was not run has a throughput")
 	}
