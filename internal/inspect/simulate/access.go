@@ -36,10 +36,10 @@ type Found struct {
 func (w *World) Cluster() *cluster.Cluster { return w.c }
 
 // Now is the time in the world.
-func (w *World) Now() time.Time { return w.clock() }
+func (w *World) Now() time.Time { return w.clock.time() }
 
 // Elapsed is how much time has passed in the world.
-func (w *World) Elapsed() time.Duration { return w.now }
+func (w *World) Elapsed() time.Duration { return w.clock.now }
 
 // Find returns a pod by its name.
 func (w *World) Find(namespace, name string) (Found, bool) {
@@ -149,7 +149,7 @@ func (w *World) UntilTurn(namespace, name string) {
 	p := w.pods[Name{namespace, name}]
 	w.introduce()
 	for p != nil && !w.halted() {
-		item := w.core.View().Queue.Next(w.clock())
+		item := w.core.View().Queue.Next(w.clock.time())
 		if item == nil {
 			return
 		}
@@ -169,7 +169,7 @@ func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion !=
 func (w *World) Settle() { w.settle() }
 
 // Pods returns the decisions so far, in order.
-func (w *World) Pods() []Pod { return w.said.Pods }
+func (w *World) Pods() []Pod { return w.report.said.Pods }
 
 // Outlook lists the evictions that are still to come.
 func (w *World) Outlook() (list []Eviction) {

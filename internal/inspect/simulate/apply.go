@@ -126,7 +126,7 @@ func (w *World) applyNode(n *v1.Node) (otherCapacity bool) {
 			}
 			old.Spec.Unschedulable = old.Spec.Unschedulable || n.Spec.Unschedulable
 		})
-		w.tellTaints(n.Name, before, w.machines[n.Name].object.Spec.Taints)
+		w.report.tellTaints(n.Name, before, w.machines[n.Name].object.Spec.Taints)
 		return otherCapacity
 	}
 	w.addMachine(n)

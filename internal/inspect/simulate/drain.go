@@ -93,18 +93,18 @@ func (w *World) drain(op *Drain) (*Done, error) {
 // next begins with the first remaining node.
 func (d *draining) next(w *World) {
 	for len(d.nodes) > 0 {
-		d.pods, d.began, d.progress = nil, w.now, w.now
+		d.pods, d.began, d.progress = nil, w.clock.now, w.clock.now
 		refused := len(d.done.Refused)
 		for _, p := range w.podsOn(d.nodes[0]) {
 			d.sort(w, p)
 		}
 		if len(d.done.Refused) > refused {
-			w.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
+			w.report.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
 		} else if len(d.pods) > 0 {
 			d.try(w)
 			return
 		} else {
-			w.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+			w.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		}
 		d.nodes = d.nodes[1:]
 	}
@@ -148,17 +148,17 @@ func (d *draining) try(w *World) {
 		}
 		if budget, message := d.forbidden(w, p); message != "" {
 			if _, known := d.asked[p]; !known {
-				d.asked[p] = w.now
-				w.tell(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
+				d.asked[p] = w.clock.now
+				w.report.tell(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
 			}
 			d.blocked[p] = Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Budget: budget, Message: message}
 			left = append(left, p)
 			continue
 		}
-		d.progress = w.now
+		d.progress = w.clock.now
 		if since, waited := d.asked[p]; waited {
 			b := d.blocked[p]
-			b.For = Seconds(w.now - since)
+			b.For = Seconds(w.clock.now - since)
 			d.done.Waited = append(d.done.Waited, b)
 			delete(d.blocked, p)
 		}
@@ -166,22 +166,22 @@ func (d *draining) try(w *World) {
 	}
 	d.pods = left
 	limited := d.Timeout != nil && d.Timeout.Duration > 0
-	patient := w.now-d.progress < drainPatience
+	patient := w.clock.now-d.progress < drainPatience
 	if limited {
-		patient = w.now-d.began < d.Timeout.Duration
+		patient = w.clock.now-d.began < d.Timeout.Duration
 	}
 	switch {
 	case len(left) == 0:
-		w.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+		w.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		d.nodes = d.nodes[1:]
 		d.next(w)
 	case patient:
-		w.at(w.now+drainRetry, func() { d.try(w) })
+		w.clock.at(w.clock.now+drainRetry, func() { d.try(w) })
 	default:
 		for _, p := range left {
 			d.done.Blocked = append(d.done.Blocked, d.blocked[p])
 		}
-		w.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
+		w.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
 		if limited { // kubectl goes on with the next node; without a timeout it would wait here for ever
 			d.nodes = d.nodes[1:]
 			d.next(w)

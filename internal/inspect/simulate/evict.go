@@ -23,12 +23,12 @@ func (w *World) hold(node *v1.Node) {
 		if taint.Effect != v1.TaintEffectNoExecute {
 			continue
 		}
-		since := w.start.Add(w.now)
+		since := w.clock.time()
 		if !taint.TimeAdded.IsZero() {
 			since = taint.TimeAdded.Time
 		} else if i := slices.IndexFunc(before, func(h eviction.Held) bool { return h.ID() == taint.ToString() }); i >= 0 {
 			since = before[i].Since
-		} else if w.now == 0 && !witness.IsZero() && witness.Before(since) {
+		} else if w.clock.now == 0 && !witness.IsZero() && witness.Before(since) {
 			since = witness
 		}
 		held = append(held, eviction.Held{Taint: taint, Since: since})
@@ -58,7 +58,7 @@ func (w *World) watch(p *pod, since time.Time) {
 
 // after is when an eviction is due, from the beginning. One that was due before is due at the
 // beginning.
-func (w *World) after(p *pod) time.Duration { return max(p.due.At.Sub(w.start), 0) }
+func (w *World) after(p *pod) time.Duration { return max(p.due.At.Sub(w.clock.start), 0) }
 
 // next returns the pod that has to leave first, or nil.
 func (w *World) next() *pod {
@@ -77,7 +77,7 @@ func (w *World) nextEviction() (time.Duration, bool) {
 	if p == nil {
 		return 0, false
 	}
-	at := max(w.after(p), w.now)
+	at := max(w.after(p), w.clock.now)
 	if at == w.evictedAt {
 		// A pod has returned to a node where it may not stay. Time must advance: controllers need a
 		// second at least.
@@ -88,13 +88,13 @@ func (w *World) nextEviction() (time.Duration, bool) {
 
 // evictDue removes the pods whose time has come.
 func (w *World) evictDue() {
-	if at, ok := w.nextEviction(); !ok || at > w.now {
+	if at, ok := w.nextEviction(); !ok || at > w.clock.now {
 		return
 	}
-	w.evictedAt = w.now
-	for p := w.next(); p != nil && w.after(p) <= w.now; p = w.next() {
+	w.evictedAt = w.clock.now
+	for p := w.next(); p != nil && w.after(p) <= w.clock.now; p = w.next() {
 		heap.Pop(&w.leaving)
-		w.said.Evictions = append(w.said.Evictions, evictionOf(p, w.now))
+		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
 		w.depart(p, ByTaint, p.due.Taint.ToString())
 	}
 }
@@ -107,10 +107,10 @@ func evictionOf(p *pod, after time.Duration) Eviction {
 func (w *World) outlook() {
 	for _, l := range w.leaving {
 		if l.counts() {
-			w.said.Evictions = append(w.said.Evictions, evictionOf(l.pod, w.after(l.pod)))
+			w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(l.pod, w.after(l.pod)))
 		}
 	}
-	slices.SortStableFunc(w.said.Evictions, func(a, b Eviction) int {
+	slices.SortStableFunc(w.report.said.Evictions, func(a, b Eviction) int {
 		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 }

@@ -81,7 +81,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	if fill.Placed == limit && op.Max {
 		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)
 	}
-	w.tell(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
+	w.report.tell(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
 	return &Done{Fill: fill}, nil
 }
 
@@ -90,7 +90,7 @@ func (w *World) copyOf(model *v1.Pod, number int) *pod {
 	object := *model
 	object.Name = fmt.Sprintf("%s-copy-%d", strings.TrimSuffix(model.Name, "-"), number)
 	object.UID = types.UID(fmt.Sprintf("%s/%s-%d", object.Namespace, object.Name, w.entered+1))
-	object.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
+	object.CreationTimestamp = metav1.NewTime(w.clock.time())
 	w.entered++
 	return &pod{number: w.entered, object: &object}
 }
@@ -202,7 +202,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 			return nil, nil, err
 		}
 		drains = append(drains, done.Drain)
-		w.AdvanceUntilQuiet(w.now + drainPatience + drainRetry)
+		w.AdvanceUntilQuiet(w.clock.now + drainPatience + drainRetry)
 		candidates = slices.Delete(candidates, best, best+1)
 		for i := range candidates { // pods have moved there
 			candidates[i] = w.bound(candidates[i].Node)

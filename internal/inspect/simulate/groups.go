@@ -119,7 +119,7 @@ func (w *World) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		heard = append(heard, w.pending[d.UID])
 		placed = placed || d.Result == decision.Placed
 	}
-	known := len(w.said.Groups)
+	known := len(w.report.said.Groups)
 	for i, d := range decided {
 		p, g := heard[i], d.Group
 		switch {
@@ -134,15 +134,15 @@ func (w *World) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		if said == nil { // it was listed already
 			continue
 		}
-		if len(w.said.Groups) == known {
-			w.said.Groups = append(w.said.Groups, Group{
-				Namespace: d.Namespace, Name: g.Name, After: Seconds(w.now), MinCount: g.MinCount, Fit: g.Fit, Needed: g.Needed,
+		if len(w.report.said.Groups) == known {
+			w.report.said.Groups = append(w.report.said.Groups, Group{
+				Namespace: d.Namespace, Name: g.Name, After: Seconds(w.clock.now), MinCount: g.MinCount, Fit: g.Fit, Needed: g.Needed,
 				Victims: said.Victims, Message: g.Message, Pods: []string{},
 			})
-			w.tell(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
+			w.report.tell(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
 		}
 		said.Victims = []Name{}
-		fails := &w.said.Groups[known]
+		fails := &w.report.said.Groups[known]
 		fails.Pods = append(fails.Pods, d.Name)
 	}
 	return heard
@@ -150,7 +150,7 @@ func (w *World) hearTogether(decided []*decision.Decision) (heard []*pod) {
 
 // holds lists, once for all its pods, a group that keeps them out of the queue.
 func (w *World) holds(g *groups.Group, message string) {
-	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(w.now), MinCount: g.MinCount(), Victims: []Name{}, Message: message, Pods: []string{}}
+	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(w.clock.now), MinCount: g.MinCount(), Victims: []Name{}, Message: message, Pods: []string{}}
 	var held []*pod
 	for uid := range g.Members {
 		if p := w.pending[uid]; p != nil && !p.listed && w.core.Incomplete(uid) != "" {
@@ -163,8 +163,8 @@ func (w *World) holds(g *groups.Group, message string) {
 		p.listed = true
 		said.Pods = append(said.Pods, p.Name)
 	}
-	w.said.Groups = append(w.said.Groups, said)
-	w.tell(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
+	w.report.said.Groups = append(w.report.said.Groups, said)
+	w.report.tell(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
 }
 
 // groupLines returns, for each of s.Pods, the index in s.Groups of the group with which it waits,

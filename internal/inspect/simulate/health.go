@@ -45,7 +45,7 @@ func (w *World) begin() {
 	h := &health{options: options, core: nodehealth.New(options), seen: map[string]bool{}}
 	h.wave = max(options.MonitorGracePeriod-2*renewEvery, options.MonitorPeriod)
 	w.health = h
-	now := w.clock()
+	now := w.clock.time()
 	h.core.Step(now, nodehealth.NodesListing{})
 	for _, name := range w.nodeNames() {
 		h.see(w, w.machines[name])
@@ -59,10 +59,8 @@ func (w *World) begin() {
 	}
 	h.unsettled = true
 	h.act(w, h.core.Step(now, nodehealth.LeasesListed{}))
-	h.waveAt = w.now + h.wave
+	h.waveAt = w.clock.now + h.wave
 }
-
-func (w *World) clock() time.Time { return w.start.Add(w.now) }
 
 // sick reports whether the state of some node differs from a healthy one's in a way that its taints
 // do not show yet.
@@ -99,18 +97,18 @@ func (h *health) see(w *World, m *machine) {
 		return
 	}
 	h.seen[m.object.Name] = true
-	h.act(w, h.core.Step(w.clock(), nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.object)}))
+	h.act(w, h.core.Step(w.clock.time(), nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.object)}))
 	h.alert(w)
 }
 
 func (h *health) gone(w *World, name string) {
 	delete(h.seen, name)
-	h.act(w, h.core.Step(w.clock(), nodehealth.NodeGone{Name: name}))
+	h.act(w, h.core.Step(w.clock.time(), nodehealth.NodeGone{Name: name}))
 	h.alert(w)
 }
 
 // alert has the core called until it has looked at all nodes once more.
-func (h *health) alert(w *World) { h.alertTo = w.now + 2*h.options.MonitorPeriod }
+func (h *health) alert(w *World) { h.alertTo = w.clock.now + 2*h.options.MonitorPeriod }
 
 // next is when the core has to be called again.
 func (h *health) next(w *World) (time.Duration, bool) {
@@ -118,21 +116,21 @@ func (h *health) next(w *World) (time.Duration, bool) {
 		return 0, false
 	}
 	at := h.waveAt
-	if h.unsettled || w.now < h.alertTo {
-		at = min(at, max(h.core.Wake(w.clock()).Sub(w.start), w.now))
+	if h.unsettled || w.clock.now < h.alertTo {
+		at = min(at, max(h.core.Wake(w.clock.time()).Sub(w.clock.start), w.clock.now))
 	}
 	return at, true
 }
 
 func (h *health) step(w *World) {
-	if at, ok := h.next(w); !ok || at > w.now {
+	if at, ok := h.next(w); !ok || at > w.clock.now {
 		return
 	}
-	if w.now >= h.waveAt {
+	if w.clock.now >= h.waveAt {
 		h.renew(w)
 		h.waveAt += h.wave
 	}
-	h.act(w, h.core.Step(w.clock(), nodehealth.Tick{}))
+	h.act(w, h.core.Step(w.clock.time(), nodehealth.Tick{}))
 	h.unsettled = h.more(w)
 }
 
@@ -156,7 +154,7 @@ func (h *health) renew(w *World) {
 	var list []renewal
 	for name := range h.seen {
 		if !w.machines[name].dead {
-			list = append(list, renewal{name, lastRenewal(name, w.now)})
+			list = append(list, renewal{name, lastRenewal(name, w.clock.now)})
 		}
 	}
 	slices.SortFunc(list, func(a, b renewal) int {
@@ -174,7 +172,7 @@ func (h *health) renew(w *World) {
 }
 
 func (h *health) lease(w *World, name string, at time.Duration) {
-	now := w.start.Add(at)
+	now := w.clock.start.Add(at)
 	h.act(w, h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
 }
 
@@ -194,12 +192,12 @@ func (w *World) silence(name string) {
 		return
 	}
 	m.dead = true
-	w.tell(Event{Kind: "NodeFailed", Node: name})
+	w.report.tell(Event{Kind: "NodeFailed", Node: name})
 	if !m.watched() {
 		w.reportReady(name)
 	}
 	if w.health != nil {
-		w.health.lease(w, name, lastRenewal(name, w.now))
+		w.health.lease(w, name, lastRenewal(name, w.clock.now))
 		w.health.alert(w)
 		w.health.unsettled = true
 	}
@@ -214,9 +212,9 @@ func (w *World) reportReady(failing string) {
 		if m.watched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
 			continue
 		}
-		w.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, w.clock()) })
+		w.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, w.clock.time()) })
 		if w.health != nil && !m.dead {
-			w.health.lease(w, name, lastRenewal(name, w.now))
+			w.health.lease(w, name, lastRenewal(name, w.clock.now))
 		}
 	}
 }
@@ -228,9 +226,9 @@ func (w *World) revive(name string) {
 		return
 	}
 	m.dead = false
-	w.tell(Event{Kind: "NodeRecovered", Node: name})
+	w.report.tell(Event{Kind: "NodeRecovered", Node: name})
 	w.change(name, func(n *v1.Node) {
-		setReady(n, v1.ConditionTrue, w.clock())
+		setReady(n, v1.ConditionTrue, w.clock.time())
 		for i := range n.Status.Conditions {
 			if c := &n.Status.Conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionUnknown {
 				c.Status = v1.ConditionFalse
@@ -238,7 +236,7 @@ func (w *World) revive(name string) {
 		}
 	})
 	if w.health != nil {
-		w.health.lease(w, name, w.now)
+		w.health.lease(w, name, w.clock.now)
 	}
 	stuck, ending := m.stuck, m.ending
 	m.stuck, m.ending = nil, nil
@@ -280,7 +278,7 @@ func (h *health) act(w *World, actions []nodehealth.Action) {
 	for _, action := range actions {
 		switch a := action.(type) {
 		case nodehealth.WriteStatus:
-			w.tell(Event{Kind: "NodeUnknown", Node: a.Node, Message: "Kubelet stopped posting node status."})
+			w.report.tell(Event{Kind: "NodeUnknown", Node: a.Node, Message: "Kubelet stopped posting node status."})
 			h.write(w, a.Node, a.Ticket, func(n *v1.Node) {
 				for _, c := range a.Conditions {
 					setCondition(n, c)
@@ -289,7 +287,7 @@ func (h *health) act(w *World, actions []nodehealth.Action) {
 		case nodehealth.WriteNode:
 			m := w.machines[a.Node]
 			if a.SetTaints {
-				w.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
+				w.report.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
 			}
 			h.write(w, a.Node, a.Ticket, func(n *v1.Node) {
 				if a.SetTaints {
@@ -300,10 +298,10 @@ func (h *health) act(w *World, actions []nodehealth.Action) {
 				}
 			})
 		case nodehealth.MarkPods:
-			h.act(w, h.core.Step(w.clock(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
+			h.act(w, h.core.Step(w.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
 		case nodehealth.ZoneChanged:
 			if a.From != nodehealth.Initial {
-				w.tell(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
+				w.report.tell(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
 			}
 		}
 	}
@@ -313,24 +311,7 @@ func (h *health) write(w *World, node string, ticket nodehealth.Ticket, alter fu
 	m := w.machines[node]
 	w.alter(m, alter)
 	seen := nodehealth.NodeOf(m.object)
-	h.act(w, h.core.Step(w.clock(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
-}
-
-// tellTaints reports which taints were added and removed.
-func (w *World) tellTaints(node string, before, after []v1.Taint) {
-	missing := func(in []v1.Taint, t *v1.Taint) bool {
-		return !slices.ContainsFunc(in, func(o v1.Taint) bool { return o.MatchTaint(t) })
-	}
-	for i := range after {
-		if missing(before, &after[i]) {
-			w.tell(Event{Kind: "TaintAdded", Node: node, Message: after[i].ToString()})
-		}
-	}
-	for i := range before {
-		if missing(after, &before[i]) {
-			w.tell(Event{Kind: "TaintRemoved", Node: node, Message: before[i].ToString()})
-		}
-	}
+	h.act(w, h.core.Step(w.clock.time(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
 }
 
 // condition makes nodes report a condition.
@@ -341,12 +322,12 @@ func (w *World) condition(c *Condition) error {
 		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, as MemoryPressure=True", c.Condition)
 	}
 	return w.each(&c.Nodes, func(name string) {
-		w.tell(Event{Kind: "ConditionChanged", Node: name, Message: c.Condition})
+		w.report.tell(Event{Kind: "ConditionChanged", Node: name, Message: c.Condition})
 		w.change(name, func(n *v1.Node) {
 			if readyOf(n) == "" {
-				setReady(n, v1.ConditionTrue, w.clock())
+				setReady(n, v1.ConditionTrue, w.clock.time())
 			}
-			now := metav1.NewTime(w.clock())
+			now := metav1.NewTime(w.clock.time())
 			setCondition(n, v1.NodeCondition{Type: v1.NodeConditionType(kind), Status: status, LastTransitionTime: now, LastHeartbeatTime: now})
 		})
 	})

@@ -134,7 +134,7 @@ func (w *World) removeMachine(name string) {
 	if w.health != nil {
 		w.health.gone(w, name)
 	}
-	w.tell(Event{Kind: "NodeRemoved", Node: name})
+	w.report.tell(Event{Kind: "NodeRemoved", Node: name})
 }
 
 // podsOn lists the pods on a node by name.

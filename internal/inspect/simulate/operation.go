@@ -165,7 +165,7 @@ func (w *World) taint(t *Tainting, off bool) error {
 	for _, name := range names {
 		before := w.machines[name].object.Spec.Taints
 		w.change(name, func(n *v1.Node) { n.Spec.Taints = applied(n.Spec.Taints, change) })
-		w.tellTaints(name, before, w.machines[name].object.Spec.Taints)
+		w.report.tellTaints(name, before, w.machines[name].object.Spec.Taints)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (w *World) setCordon(name string, on bool) {
 		n.Spec.Unschedulable = on
 		n.Spec.Taints = applied(n.Spec.Taints, change)
 	})
-	w.tell(Event{Kind: kind, Node: name})
+	w.report.tell(Event{Kind: kind, Node: name})
 }
 
 // mostNodes bounds how many nodes are added at once: a typing error would otherwise use up all
@@ -234,7 +234,7 @@ func (w *World) addNodes(a *AddNodes) error {
 
 func (w *World) addNode(like *v1.Node, name string) {
 	n := NodeLike(like, name)
-	n.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
+	n.CreationTimestamp = metav1.NewTime(w.clock.time())
 	w.addMachine(n)
 	if csi, ok := w.c.CSINodes.Get("", like.Name); ok {
 		csi = csi.DeepCopy()
@@ -254,7 +254,7 @@ func (w *World) settleIn(n *v1.Node, message string) {
 	if w.health != nil {
 		w.health.see(w, w.machines[n.Name])
 	}
-	w.tell(Event{Kind: "NodeAdded", Node: n.Name, Message: message})
+	w.report.tell(Event{Kind: "NodeAdded", Node: n.Name, Message: message})
 }
 
 // NodeLike returns a new node of that name with the labels, taints and size of another, except for

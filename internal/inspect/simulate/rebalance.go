@@ -73,7 +73,7 @@ func (m *moving) anew(w *World) {
 		return
 	}
 	m.close(w, nil)
-	m.plan = rebalance.Make(&rebalance.State{AsOf: w.clock(), Objects: w.objects()}, m.policy,
+	m.plan = rebalance.Make(&rebalance.State{AsOf: w.clock.time(), Objects: w.objects()}, m.policy,
 		rebalance.Options{Profiles: w.options.Profiles, Arrived: m.arrived, Spent: m.spent})
 	m.next = 0
 	m.step(w)
@@ -99,17 +99,17 @@ func (m *moving) step(w *World) {
 	m.done.Moves++
 	m.spent = m.spent.With(*move)
 	w.depart(p, ByRebalance, move.Cause)
-	m.follow(w, move, w.departed[len(w.departed)-1], w.now+landsWithin)
+	m.follow(w, move, w.departed[len(w.departed)-1], w.clock.now+landsWithin)
 }
 
 // follow waits for the successor of a move.
 func (m *moving) follow(w *World, move *rebalance.Move, d *Departure, until time.Duration) {
-	w.at(w.now+looksEvery, func() {
+	w.clock.at(w.clock.now+looksEvery, func() {
 		switch next := d.next; {
 		case move.To == "" || next == nil: // none is expected
 			m.next++
 			m.step(w)
-		case next.NodeName == "" && w.now < until:
+		case next.NodeName == "" && w.clock.now < until:
 			m.follow(w, move, d, until)
 		case next.NodeName == "":
 			m.end(w, fmt.Sprintf("the successor %s/%s has no node", next.object.Namespace, next.object.Name))

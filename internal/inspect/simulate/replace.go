@@ -95,7 +95,7 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 
 // departure calls leave, which makes the pod leave its node, and records it.
 func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
-	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.clock.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
 	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
 		d.Owner = owner.Kind + "/" + owner.Name
 	}
@@ -108,7 +108,7 @@ func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Dep
 	}
 	w.departed = append(w.departed, d)
 	w.touched = true
-	w.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
+	w.report.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
 	return d
 }
 
@@ -138,14 +138,14 @@ func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	default:
 		d.Fate, d.next = Returns, w.makeAgain(d.object)
 	}
-	w.at(w.now+grace, func() { w.terminated(p) })
+	w.clock.at(w.clock.now+grace, func() { w.terminated(p) })
 }
 
 // terminate marks the pod as being deleted.
 func (w *World) terminate(p *pod, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
-	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: w.clock().Add(grace)}, ptr.To(int64(grace/time.Second))
+	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: w.clock.time().Add(grace)}, ptr.To(int64(grace/time.Second))
 	p.object = &leaving
 	w.show(cycle.Pods, &leaving)
 	p.Pod = w.c.Pod(p.UID)
@@ -226,7 +226,7 @@ func (w *World) makeAgain(object *v1.Pod) *pod {
 	next.Spec.NodeName = ""
 	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: object.Status.QOSClass}
 	next.ResourceVersion, next.DeletionTimestamp = "", nil
-	next.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
+	next.CreationTimestamp = metav1.NewTime(w.clock.time())
 	next.UID = types.UID(fmt.Sprintf("%s-%d", owner.UID, w.entered+1))
 	if owner.Kind != "StatefulSet" {
 		next.Name = w.nameFor(next, owner)

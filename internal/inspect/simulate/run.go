@@ -80,13 +80,13 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
-	if len(w.said.Pods) == 0 {
-		w.said.Bound = w.homed
+	if len(w.report.said.Pods) == 0 {
+		w.report.said.Bound = w.homed
 	}
 	if o.Scenario != nil {
-		w.said.Timeline, w.said.Samples, w.said.For = w.timeline, w.samples, Seconds(o.For)
+		w.report.said.Timeline, w.report.said.Samples, w.report.said.For = w.report.timeline, w.report.samples, Seconds(o.For)
 	}
-	return w.said, w.failed
+	return w.report.said, w.failed
 }
 
 // Open makes a lasting world from a set: operations can be done in it, and time can pass. Nothing
@@ -140,15 +140,16 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	clocks := clocksOf(set)
 	w := &World{
-		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), start: clocks.begins(set),
+		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
 		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
 		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
 		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, deleted: map[string]bool{}, pods: map[Name]*pod{},
-		said:    &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}},
 		lasting: lasting, evictedAt: -1, allowed: allowed{Allowance: o.Allowance},
 	}
+	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
+	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	if !o.Now.IsZero() {
-		w.start = o.Now
+		w.clock.start = o.Now
 	}
 	var err error
 	if w.gates, w.gangs, err = Gates(o.Gates, set); err != nil {
@@ -249,6 +250,6 @@ func (w *World) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error)
 			return nil, err
 		}
 	}
-	identify(p, w.start)
+	identify(p, w.clock.start)
 	return p, nil
 }

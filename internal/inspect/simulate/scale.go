@@ -44,7 +44,7 @@ func (w *World) compareAge(a, b *pod) int {
 	if x.Equal(y) {
 		x, y = a.Created, b.Created
 	}
-	return cmp.Compare(magnitude(w.clock().Sub(x)), magnitude(w.clock().Sub(y)))
+	return cmp.Compare(magnitude(w.clock.time().Sub(x)), magnitude(w.clock.time().Sub(y)))
 }
 
 func readySince(p *pod) time.Time {
@@ -84,7 +84,7 @@ func (w *World) scale(op *Scale) error {
 }
 
 func (w *World) setReplicas(l *workload, replicas int) {
-	w.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(w.podsOf(l)), replicas)})
+	w.report.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(w.podsOf(l)), replicas)})
 	w.keep(resized(l.object, replicas))
 	w.fillUp(l, replicas)
 }

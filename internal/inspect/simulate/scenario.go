@@ -110,20 +110,20 @@ func (w *World) plan(s *Scenario) error {
 			return fmt.Errorf("steps[%d]: one operation is needed beside at, not %d", i, len(named))
 		}
 		if step.At.Duration > w.options.For {
-			w.said.Notes = append(w.said.Notes, fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i, answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
+			w.report.said.Notes = append(w.report.said.Notes, fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i, answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
 			continue
 		}
-		w.at(step.At.Duration, func() {
-			w.stepping = true
+		w.clock.at(step.At.Duration, func() {
+			w.report.stepping = true
 			done, err := w.Do(&step.Operation)
-			w.stepping = false
+			w.report.stepping = false
 			switch {
 			case err != nil && w.failed == nil:
 				w.failed = fmt.Errorf("steps[%d], at %s: %w", i, step.At.Duration, err)
-				w.agenda = nil
+				w.clock.agenda = nil
 			case err == nil:
 				for _, note := range done.Notes {
-					w.tell(Event{Kind: "Note", Message: note})
+					w.report.tell(Event{Kind: "Note", Message: note})
 				}
 			}
 		})

@@ -65,7 +65,7 @@ func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	view := s.core.View()
 	w.c, s.groups = view.Cluster, view.Groups
 	s.standin = standin.Controllers{
-		Cluster: w.c, Feed: w.feed, Named: w.nameClaim, Now: func() metav1.Time { return metav1.NewTime(w.clock()) },
+		Cluster: w.c, Feed: w.feed, Named: w.nameClaim, Now: func() metav1.Time { return metav1.NewTime(w.clock.time()) },
 	}
 	if asked := w.lasting && w.options.For == 0; asked {
 		s.behind = queue.MaxBackoff
@@ -134,7 +134,7 @@ func (w *World) left(d *decision.Decision) {
 }
 
 // coreClock is the core's time.
-func (w *World) coreClock() time.Time { return w.clock().Add(-w.behind) }
+func (w *World) coreClock() time.Time { return w.clock.time().Add(-w.behind) }
 
 // awake reports whether the core has a pod to try now.
 func (w *World) awake() bool { return !w.core.Wake(w.coreClock()).After(w.coreClock()) }
@@ -268,18 +268,18 @@ func (w *World) list(p *pod, said Pod, together bool) *Pod {
 	if p.quiet {
 		return nil
 	}
-	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(w.now)
+	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(w.clock.now)
 	if said.Victims == nil {
 		said.Victims = []Name{}
 	}
-	w.said.Pods = append(w.said.Pods, said)
+	w.report.said.Pods = append(w.report.said.Pods, said)
 	switch {
 	case said.Node != "":
-		w.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
+		w.report.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
 	case len(said.Victims) == 0 && !together:
-		w.tell(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
+		w.report.tell(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
 	}
-	return &w.said.Pods[len(w.said.Pods)-1]
+	return &w.report.said.Pods[len(w.report.said.Pods)-1]
 }
 
 // landed records that a pending pod has got a node.
@@ -290,7 +290,7 @@ func (w *World) landed(p *pod) {
 	}
 	p.listed = false
 	p.Pod = w.c.Pod(p.UID)
-	w.settled(p, w.clock())
+	w.settled(p, w.clock.time())
 	if w.lasting {
 		w.budgetsJoined(p.Pod)
 	}

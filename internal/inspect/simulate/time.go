@@ -6,6 +6,15 @@ import (
 	"time"
 )
 
+// clock is virtual time, and what is to happen in it. Time never goes back, and nothing happens
+// before its time.
+type clock struct {
+	start  time.Time     // by the clock of the manifests
+	now    time.Duration // since then
+	agenda agenda
+	made   int // how many appointments have been made
+}
+
 // agenda is a heap of future events, by time.
 type agenda []appointment
 
@@ -31,10 +40,20 @@ func (a *agenda) Pop() any {
 	return last
 }
 
+// time is the time in the world.
+func (c *clock) time() time.Time { return c.start.Add(c.now) }
+
 // at schedules a call at a time from the beginning, or now if that has passed.
-func (w *World) at(at time.Duration, do func()) {
-	w.appointments++
-	heap.Push(&w.agenda, appointment{max(at, w.now), w.appointments, do})
+func (c *clock) at(at time.Duration, do func()) {
+	c.made++
+	heap.Push(&c.agenda, appointment{max(at, c.now), c.made, do})
+}
+
+// strike makes the calls that are due.
+func (c *clock) strike() {
+	for len(c.agenda) > 0 && c.agenda[0].at <= c.now {
+		heap.Pop(&c.agenda).(appointment).do()
+	}
 }
 
 // upcoming is when the next event happens.
@@ -44,12 +63,12 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 			at, ok = t, true
 		}
 	}
-	if len(w.agenda) > 0 {
-		sooner(w.agenda[0].at, true)
+	if len(w.clock.agenda) > 0 {
+		sooner(w.clock.agenda[0].at, true)
 	}
 	sooner(w.nextEviction())
 	if at, ok := w.core.Due(); ok {
-		sooner(max(at.Sub(w.start), w.now), true)
+		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
 	}
 	if w.health != nil {
 		sooner(w.health.next(w))
@@ -68,16 +87,14 @@ func (w *World) Advance(until time.Duration) {
 		}
 		w.step(at)
 	}
-	w.now = max(w.now, until)
+	w.clock.now = max(w.clock.now, until)
 }
 
 // step carries out the events of one time.
 func (w *World) step(at time.Duration) {
-	w.now = max(w.now, at)
+	w.clock.now = max(w.clock.now, at)
 	log := w.c.Log.Len()
-	for len(w.agenda) > 0 && w.agenda[0].at <= w.now {
-		heap.Pop(&w.agenda).(appointment).do()
-	}
+	w.clock.strike()
 	if w.health != nil {
 		w.health.step(w)
 	}
@@ -97,7 +114,7 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.settle()
 	for !w.halted() {
 		at, ok := w.upcoming()
-		onlyAgain := len(w.agenda) == 0 && !slices.ContainsFunc(w.leaving, func(l leaving) bool { return l.counts() && !l.again })
+		onlyAgain := len(w.clock.agenda) == 0 && !slices.ContainsFunc(w.leaving, func(l leaving) bool { return l.counts() && !l.again })
 		switch {
 		case !ok || onlyAgain:
 			return true

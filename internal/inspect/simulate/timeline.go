@@ -1,6 +1,11 @@
 package simulate
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // Event is something that happened while time passed.
 type Event struct {
@@ -30,23 +35,66 @@ type Sample struct {
 	Evicted  int `json:"evicted"` // so far
 }
 
+// report is what an answer says, as it is collected. The timeline and the samples are in order of
+// time.
+type report struct {
+	clock    *clock
+	said     *Simulation
+	timed    bool // time may pass: there is a timeline
+	timeline []Event
+	samples  []Sample
+	stepping bool // a step of the scenario is being done
+}
+
 // tell adds to the timeline.
-func (w *World) tell(e Event) {
-	if !w.lasting {
+func (r *report) tell(e Event) {
+	if !r.timed {
 		return
 	}
-	e.After, e.Step = Seconds(w.now), w.stepping
-	w.timeline = append(w.timeline, e)
+	e.After, e.Step = Seconds(r.clock.now), r.stepping
+	r.timeline = append(r.timeline, e)
+}
+
+// tellTaints reports which taints were added and removed.
+func (r *report) tellTaints(node string, before, after []v1.Taint) {
+	missing := func(in []v1.Taint, t *v1.Taint) bool {
+		return !slices.ContainsFunc(in, func(o v1.Taint) bool { return o.MatchTaint(t) })
+	}
+	for i := range after {
+		if missing(before, &after[i]) {
+			r.tell(Event{Kind: "TaintAdded", Node: node, Message: after[i].ToString()})
+		}
+	}
+	for i := range before {
+		if missing(after, &before[i]) {
+			r.tell(Event{Kind: "TaintRemoved", Node: node, Message: before[i].ToString()})
+		}
+	}
+}
+
+// sample adds the state of the cluster, in place of an earlier sample of the same time.
+func (r *report) sample(s Sample) {
+	s.After, s.Evicted = Seconds(r.clock.now), len(r.said.Evictions)
+	if last := len(r.samples) - 1; last >= 0 {
+		switch before := r.samples[last]; {
+		case before.After == s.After:
+			r.samples = r.samples[:last]
+		default:
+			before.After = s.After
+			if before == s {
+				return
+			}
+		}
+	}
+	r.samples = append(r.samples, s)
 }
 
 // Timeline is what has happened so far.
-func (w *World) Timeline() []Event { return w.timeline }
+func (w *World) Timeline() []Event { return w.report.timeline }
 
-// sample records the state of the cluster, in place of an earlier sample of the same time.
+// sample records the state of the cluster.
 func (w *World) sample() {
-	s := Sample{
-		After: Seconds(w.now), Nodes: len(w.machines), Running: w.c.Pods(), Pending: w.tried, Evicted: len(w.said.Evictions),
-	}
+	s := Sample{Nodes: len(w.machines), Running: w.c.Pods(), Pending: w.tried}
 	for _, n := range w.c.Nodes {
 		if n == nil {
 			continue
@@ -59,18 +107,7 @@ func (w *World) sample() {
 			s.Tainted++
 		}
 	}
-	if last := len(w.samples) - 1; last >= 0 {
-		switch before := w.samples[last]; {
-		case before.After == s.After:
-			w.samples = w.samples[:last]
-		default:
-			before.After = s.After
-			if before == s {
-				return
-			}
-		}
-	}
-	w.samples = append(w.samples, s)
+	w.report.sample(s)
 }
 
 // groupPending is the kind of the event of a pod group that waits.

@@ -223,10 +223,10 @@ func (w *World) podOf(owner metav1.Object, kind string, template *v1.PodTemplate
 
 // create adds a new pod through admission. A pod that is refused is reported and not added.
 func (w *World) create(p *v1.Pod) *pod {
-	p.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
+	p.CreationTimestamp = metav1.NewTime(w.clock.time())
 	admitted, err := w.admitOne(w.catalog, p)
 	if err != nil {
-		w.tell(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
+		w.report.tell(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
 		w.refusals = append(w.refusals, err.Error())
 		return nil
 	}
@@ -254,7 +254,7 @@ func (w *World) drop(p *pod, cause Cause, detail string) {
 	}
 	w.withdraw(p)
 	w.forget(p)
-	w.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
+	w.report.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
 // know and forget maintain the list of all pods, and what quotas count.

@@ -29,10 +29,9 @@ type World struct {
 	scheduling
 	bounds  *bounds
 	budgets budgets
-	said    *Simulation
+	clock   clock
+	report  report
 
-	start time.Time     // by the clock of the manifests
-	now   time.Duration // since then
 	// held has the NoExecute taints of the nodes that have any.
 	held map[string][]eviction.Held
 	// leaving are the pods that these taints evict, by time.
@@ -51,23 +50,18 @@ type World struct {
 
 	// lasting is set if time may pass: pods and their objects are kept.
 	lasting bool
-	agenda  agenda  // future events
 	health  *health // nil until begin, and if node health cannot have any effect
 	// pods are all pods by name, if the world is lasting.
 	pods     map[Name]*pod
-	timeline []Event
 	departed []*Departure
 	deleted  map[string]bool // the workloads that were deleted, by controllerName
 	failed   error           // an operation of the scenario could not be done
 	// evictedAt is the time of the last evictions. touched is set when something has changed that
 	// the cluster's log does not show.
-	evictedAt    time.Duration
-	touched      bool
-	appointments int
-	samples      []Sample
-	stepping     bool     // a step of the scenario is being done
-	refusals     []string // why pods could not be created, since manifests were last applied
-	allowed      allowed
+	evictedAt time.Duration
+	touched   bool
+	refusals  []string // why pods could not be created, since manifests were last applied
+	allowed   allowed
 }
 
 // pod is a pod that is pending, or may have to leave its node.
@@ -136,7 +130,7 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 		}
 		w.settled(p, eviction.PodOf(object).Bound)
 		if w.lasting && p.Terminating {
-			w.at(object.DeletionTimestamp.Sub(w.start), func() { w.terminated(p) })
+			w.clock.at(object.DeletionTimestamp.Sub(w.clock.start), func() { w.terminated(p) })
 		}
 	}
 	return p
