@@ -172,15 +172,9 @@ func (w *World) Settle() { w.settle() }
 func (w *World) Pods() []Pod { return w.report.said.Pods }
 
 // Outlook lists the evictions that are still to come.
-func (w *World) Outlook() (list []Eviction) {
-	for _, l := range w.leaving {
-		if l.counts() {
-			list = append(list, evictionOf(l.pod, w.after(l.pod)))
-		}
-	}
-	slices.SortFunc(list, func(a, b Eviction) int {
-		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+func (w *World) Outlook() []Eviction {
+	list := w.evictions.toCome()
+	slices.SortFunc(list, Eviction.compare)
 	return list
 }
 

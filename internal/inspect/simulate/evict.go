@@ -11,11 +11,21 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
+// evictions are those that NoExecute taints cause. A pod that has to leave its node is in leaving
+// with the due time that it has; entries with another one are outdated.
+type evictions struct {
+	clock   *clock
+	held    map[string][]eviction.Held // the NoExecute taints of the nodes that have any
+	leaving departures
+	last    time.Duration // when pods were last evicted; -1 if none was
+}
+
 // hold records the NoExecute taints of a node. A taint without a time counts from when the list of
 // taints was last written, according to the API server's managed fields; without these, from the
-// beginning, or from now if the taint is new.
-func (w *World) hold(node *v1.Node) {
-	before := w.held[node.Name]
+// beginning, or from now if the taint is new. It reports whether the node has or had any: its pods
+// have to be watched anew.
+func (e *evictions) hold(node *v1.Node) bool {
+	before := e.held[node.Name]
 	var held []eviction.Held
 	witness := eviction.NodeOf(node).Witness
 	for i := range node.Spec.Taints {
@@ -23,26 +33,27 @@ func (w *World) hold(node *v1.Node) {
 		if taint.Effect != v1.TaintEffectNoExecute {
 			continue
 		}
-		since := w.clock.time()
+		since := e.clock.time()
 		if !taint.TimeAdded.IsZero() {
 			since = taint.TimeAdded.Time
 		} else if i := slices.IndexFunc(before, func(h eviction.Held) bool { return h.ID() == taint.ToString() }); i >= 0 {
 			since = before[i].Since
-		} else if w.clock.now == 0 && !witness.IsZero() && witness.Before(since) {
+		} else if e.clock.now == 0 && !witness.IsZero() && witness.Before(since) {
 			since = witness
 		}
 		held = append(held, eviction.Held{Taint: taint, Since: since})
 	}
 	if len(held) == 0 {
-		delete(w.held, node.Name)
-		return
+		delete(e.held, node.Name)
+	} else {
+		e.held[node.Name] = held
 	}
-	w.held[node.Name] = held
+	return len(before)+len(held) > 0
 }
 
 // watch records when the pod has to leave its node, on which it has been since the given time.
-func (w *World) watch(p *pod, since time.Time) {
-	held := w.held[p.NodeName]
+func (e *evictions) watch(p *pod, since time.Time) {
+	held := e.held[p.NodeName]
 	if len(held) == 0 || p.Terminating {
 		p.due = eviction.Due{}
 		return
@@ -52,33 +63,33 @@ func (w *World) watch(p *pod, since time.Time) {
 		return
 	}
 	if p.due = due; !due.Stays() {
-		heap.Push(&w.leaving, leaving{p, due})
+		heap.Push(&e.leaving, leaving{p, due})
 	}
 }
 
 // after is when an eviction is due, from the beginning. One that was due before is due at the
 // beginning.
-func (w *World) after(p *pod) time.Duration { return max(p.due.At.Sub(w.clock.start), 0) }
+func (e *evictions) after(p *pod) time.Duration { return max(p.due.At.Sub(e.clock.start), 0) }
 
 // next returns the pod that has to leave first, or nil.
-func (w *World) next() *pod {
-	for len(w.leaving) > 0 {
-		if first := w.leaving[0]; first.counts() {
+func (e *evictions) next() *pod {
+	for len(e.leaving) > 0 {
+		if first := e.leaving[0]; first.counts() {
 			return first.pod
 		}
-		heap.Pop(&w.leaving)
+		heap.Pop(&e.leaving)
 	}
 	return nil
 }
 
-// nextEviction is when the next pods are evicted.
-func (w *World) nextEviction() (time.Duration, bool) {
-	p := w.next()
+// due is when the next pods are evicted.
+func (e *evictions) due() (time.Duration, bool) {
+	p := e.next()
 	if p == nil {
 		return 0, false
 	}
-	at := max(w.after(p), w.clock.now)
-	if at == w.evictedAt {
+	at := max(e.after(p), e.clock.now)
+	if at == e.last {
 		// A pod has returned to a node where it may not stay. Time must advance: controllers need a
 		// second at least.
 		at += time.Second
@@ -86,33 +97,40 @@ func (w *World) nextEviction() (time.Duration, bool) {
 	return at, true
 }
 
-// evictDue removes the pods whose time has come.
-func (w *World) evictDue() {
-	if at, ok := w.nextEviction(); !ok || at > w.clock.now {
+// strike calls evict for each pod whose time has come.
+func (e *evictions) strike(evict func(p *pod)) {
+	if at, ok := e.due(); !ok || at > e.clock.now {
 		return
 	}
-	w.evictedAt = w.clock.now
-	for p := w.next(); p != nil && w.after(p) <= w.clock.now; p = w.next() {
-		heap.Pop(&w.leaving)
-		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
-		w.depart(p, ByTaint, p.due.Taint.ToString())
+	e.last = e.clock.now
+	for p := e.next(); p != nil && e.after(p) <= e.clock.now; p = e.next() {
+		heap.Pop(&e.leaving)
+		evict(p)
 	}
+}
+
+// toCome lists the evictions that have not happened yet, in no order.
+func (e *evictions) toCome() (list []Eviction) {
+	for _, l := range e.leaving {
+		if l.counts() {
+			list = append(list, evictionOf(l.pod, e.after(l.pod)))
+		}
+	}
+	return list
+}
+
+// onlyAgain reports whether all evictions to come are of pods that have returned to a node where
+// they may not stay.
+func (e *evictions) onlyAgain() bool {
+	return !slices.ContainsFunc(e.leaving, func(l leaving) bool { return l.counts() && !l.again })
 }
 
 func evictionOf(p *pod, after time.Duration) Eviction {
 	return Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(after), Taint: p.due.Taint.ToString()}
 }
 
-// outlook adds the evictions that are still to come to those that have happened.
-func (w *World) outlook() {
-	for _, l := range w.leaving {
-		if l.counts() {
-			w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(l.pod, w.after(l.pod)))
-		}
-	}
-	slices.SortStableFunc(w.report.said.Evictions, func(a, b Eviction) int {
-		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+func (e Eviction) compare(o Eviction) int {
+	return cmp.Or(cmp.Compare(e.After, o.After), cmp.Compare(e.Namespace, o.Namespace), cmp.Compare(e.Name, o.Name))
 }
 
 // leaving is a pod that has to leave its node, and when. It is outdated once the pod has gone or

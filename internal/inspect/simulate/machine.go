@@ -45,7 +45,7 @@ func (w *World) addMachine(object *v1.Node) {
 	}
 	w.machines[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
 	w.show(cycle.Nodes, object)
-	w.hold(object)
+	w.evictions.hold(object)
 }
 
 // defaultLease is the Lease duration where none is given: the kubelet's default.
@@ -67,12 +67,10 @@ func (w *World) alter(m *machine, alter func(n *v1.Node)) {
 	w.show(cycle.Nodes, m.object)
 	n := w.c.Node(m.object.Name)
 	w.touched = true
-	held := len(w.held[m.object.Name])
-	w.hold(m.object)
-	if held > 0 || len(w.held[m.object.Name]) > 0 {
+	if w.evictions.hold(m.object) {
 		for _, p := range n.Pods {
 			if known := w.placed[p.UID]; known != nil {
-				w.watch(known, known.since)
+				w.evictions.watch(known, known.since)
 			}
 		}
 	}
@@ -128,7 +126,7 @@ func (w *World) removeMachine(name string) {
 		w.comeBack(p)
 	}
 	delete(w.machines, name)
-	delete(w.held, name)
+	delete(w.evictions.held, name)
 	w.showGone(cycle.Nodes, m.object)
 	w.touched = true
 	if w.health != nil {

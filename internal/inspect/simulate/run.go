@@ -76,7 +76,8 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 		w.begin()
 		w.Advance(o.For)
 	}
-	w.outlook()
+	w.report.said.Evictions = append(w.report.said.Evictions, w.evictions.toCome()...)
+	slices.SortStableFunc(w.report.said.Evictions, Eviction.compare)
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
@@ -142,11 +143,12 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w := &World{
 		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
 		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
-		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
+		placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
 		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, deleted: map[string]bool{}, pods: map[Name]*pod{},
-		lasting: lasting, evictedAt: -1, allowed: allowed{Allowance: o.Allowance},
+		lasting: lasting, allowed: allowed{Allowance: o.Allowance},
 	}
 	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
+	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now

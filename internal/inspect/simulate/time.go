@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"container/heap"
-	"slices"
 	"time"
 )
 
@@ -66,7 +65,7 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 	if len(w.clock.agenda) > 0 {
 		sooner(w.clock.agenda[0].at, true)
 	}
-	sooner(w.nextEviction())
+	sooner(w.evictions.due())
 	if at, ok := w.core.Due(); ok {
 		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
 	}
@@ -98,7 +97,10 @@ func (w *World) step(at time.Duration) {
 	if w.health != nil {
 		w.health.step(w)
 	}
-	w.evictDue()
+	w.evictions.strike(func(p *pod) {
+		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
+		w.depart(p, ByTaint, p.due.Taint.ToString())
+	})
 	decided := w.decided
 	w.settle()
 	if log != w.c.Log.Len() || decided != w.decided || w.touched {
@@ -114,7 +116,7 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.settle()
 	for !w.halted() {
 		at, ok := w.upcoming()
-		onlyAgain := len(w.clock.agenda) == 0 && !slices.ContainsFunc(w.leaving, func(l leaving) bool { return l.counts() && !l.again })
+		onlyAgain := len(w.clock.agenda) == 0 && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true

@@ -32,10 +32,7 @@ type World struct {
 	clock   clock
 	report  report
 
-	// held has the NoExecute taints of the nodes that have any.
-	held map[string][]eviction.Held
-	// leaving are the pods that these taints evict, by time.
-	leaving departures
+	evictions evictions
 	// placed has pods on nodes: all of them if the world is lasting, and otherwise those that a
 	// taint evicts.
 	placed map[types.UID]*pod
@@ -56,12 +53,10 @@ type World struct {
 	departed []*Departure
 	deleted  map[string]bool // the workloads that were deleted, by controllerName
 	failed   error           // an operation of the scenario could not be done
-	// evictedAt is the time of the last evictions. touched is set when something has changed that
-	// the cluster's log does not show.
-	evictedAt time.Duration
-	touched   bool
-	refusals  []string // why pods could not be created, since manifests were last applied
-	allowed   allowed
+	// touched is set when something has changed that the cluster's log does not show.
+	touched  bool
+	refusals []string // why pods could not be created, since manifests were last applied
+	allowed  allowed
 }
 
 // pod is a pod that is pending, or may have to leave its node.
@@ -107,7 +102,7 @@ func order(a, b *pod) int {
 func (w *World) enter(object *v1.Pod, refusal string) *pod {
 	w.entered++
 	p := &pod{number: w.entered, refused: refusal, charged: refusal == "" && !rules.IsTerminal(object)}
-	if w.lasting || len(w.held) > 0 {
+	if w.lasting || len(w.evictions.held) > 0 {
 		p.object = object
 	}
 	if w.lasting {
@@ -140,7 +135,7 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 // it.
 func (w *World) settled(p *pod, since time.Time) {
 	p.since = since
-	w.watch(p, since)
+	w.evictions.watch(p, since)
 	if p.due.Stays() && !w.lasting {
 		p.object = nil
 		return
