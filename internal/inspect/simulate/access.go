@@ -10,7 +10,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -52,7 +51,7 @@ func (w *World) Find(namespace, name string) (Found, bool) {
 
 func (w *World) found(p *pod) Found {
 	f := Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal}
-	if w.groups != nil {
+	if w.scheduler.groups != nil {
 		f.Group = groups.NameOf(p.object)
 	}
 	return f
@@ -100,65 +99,24 @@ func (w *World) Node(name string) *v1.Node {
 
 // Profile returns the profile that serves the scheduler name, or nil.
 func (w *World) Profile(schedulerName string) *plugins.Profile {
-	return w.profiles[schedulerName]
+	return w.scheduler.profiles[schedulerName]
 }
 
 // Decider returns the decider for pods of the scheduler name, or nil if no profile serves it.
 func (w *World) Decider(schedulerName string) *decide.Decider {
-	return w.core.Decider(schedulerName)
+	return w.scheduler.core.Decider(schedulerName)
 }
 
 // Gate returns why the pod may not be tried yet, or "" if it may.
-func (w *World) Gate(p *cluster.Pod) string {
-	profile := w.profiles[p.Spec().SchedulerName]
-	if profile == nil {
-		return ""
-	}
-	for _, gate := range profile.Gates {
-		if message := gate.Admit(p); message != "" {
-			return message
-		}
-	}
-	if devices := devicesOf(profile); devices != nil {
-		if message := devices.PreEnqueue(w.c, p); message != "" {
-			return message
-		}
-	}
-	return w.core.Incomplete(p.UID)
-}
+func (w *World) Gate(p *cluster.Pod) string { return w.scheduler.gate(p) }
 
 // Queue lists the pending pods that may be tried, in the order in which they will be.
-func (w *World) Queue() []*cluster.Pod {
-	var pods []*pod
-	for _, p := range w.pending {
-		if w.Gate(p.Pod) == "" {
-			pods = append(pods, p)
-		}
-	}
-	queued(pods)
-	list := make([]*cluster.Pod, len(pods))
-	for i, p := range pods {
-		list[i] = p.Pod
-	}
-	return list
-}
+func (w *World) Queue() []*cluster.Pod { return w.scheduler.queue() }
 
 // UntilTurn tries the pods that are ahead of the named one in the queue, and leaves all others
 // pending.
 func (w *World) UntilTurn(namespace, name string) {
-	p := w.pods[Name{namespace, name}]
-	w.introduce()
-	for p != nil && !w.halted() {
-		item := w.core.View().Queue.Next(w.clock.time())
-		if item == nil {
-			return
-		}
-		next := w.pending[item.Pod.UID]
-		if next == nil || next == p || order(p, next) < 0 || w.groupOf(p.Pod) != nil && w.groupOf(p.Pod) == w.groupOf(next.Pod) {
-			return
-		}
-		w.feed(cycle.Tick{})
-	}
+	w.scheduler.untilTurn(w.pods[Name{namespace, name}])
 }
 
 // Stored reports whether the pod came from an API server. Such a pod is taken as it is, and is not
@@ -166,7 +124,7 @@ func (w *World) UntilTurn(namespace, name string) {
 func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion != "" }
 
 // Settle tries pending pods until nothing changes.
-func (w *World) Settle() { w.settle() }
+func (w *World) Settle() { w.scheduler.settle() }
 
 // Pods returns the decisions so far, in order.
 func (w *World) Pods() []Pod { return w.report.said.Pods }

@@ -11,15 +11,17 @@ type Allowance struct {
 	Pods, Nodes int
 }
 
-// allowed is an Allowance and how much of it is used up.
+// allowed is an Allowance and how much of it is used up. Once ended is set, it stays.
 type allowed struct {
 	Allowance
 	pods, nodes int   // how many there may be; 0 is any number
 	ended       error // why nothing more is decided
+	there       func() (pods, nodes int)
 }
 
 // count starts from the pods and nodes that exist.
-func (a *allowed) count(pods, nodes int) {
+func (a *allowed) count() {
+	pods, nodes := a.there()
 	if a.Pods > 0 {
 		a.pods = pods + a.Pods
 	}
@@ -33,13 +35,13 @@ func (w *World) Err() error { return w.allowed.ended }
 
 // halted reports whether to stop. Every loop whose length depends on an operation or on the cluster
 // calls it.
-func (w *World) halted() bool {
-	a := &w.allowed
+func (a *allowed) halted() bool {
+	pods, nodes := a.there()
 	switch {
 	case a.ended != nil:
-	case a.pods > 0 && len(w.pods) > a.pods:
+	case a.pods > 0 && pods > a.pods:
 		a.ended = fmt.Errorf("more than %d pods would be added: ask for fewer", a.Pods)
-	case a.nodes > 0 && len(w.machines) > a.nodes:
+	case a.nodes > 0 && nodes > a.nodes:
 		a.ended = fmt.Errorf("more than %d nodes would be added: ask for fewer", a.Nodes)
 	case a.Stop != nil:
 		a.ended = a.Stop()

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
-	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -72,15 +71,15 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 			w.makeDaemons(d) // for the nodes of the world
 		}
 	}
-	if w.halted() {
-		return nil, w.Err()
+	if w.allowed.halted() {
+		return nil, w.allowed.ended
 	}
 	for _, p := range set.Pods {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
 			continue
 		}
-		if w.halted() {
-			return nil, w.Err()
+		if w.allowed.halted() {
+			return nil, w.allowed.ended
 		}
 		if there := w.pods[Name{p.Namespace, p.Name}]; there != nil && w.openGates(there, p) {
 			continue
@@ -102,12 +101,8 @@ func (w *World) openGates(p *pod, applied *v1.Pod) bool {
 	}
 	object := *p.object
 	object.Spec.SchedulingGates = applied.Spec.SchedulingGates
-	p.object, p.Pod = &object, w.c.Pending(&object)
-	if w.pending[p.UID] == p {
-		w.show(cycle.Pods, &object)
-	} else if p.fresh != nil {
-		p.fresh = &object
-	}
+	p.object = &object
+	w.scheduler.renew(p, &object)
 	return true
 }
 

@@ -47,13 +47,10 @@ func (w *World) countBudgets() {
 			healthy[p.Class]++
 		}
 	}
-	for _, p := range w.created {
+	for p := range w.scheduler.waiting {
 		if p.refused == "" {
 			expected[p.Class]++
 		}
-	}
-	for _, p := range w.pending {
-		expected[p.Class]++
 	}
 	for class, n := range w.unready {
 		healthy[class] -= n
@@ -86,7 +83,7 @@ func (b budget) fill(w *World, expected, healthy map[*cluster.PodClass]int) {
 	if s.ExpectedPods > 0 {
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 	}
-	w.show(cycle.DisruptionBudgets, object)
+	w.scheduler.show(cycle.DisruptionBudgets, object)
 }
 
 // desired is how many pods have to be healthy. Percentages are of all pods, rounded up.
@@ -118,7 +115,7 @@ func (w *World) budgetsLeft(p *cluster.Pod) {
 			object = object.DeepCopy()
 			object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
 			object.Status.CurrentHealthy--
-			w.show(cycle.DisruptionBudgets, object)
+			w.scheduler.show(cycle.DisruptionBudgets, object)
 		}
 	}
 }
@@ -139,7 +136,7 @@ func (w *World) expect(p *pod, change int32) {
 			s.ExpectedPods = max(s.ExpectedPods+change, 0)
 			s.DesiredHealthy = desired(&object.Spec, int(s.ExpectedPods))
 			s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
-			w.show(cycle.DisruptionBudgets, object)
+			w.scheduler.show(cycle.DisruptionBudgets, object)
 		}
 	}
 }
@@ -154,7 +151,7 @@ func (w *World) budgetsJoined(p *cluster.Pod) {
 			object = object.DeepCopy()
 			object.Status.CurrentHealthy++
 			object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
-			w.show(cycle.DisruptionBudgets, object)
+			w.scheduler.show(cycle.DisruptionBudgets, object)
 		}
 	}
 }

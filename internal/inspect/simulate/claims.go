@@ -39,7 +39,7 @@ func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
 	admission.Claim(claim, w.storageClass)
-	w.show(cycle.Claims, claim)
+	w.scheduler.show(cycle.Claims, claim)
 }
 
 // identifyClaims gives new claims what the API server gives them: a UID and, if they name no
@@ -53,7 +53,7 @@ func (w *World) identifyClaims() {
 				admission.Claim(claim, w.storageClass)
 			}
 			claim.UID = types.UID("claim/" + claim.Namespace + "/" + claim.Name)
-			w.show(cycle.Claims, claim)
+			w.scheduler.show(cycle.Claims, claim)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (w *World) deviceClaim(p *v1.Pod, name, template string) {
 		},
 		Spec: from.Spec.Spec,
 	}
-	w.show(cycle.ResourceClaims, claim)
+	w.scheduler.show(cycle.ResourceClaims, claim)
 	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim.Name})
 }
 

@@ -9,11 +9,11 @@ import (
 )
 
 // explain asks every plugin about every node, if that is wanted.
-func (w *World) explain(schedulerName string, p *cluster.Pod) []Node {
-	if !w.options.Explain {
+func (s *scheduler) explain(schedulerName string, p *cluster.Pod) []Node {
+	if !s.explains {
 		return nil
 	}
-	return Verdicts(w.core.Decider(schedulerName).Evaluate(p))
+	return Verdicts(s.core.Decider(schedulerName).Evaluate(p))
 }
 
 // Verdicts returns an evaluation's verdicts on the nodes, sorted by name.

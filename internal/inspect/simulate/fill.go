@@ -11,10 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // Fill is how many pods of one kind fit.
@@ -53,14 +51,14 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 			limit = min(limit, max(0, w.allowed.pods-len(w.pods)))
 		}
 	}
-	if w.profiles[model.Spec.SchedulerName] == nil {
+	if w.scheduler.profiles[model.Spec.SchedulerName] == nil {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
-	w.settle() // pods that are pending already go first
-	for fill.Placed < limit && !w.halted() {
+	w.scheduler.settle() // pods that are pending already go first
+	for fill.Placed < limit && !w.allowed.halted() {
 		p := w.copyOf(model, fill.Placed+1)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
-			if fill.Stops, fill.Reasons = w.fillOne(p); fill.Stops != "" {
+			if fill.Stops, fill.Reasons = w.scheduler.tryAlone(p); fill.Stops != "" {
 				w.bounds.release(p.object)
 			}
 		}
@@ -73,7 +71,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
-	for i := fill.Placed + 1; i <= op.Count && !w.halted(); i++ { // the others stay pending, or preempt
+	for i := fill.Placed + 1; i <= op.Count && !w.allowed.halted(); i++ { // the others stay pending, or preempt
 		p := w.copyOf(model, i)
 		w.claims(p.object)
 		w.expect(w.enter(p.object, w.bounds.charge(p.object, true)), 1)
@@ -93,30 +91,6 @@ func (w *World) copyOf(model *v1.Pod, number int) *pod {
 	object.CreationTimestamp = metav1.NewTime(w.clock.time())
 	w.entered++
 	return &pod{number: w.entered, object: &object}
-}
-
-// fillOne tries a pod that does not preempt. If it does not fit, it is removed again.
-func (w *World) fillOne(p *pod) (stops string, reasons map[string]int) {
-	modest := *p.object
-	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
-	p.Pod, p.fresh, p.quiet = w.c.Pending(&modest), &modest, true
-	w.created = append(w.created, p)
-	w.introduce()
-	if message := w.Gate(p.Pod); message != "" {
-		w.withdraw(p)
-		return message, nil
-	}
-	for p.NodeName == "" && p.refusal == "" && !w.halted() && w.awake() {
-		w.feed(cycle.Tick{})
-	}
-	if p.NodeName != "" {
-		return "", nil
-	}
-	w.withdraw(p)
-	if failure := w.core.Decider(p.Spec().SchedulerName).Diagnose(p.Pod); len(failure.Reasons) > 0 || failure.Rejection != nil {
-		return failure.Message(""), failure.Reasons
-	}
-	return p.refusal, nil
 }
 
 // model returns the pod that the new ones are to be like, after admission.
@@ -179,7 +153,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	if count < 1 || count > len(names) {
 		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(names))
 	}
-	w.settle()
+	w.scheduler.settle()
 	candidates := make([]Cost, 0, len(names))
 	for _, name := range names {
 		if w.machines[name].object.Spec.Unschedulable {
@@ -187,7 +161,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 		}
 		candidates = append(candidates, w.bound(name))
 	}
-	for len(chosen) < count && !w.halted() {
+	for len(chosen) < count && !w.allowed.halted() {
 		if len(candidates) == 0 {
 			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(names))
 		}
@@ -208,7 +182,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 			candidates[i] = w.bound(candidates[i].Node)
 		}
 	}
-	return chosen, drains, w.Err()
+	return chosen, drains, w.allowed.ended
 }
 
 // cheapest returns the index of the candidate that actually costs least. The candidates are sorted
@@ -218,7 +192,7 @@ func (w *World) cheapest(candidates []Cost) int {
 	const most = 64 // pods that fit nowhere else are rare; where they are not, the best of these will do
 	best := -1
 	for i := range candidates[:min(most, len(candidates))] {
-		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || w.halted()) {
+		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || w.allowed.halted()) {
 			break
 		}
 		candidates[i].Pending = w.homeless(candidates[i].Node)
@@ -278,7 +252,7 @@ func (w *World) homeless(name string) (count int) {
 		object := w.placed[p.UID].object.DeepCopy()
 		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""
 		guest := w.c.Pending(object)
-		decider := w.core.Decider(object.Spec.SchedulerName)
+		decider := w.scheduler.core.Decider(object.Spec.SchedulerName)
 		if decider == nil {
 			count++
 			continue

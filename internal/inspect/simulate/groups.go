@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
@@ -77,94 +78,94 @@ func isOfJob(w *schedulingv1alpha2.Workload) bool {
 
 // showGroups shows pod groups as an API server would have them: with a UID, and the priority of
 // their class.
-func (w *World) showGroups(list []*schedulingv1alpha2.PodGroup) {
+func (s *scheduler) showGroups(list []*schedulingv1alpha2.PodGroup, catalog *admission.Catalog) {
 	for _, g := range list {
 		g = g.DeepCopy()
 		if g.UID == "" {
 			g.UID = types.UID("podgroup/" + g.Namespace + "/" + g.Name)
 		}
-		if g.Spec.Priority == nil && w.gates.Preemption {
-			class, err := w.catalog.PriorityClass(g.Spec.PriorityClassName)
+		if g.Spec.Priority == nil && s.gates.Preemption {
+			class, err := catalog.PriorityClass(g.Spec.PriorityClassName)
 			if g.Spec.PriorityClassName == "" {
-				class, err = w.catalog.DefaultPriorityClass()
+				class, err = catalog.DefaultPriorityClass()
 			}
 			if err == nil && class != nil {
 				g.Spec.Priority = &class.Value
 			}
 		}
-		w.show(cycle.PodGroups, g)
+		s.show(cycle.PodGroups, g)
 	}
 }
 
 // writeGroup writes a condition of a pod group.
-func (w *World) writeGroup(a cycle.WriteGroup) {
+func (s *scheduler) writeGroup(a cycle.WriteGroup) {
 	g := a.Group.DeepCopy()
 	meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
-	w.show(cycle.PodGroups, g)
+	s.show(cycle.PodGroups, g)
 }
 
 // groupOf is the pod group that the scheduler knows a pod to be a member of, or nil.
-func (w *World) groupOf(p *cluster.Pod) *groups.Group {
-	if w.groups == nil || p == nil {
+func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
+	if s.groups == nil || p == nil {
 		return nil
 	}
-	return w.groups.Of(p.UID)
+	return s.groups.Of(p.UID)
 }
 
 // hearTogether lists the decisions of one step, and returns the pod of each. Those about the
 // members of a group that was not placed are summed up in one Group.
-func (w *World) hearTogether(decided []*decision.Decision) (heard []*pod) {
+func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	placed := false
 	for _, d := range decided {
-		heard = append(heard, w.pending[d.UID])
+		heard = append(heard, s.pending[d.UID])
 		placed = placed || d.Result == decision.Placed
 	}
-	known := len(w.report.said.Groups)
+	known := len(s.report.said.Groups)
 	for i, d := range decided {
 		p, g := heard[i], d.Group
 		switch {
 		case p == nil:
 			continue
 		case g == nil || placed || g.Scheduled || g.Tried == 0:
-			w.hear(p, d, false)
+			s.hear(p, d, false)
 			continue
 		}
-		said := w.hear(p, d, true)
+		said := s.hear(p, d, true)
 		p.refusal = g.Message
 		if said == nil { // it was listed already
 			continue
 		}
-		if len(w.report.said.Groups) == known {
-			w.report.said.Groups = append(w.report.said.Groups, Group{
-				Namespace: d.Namespace, Name: g.Name, After: Seconds(w.clock.now), MinCount: g.MinCount, Fit: g.Fit, Needed: g.Needed,
+		if len(s.report.said.Groups) == known {
+			s.report.said.Groups = append(s.report.said.Groups, Group{
+				Namespace: d.Namespace, Name: g.Name, After: Seconds(s.clock.now), MinCount: g.MinCount, Fit: g.Fit, Needed: g.Needed,
 				Victims: said.Victims, Message: g.Message, Pods: []string{},
 			})
-			w.report.tell(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
+			s.report.tell(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
 		}
 		said.Victims = []Name{}
-		fails := &w.report.said.Groups[known]
+		fails := &s.report.said.Groups[known]
 		fails.Pods = append(fails.Pods, d.Name)
 	}
 	return heard
 }
 
 // holds lists, once for all its pods, a group that keeps them out of the queue.
-func (w *World) holds(g *groups.Group, message string) {
-	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(w.clock.now), MinCount: g.MinCount(), Victims: []Name{}, Message: message, Pods: []string{}}
+func (s *scheduler) holds(g *groups.Group, message string) {
+	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(s.clock.now), MinCount: g.MinCount(), Victims: []Name{}, Message: message, Pods: []string{}}
 	var held []*pod
 	for uid := range g.Members {
-		if p := w.pending[uid]; p != nil && !p.listed && w.core.Incomplete(uid) != "" {
+		if p := s.pending[uid]; p != nil && !p.listed && s.core.Incomplete(uid) != "" {
 			held = append(held, p)
 		}
 	}
 	queued(held)
 	for _, p := range held {
-		w.list(p, Pod{Message: message, Group: g.Name.Name}, true)
+		s.report.list(p, Pod{Message: message, Group: g.Name.Name}, true)
 		p.listed = true
 		said.Pods = append(said.Pods, p.Name)
 	}
-	w.report.said.Groups = append(w.report.said.Groups, said)
-	w.report.tell(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
+	s.report.said.Groups = append(s.report.said.Groups, said)
+	s.report.tell(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
 }
 
 // groupLines returns, for each of s.Pods, the index in s.Groups of the group with which it waits,
@@ -205,16 +206,20 @@ func (g *Group) why() string {
 // Group returns a pod group by its name, or nil. A group exists if its PodGroup does, or if pods
 // name it.
 func (w *World) Group(namespace, name string) *groups.Group {
-	if w.groups == nil {
+	return w.scheduler.group(namespace, name)
+}
+
+func (s *scheduler) group(namespace, name string) *groups.Group {
+	if s.groups == nil {
 		return nil
 	}
-	return w.groups.Get(cluster.Name{Namespace: namespace, Name: name})
+	return s.groups.Get(cluster.Name{Namespace: namespace, Name: name})
 }
 
 // MembersOf lists the pods of a group by name.
 func (w *World) MembersOf(g *groups.Group) (list []Found) {
 	for _, p := range w.Each() {
-		if p.Pod != nil && w.groupOf(p.Pod) == g {
+		if p.Pod != nil && w.scheduler.groupOf(p.Pod) == g {
 			list = append(list, p)
 		}
 	}
@@ -224,19 +229,23 @@ func (w *World) MembersOf(g *groups.Group) (list []Found) {
 // TryGroup returns the outcome of an attempt for a group when its turn comes: pods from manifests
 // that are ahead of it are placed first. It returns nil if no pod of the group waits.
 func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
-	g := w.Group(namespace, name)
+	return w.scheduler.tryGroup(namespace, name)
+}
+
+func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
+	g := s.group(namespace, name)
 	if g == nil {
 		return nil
 	}
 	var members []*pod
 	for uid := range g.Members {
-		if p := w.pending[uid]; p != nil {
+		if p := s.pending[uid]; p != nil {
 			members = append(members, p)
 		}
 	}
 	queued(members)
 	if len(members) > 0 && !Stored(members[0].object) {
-		w.UntilTurn(namespace, members[0].Name)
+		s.untilTurn(members[0])
 	}
-	return w.core.TryGroup(g.Name)
+	return s.core.TryGroup(g.Name)
 }

@@ -15,23 +15,23 @@ import (
 
 // load shows the core the objects that are neither nodes nor pods.
 func (w *World) load(set *manifest.Set) {
-	showAll(w, cycle.Namespaces, set.Namespaces)
-	showAll(w, cycle.Services, set.Services)
-	showAll(w, cycle.ReplicationControllers, set.ReplicationControllers)
-	showAll(w, cycle.ReplicaSets, set.ReplicaSets)
-	showAll(w, cycle.StatefulSets, set.StatefulSets)
-	showAll(w, cycle.DisruptionBudgets, set.PodDisruptionBudgets)
-	showAll(w, cycle.Volumes, set.PersistentVolumes)
-	showAll(w, cycle.Claims, set.PersistentVolumeClaims)
-	showAll(w, cycle.StorageClasses, set.StorageClasses)
-	showAll(w, cycle.CSINodes, set.CSINodes)
-	showAll(w, cycle.CSIDrivers, set.CSIDrivers)
-	showAll(w, cycle.CSICapacities, set.CSIStorageCapacities)
-	showAll(w, cycle.VolumeAttachments, set.VolumeAttachments)
-	showAll(w, cycle.ResourceSlices, set.ResourceSlices)
-	showAll(w, cycle.ResourceClaims, set.ResourceClaims)
-	showAll(w, cycle.DeviceClasses, set.DeviceClasses)
-	w.showGroups(set.PodGroups)
+	showAll(&w.scheduler, cycle.Namespaces, set.Namespaces)
+	showAll(&w.scheduler, cycle.Services, set.Services)
+	showAll(&w.scheduler, cycle.ReplicationControllers, set.ReplicationControllers)
+	showAll(&w.scheduler, cycle.ReplicaSets, set.ReplicaSets)
+	showAll(&w.scheduler, cycle.StatefulSets, set.StatefulSets)
+	showAll(&w.scheduler, cycle.DisruptionBudgets, set.PodDisruptionBudgets)
+	showAll(&w.scheduler, cycle.Volumes, set.PersistentVolumes)
+	showAll(&w.scheduler, cycle.Claims, set.PersistentVolumeClaims)
+	showAll(&w.scheduler, cycle.StorageClasses, set.StorageClasses)
+	showAll(&w.scheduler, cycle.CSINodes, set.CSINodes)
+	showAll(&w.scheduler, cycle.CSIDrivers, set.CSIDrivers)
+	showAll(&w.scheduler, cycle.CSICapacities, set.CSIStorageCapacities)
+	showAll(&w.scheduler, cycle.VolumeAttachments, set.VolumeAttachments)
+	showAll(&w.scheduler, cycle.ResourceSlices, set.ResourceSlices)
+	showAll(&w.scheduler, cycle.ResourceClaims, set.ResourceClaims)
+	showAll(&w.scheduler, cycle.DeviceClasses, set.DeviceClasses)
+	w.scheduler.showGroups(set.PodGroups, w.catalog)
 }
 
 // loadApplied shows the core what kubectl apply makes of manifests: what controllers have written
@@ -63,9 +63,9 @@ func (w *World) loadApplied(set *manifest.Set) {
 	w.restrict(set.ResourceQuotas, set.LimitRanges)
 }
 
-func showAll[T metav1.Object](w *World, kind cycle.Kind, list []T) {
+func showAll[T metav1.Object](s *scheduler, kind cycle.Kind, list []T) {
 	for _, object := range list {
-		w.show(kind, object)
+		s.show(kind, object)
 	}
 }
 

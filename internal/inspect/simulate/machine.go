@@ -44,7 +44,7 @@ func (w *World) addMachine(object *v1.Node) {
 		object.UID = types.UID("node/" + object.Name)
 	}
 	w.machines[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
-	w.show(cycle.Nodes, object)
+	w.scheduler.show(cycle.Nodes, object)
 	w.evictions.hold(object)
 }
 
@@ -64,7 +64,7 @@ func (w *World) alter(m *machine, alter func(n *v1.Node)) {
 	before := m.object
 	m.object = before.DeepCopy()
 	alter(m.object)
-	w.show(cycle.Nodes, m.object)
+	w.scheduler.show(cycle.Nodes, m.object)
 	n := w.c.Node(m.object.Name)
 	w.touched = true
 	if w.evictions.hold(m.object) {
@@ -104,11 +104,10 @@ func (w *World) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 		owner := metav1.GetControllerOfNoCopy(p)
 		return owner != nil && owner.Kind == "DaemonSet" && owner.Name == set.Name && p.Namespace == set.Namespace && manifest.DaemonNode(p) == m.object.Name
 	}
-	if slices.ContainsFunc(m.gaps, its) || slices.ContainsFunc(w.podsOn(m.object.Name), func(p *pod) bool { return its(p.object) }) ||
-		slices.ContainsFunc(w.created, func(p *pod) bool { return its(p.object) }) {
+	if slices.ContainsFunc(m.gaps, its) || slices.ContainsFunc(w.podsOn(m.object.Name), func(p *pod) bool { return its(p.object) }) {
 		return true
 	}
-	for _, p := range w.pending {
+	for p := range w.scheduler.waiting {
 		if its(p.object) {
 			return true
 		}
@@ -127,7 +126,7 @@ func (w *World) removeMachine(name string) {
 	}
 	delete(w.machines, name)
 	delete(w.evictions.held, name)
-	w.showGone(cycle.Nodes, m.object)
+	w.scheduler.showGone(cycle.Nodes, m.object)
 	w.touched = true
 	if w.health != nil {
 		w.health.gone(w, name)

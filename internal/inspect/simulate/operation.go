@@ -90,8 +90,8 @@ type Done struct {
 // Do carries out an operation now. Its consequences follow as time passes, at once or later.
 func (w *World) Do(op *Operation) (*Done, error) {
 	done, err := w.do(op)
-	if err == nil && w.halted() {
-		err = w.Err()
+	if err == nil && w.allowed.halted() {
+		err = w.allowed.ended
 	}
 	return done, err
 }
@@ -136,8 +136,8 @@ func (w *World) do(op *Operation) (*Done, error) {
 func (w *World) each(nodes *Nodes, do func(name string)) error {
 	names, err := nodes.resolve(w)
 	for _, name := range names {
-		if w.halted() {
-			return w.Err()
+		if w.allowed.halted() {
+			return w.allowed.ended
 		}
 		do(name)
 	}
@@ -223,7 +223,7 @@ func (w *World) addNodes(a *AddNodes) error {
 	case a.Count < 1 || a.Count > mostNodes:
 		return fmt.Errorf("%d nodes: must be from 1 to %d", a.Count, mostNodes)
 	}
-	for number, added := 1, 0; added < a.Count && !w.halted(); number++ {
+	for number, added := 1, 0; added < a.Count && !w.allowed.halted(); number++ {
 		if name := fmt.Sprintf("%s-copy-%d", a.Like, number); w.machines[name] == nil {
 			w.addNode(like.object, name)
 			added++
@@ -239,7 +239,7 @@ func (w *World) addNode(like *v1.Node, name string) {
 	if csi, ok := w.c.CSINodes.Get("", like.Name); ok {
 		csi = csi.DeepCopy()
 		csi.Name = name
-		w.show(cycle.CSINodes, csi)
+		w.scheduler.show(cycle.CSINodes, csi)
 	}
 	w.settleIn(n, "like "+like.Name)
 }

@@ -62,14 +62,14 @@ func (w *World) rebalance(op *Rebalance) (*Done, error) {
 		return nil, err
 	}
 	m := &moving{done: &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{}}
-	w.settle() // pods that are pending already go first
+	w.scheduler.settle() // pods that are pending already go first
 	m.anew(w)
 	return &Done{Moved: m.done}, nil
 }
 
 // anew makes a plan for the world as it is, and the plan's first move.
 func (m *moving) anew(w *World) {
-	if w.halted() {
+	if w.allowed.halted() {
 		return
 	}
 	m.close(w, nil)

@@ -112,6 +112,25 @@ func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Dep
 	return d
 }
 
+// preempt deletes a victim: with its grace period in a world where time passes, and otherwise at
+// once.
+func (w *World) preempt(uid types.UID, by *pod) {
+	detail := ""
+	if by != nil {
+		detail = by.Namespace() + "/" + by.Name
+	}
+	switch victim, p := w.placed[uid], w.c.Pod(uid); {
+	case p == nil:
+	case victim != nil && w.lasting:
+		w.dismiss(victim, ByPreemption, detail)
+	default:
+		if victim == nil || !victim.unready {
+			w.budgetsLeft(p) // it counts as terminating already
+		}
+		w.remove(p)
+	}
+}
+
 // dismiss deletes a pod, which takes its whole grace period to terminate. Most controllers replace
 // it at once.
 func (w *World) dismiss(p *pod, cause Cause, detail string) {
@@ -147,7 +166,7 @@ func (w *World) terminate(p *pod, grace time.Duration) {
 	leaving.Spec.NodeName = p.NodeName
 	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: w.clock.time().Add(grace)}, ptr.To(int64(grace/time.Second))
 	p.object = &leaving
-	w.show(cycle.Pods, &leaving)
+	w.scheduler.show(cycle.Pods, &leaving)
 	p.Pod = w.c.Pod(p.UID)
 	p.due = eviction.Due{}
 	if p.unready {

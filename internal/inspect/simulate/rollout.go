@@ -163,7 +163,7 @@ func (w *World) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
 // makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on.
 func (w *World) makeDaemons(d *appsv1.DaemonSet) {
 	for _, name := range w.nodeNames() {
-		if w.halted() {
+		if w.allowed.halted() {
 			return
 		}
 		if manifest.RunsDaemon(d, w.machines[name].object) {

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -71,14 +72,14 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 			return nil, err
 		}
 	}
-	w.settle()
+	w.scheduler.settle()
 	if o.For > 0 {
 		w.begin()
 		w.Advance(o.For)
 	}
 	w.report.said.Evictions = append(w.report.said.Evictions, w.evictions.toCome()...)
 	slices.SortStableFunc(w.report.said.Evictions, Eviction.compare)
-	if err := w.Err(); err != nil {
+	if err := w.allowed.ended; err != nil {
 		return nil, err
 	}
 	if len(w.report.said.Pods) == 0 {
@@ -87,7 +88,7 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	if o.Scenario != nil {
 		w.report.said.Timeline, w.report.said.Samples, w.report.said.For = w.report.timeline, w.report.samples, Seconds(o.For)
 	}
-	return w.report.said, w.failed
+	return w.report.said, w.report.failed
 }
 
 // Open makes a lasting world from a set: operations can be done in it, and time can pass. Nothing
@@ -129,9 +130,9 @@ func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if err := w.admit(set); err != nil {
 		return nil, err
 	}
-	w.allowed.count(len(w.pods), len(w.machines))
+	w.allowed.count()
 	w.countBudgets()
-	w.introduce()
+	w.scheduler.introduce()
 	return w, nil
 }
 
@@ -139,27 +140,39 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
+	gates, gangs, err := Gates(o.Gates, set)
+	if err != nil {
+		return nil, err
+	}
 	clocks := clocksOf(set)
 	w := &World{
 		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
 		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
 		placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
 		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, deleted: map[string]bool{}, pods: map[Name]*pod{},
-		lasting: lasting, allowed: allowed{Allowance: o.Allowance},
+		lasting: lasting, gangs: gangs,
 	}
-	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
-	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
-	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
-	var err error
-	if w.gates, w.gangs, err = Gates(o.Gates, set); err != nil {
+	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods), len(w.machines) }}
+	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
+	w.report = report{clock: &w.clock, said: said, timed: lasting}
+	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
+	w.scheduler = scheduler{
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
+		landed: w.landed, preempt: w.preempt, remove: w.remove,
+	}
+	if o.Progress != nil {
+		w.scheduler.progress = func(decided int) { o.Progress(decided, w.entered) }
+	}
+	if asked := lasting && o.For == 0; asked {
+		w.scheduler.behind = queue.MaxBackoff
+	}
+	if err := w.scheduler.start(o.Seed, o.Profiles); err != nil {
 		return nil, err
 	}
-	if err := w.newScheduling(o.Profiles); err != nil {
-		return nil, err
-	}
+	w.c = w.scheduler.c
 	w.load(set)
 	w.identifyClaims()
 	for _, t := range set.ResourceClaimTemplates {
@@ -178,8 +191,8 @@ func (w *World) admit(set *manifest.Set) error {
 	catalog := w.catalog
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
-		if w.halted() {
-			return w.Err()
+		if w.allowed.halted() {
+			return w.allowed.ended
 		}
 		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
 		var workers sync.WaitGroup

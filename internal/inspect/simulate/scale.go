@@ -125,7 +125,7 @@ func (w *World) fillUp(l *workload, replicas int) {
 	}
 	newest := makers[len(makers)-1]
 	maker := workloadOf(newest)
-	for i := len(pods); i < replicas && !w.halted(); i++ {
+	for i := len(pods); i < replicas && !w.allowed.halted(); i++ {
 		w.create(w.podOf(newest, maker.kind, maker.template))
 	}
 	if l.kind != "Deployment" {
@@ -151,14 +151,14 @@ func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int)
 		}
 	}
 	first, claimed := manifest.FirstOrdinal(set), false
-	for ordinal := first; ordinal < first+replicas && !w.halted(); ordinal++ {
+	for ordinal := first; ordinal < first+replicas && !w.allowed.halted(); ordinal++ {
 		p, claims := manifest.StatefulPod(set, ordinal)
 		if name := (Name{p.Namespace, p.Name}); w.pods[name] != nil || stuck[name] {
 			continue
 		}
 		for _, claim := range claims {
 			if _, there := w.c.Claims.Get(claim.Namespace, claim.Name); !there {
-				w.show(cycle.Claims, claim)
+				w.scheduler.show(cycle.Claims, claim)
 				claimed = true
 			}
 		}

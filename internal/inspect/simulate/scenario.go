@@ -118,8 +118,8 @@ func (w *World) plan(s *Scenario) error {
 			done, err := w.Do(&step.Operation)
 			w.report.stepping = false
 			switch {
-			case err != nil && w.failed == nil:
-				w.failed = fmt.Errorf("steps[%d], at %s: %w", i, step.At.Duration, err)
+			case err != nil && w.report.failed == nil:
+				w.report.failed = fmt.Errorf("steps[%d], at %s: %w", i, step.At.Duration, err)
 				w.clock.agenda = nil
 			case err == nil:
 				for _, note := range done.Notes {

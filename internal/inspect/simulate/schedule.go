@@ -9,52 +9,65 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/inspect/standin"
 )
 
-// scheduling is the core that schedules the world's pods, and what the world keeps about them.
-type scheduling struct {
-	core *cycle.Core
+// scheduler drives the core that schedules the world's pods, and keeps what an answer says about
+// each. A pod without a node is in created until the core has been shown it, and in pending from
+// then on; one that is refused, or that no profile serves, is in neither.
+type scheduler struct {
+	clock   *clock
+	report  *report
+	allowed *allowed
+	core    *cycle.Core
+	c       *cluster.Cluster // of the core
 	// behind is how far the core's clock is behind the world's until what is pending has been tried
 	// once. A live scheduler has tried it before: its back-off is over.
 	behind   time.Duration
 	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
-	// created are pods that the core has not been shown yet, and pending those without a node that
-	// it has been shown. Pods that are refused, or that no profile serves, are in neither once they
-	// have been introduced.
-	created []*pod
-	pending map[types.UID]*pod
-	tried   int // of the pending ones, how many have been decided
+	created  []*pod
+	pending  map[types.UID]*pod
+	tried    int // of the pending ones, how many have been decided
+	decided  int // how many attempts were made
 	// turn are the pods that were shown since the world last settled, in the order in which they
 	// are taken, and passed is how many of them have had their turn.
 	turn   []*pod
 	passed int
-	// verdicts are those on every node for the pods that are being decided, with Options.Explain.
+	// explains is set if verdicts are wanted: those on every node, here for the pods that are being
+	// decided.
+	explains bool
 	verdicts map[types.UID][]Node
 	gates    groups.Gates
 	groups   *groups.Set // of the core; nil without the gates
-	gangs    bool        // Jobs become gangs
+	// lasting is set if time may pass. Where it does not, each pod is tried once.
+	lasting bool
+	// progress, if set, is called every progressEvery decisions.
+	progress func(decided int)
+	// landed is called when a pod has got a node, preempt to delete a victim, and remove to remove
+	// a pod that was terminating before it became a victim.
+	landed  func(p *pod)
+	preempt func(victim types.UID, by *pod)
+	remove  func(p *cluster.Pod)
 }
 
-// newScheduling makes the core. MaxWait is off: the retry of pods that have waited too long is
-// there in case an event is lost, and here none is.
-func (w *World) newScheduling(profiles []*plugins.Profile) error {
-	s := &w.scheduling
+// start makes the core. MaxWait is off: the retry of pods that have waited too long is there in
+// case an event is lost, and here none is.
+func (s *scheduler) start(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
-	o := cycle.Options{Seed: w.options.Seed, MaxWait: math.MaxInt64, Groups: s.gates}
+	o := cycle.Options{Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates}
 	for _, p := range profiles {
 		s.profiles[p.SchedulerName] = p
 		served := cycle.Profile{Profile: p}
-		if w.options.Explain {
-			served.Extensions = []cycle.Extension{witness{w}}
+		if s.explains {
+			served.Extensions = []cycle.Extension{witness{s}}
 		}
 		o.Profiles = append(o.Profiles, served)
 	}
@@ -63,48 +76,45 @@ func (w *World) newScheduling(profiles []*plugins.Profile) error {
 		return err
 	}
 	view := s.core.View()
-	w.c, s.groups = view.Cluster, view.Groups
+	s.c, s.groups = view.Cluster, view.Groups
 	s.standin = standin.Controllers{
-		Cluster: w.c, Feed: w.feed, Named: w.nameClaim, Now: func() metav1.Time { return metav1.NewTime(w.clock.time()) },
+		Cluster: s.c, Feed: s.feed, Named: s.nameClaim, Now: func() metav1.Time { return metav1.NewTime(s.clock.time()) },
 	}
-	if asked := w.lasting && w.options.For == 0; asked {
-		s.behind = queue.MaxBackoff
-	}
-	s.core.Step(w.coreClock(), cycle.Follows{})
-	s.core.Step(w.coreClock(), cycle.Led{})
+	s.core.Step(s.coreClock(), cycle.Follows{})
+	s.core.Step(s.coreClock(), cycle.Led{})
 	return nil
 }
 
 // witness records every plugin's verdict on every node before a pod, or the first pod of a group,
 // is decided.
-type witness struct{ *World }
+type witness struct{ *scheduler }
 
 // Name implements [cycle.Extension].
 func (witness) Name() string { return "Explain" }
 
 // Begin implements [cycle.Beginner].
-func (w witness) Begin(a *cycle.Attempt) { w.verdicts[a.Pod.UID] = w.explain(a.Profile, a.Waiting) }
+func (s witness) Begin(a *cycle.Attempt) { s.verdicts[a.Pod.UID] = s.explain(a.Profile, a.Waiting) }
 
 // show gives the core an object as the API has it now.
-func (w *World) show(kind cycle.Kind, object metav1.Object) {
-	w.feed(cycle.Seen{Kind: kind, Object: object})
+func (s *scheduler) show(kind cycle.Kind, object metav1.Object) {
+	s.feed(cycle.Seen{Kind: kind, Object: object})
 }
 
 // showGone tells the core that an object was deleted.
-func (w *World) showGone(kind cycle.Kind, last metav1.Object) {
-	w.feed(cycle.Gone{Kind: kind, Object: last})
+func (s *scheduler) showGone(kind cycle.Kind, last metav1.Object) {
+	s.feed(cycle.Gone{Kind: kind, Object: last})
 }
 
 // feed gives the core an event, and carries out the actions that follow. Where no time passes, pods
 // that could not make room for themselves are not retried.
-func (w *World) feed(e cycle.Event) {
-	actions := slices.Clone(w.core.Step(w.coreClock(), e)) // the core's own until the next step
-	decided := w.core.Decided()
-	heard := w.hearTogether(decided)
+func (s *scheduler) feed(e cycle.Event) {
+	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core's own until the next step
+	decided := s.core.Decided()
+	heard := s.hearTogether(decided)
 	for _, action := range actions {
-		w.carryOut(action)
+		s.carryOut(action)
 	}
-	if w.lasting {
+	if s.lasting {
 		return
 	}
 	makesRoom := slices.ContainsFunc(decided, func(d *decision.Decision) bool { return len(d.Victims) > 0 || d.Group != nil && d.NominatedNode != "" })
@@ -112,102 +122,132 @@ func (w *World) feed(e cycle.Event) {
 		switch p := heard[i]; {
 		case p == nil || d.Result == decision.Placed:
 		case makesRoom:
-			w.left(d)
+			s.left(d)
 		default:
-			w.withdraw(p)
+			s.withdraw(p)
 		}
 	}
 }
 
 // left completes an attempt that made room, where no time passes: victims that were terminating
 // already are removed.
-func (w *World) left(d *decision.Decision) {
-	n := w.c.Node(d.NominatedNode)
+func (s *scheduler) left(d *decision.Decision) {
+	n := s.c.Node(d.NominatedNode)
 	if n == nil {
 		return
 	}
 	for _, victim := range slices.Clone(n.Pods) {
 		if victim.Terminating && (d.Group != nil || slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})) {
-			w.remove(victim)
+			s.remove(victim)
 		}
 	}
 }
 
 // coreClock is the core's time.
-func (w *World) coreClock() time.Time { return w.clock.time().Add(-w.behind) }
+func (s *scheduler) coreClock() time.Time { return s.clock.time().Add(-s.behind) }
 
 // awake reports whether the core has a pod to try now.
-func (w *World) awake() bool { return !w.core.Wake(w.coreClock()).After(w.coreClock()) }
+func (s *scheduler) awake() bool { return !s.core.Wake(s.coreClock()).After(s.coreClock()) }
 
 // settle tries pods until nothing is left to do at this time. Pods that an event has requeued are
 // tried before those that controllers create because of the same event.
-func (w *World) settle() {
-	for !w.halted() && (w.awake() || len(w.created) > 0) {
-		if w.awake() {
-			w.feed(cycle.Tick{})
+func (s *scheduler) settle() {
+	for !s.allowed.halted() && (s.awake() || len(s.created) > 0) {
+		if s.awake() {
+			s.feed(cycle.Tick{})
 		} else {
-			w.introduce()
+			s.introduce()
 		}
 	}
-	w.behind = 0
-	w.pass(len(w.turn))
-	for _, p := range w.turn {
+	s.behind = 0
+	s.pass(len(s.turn))
+	for _, p := range s.turn {
 		p.turn = 0
 	}
-	w.turn, w.passed = nil, 0
+	s.turn, s.passed = nil, 0
+}
+
+// add adds a pod without a node, which the core is shown when it is introduced.
+func (s *scheduler) add(p *pod, object *v1.Pod) {
+	p.Pod, p.fresh = s.c.Pending(object), object
+	s.created = append(s.created, p)
+}
+
+// renew records a change of a pod without a node.
+func (s *scheduler) renew(p *pod, object *v1.Pod) {
+	p.Pod = s.c.Pending(object)
+	if s.pending[p.UID] == p {
+		s.show(cycle.Pods, object)
+	} else if p.fresh != nil {
+		p.fresh = object
+	}
+}
+
+// waiting yields the pods in created and in pending.
+func (s *scheduler) waiting(yield func(p *pod) bool) {
+	for _, p := range s.created {
+		if !yield(p) {
+			return
+		}
+	}
+	for _, p := range s.pending {
+		if !yield(p) {
+			return
+		}
+	}
 }
 
 // introduce shows new pods to the core, in the order in which they are to be tried.
-func (w *World) introduce() {
-	created := w.created
-	w.created = nil
+func (s *scheduler) introduce() {
+	created := s.created
+	s.created = nil
 	queued(created)
 	for _, p := range created {
-		p.turn = len(w.turn) + 1
-		w.turn = append(w.turn, p)
+		p.turn = len(s.turn) + 1
+		s.turn = append(s.turn, p)
 		fresh := p.fresh
 		p.fresh = nil
-		if p.refused != "" || w.profiles[p.Spec().SchedulerName] == nil {
+		if p.refused != "" || s.profiles[p.Spec().SchedulerName] == nil {
 			continue
 		}
-		w.pending[p.UID] = p
-		w.show(cycle.Pods, fresh)
+		s.pending[p.UID] = p
+		s.show(cycle.Pods, fresh)
 	}
 }
 
 // pass lists the pods that are not tried, up to the given turn: the API server refuses them, no
 // profile serves them, or a gate keeps them out.
-func (w *World) pass(turn int) {
-	for ; w.passed < turn; w.passed++ {
-		p := w.turn[w.passed]
+func (s *scheduler) pass(turn int) {
+	for ; s.passed < turn; s.passed++ {
+		p := s.turn[s.passed]
 		if p.gone || p.NodeName != "" || p.listed {
 			continue
 		}
-		why, nodes := w.untried(p)
-		g := w.groupOf(p.Pod)
+		why, nodes := s.untried(p)
+		g := s.groupOf(p.Pod)
 		switch {
 		case why == "":
-		case g != nil && why == w.core.Incomplete(p.UID):
-			w.holds(g, why)
+		case g != nil && why == s.core.Incomplete(p.UID):
+			s.holds(g, why)
 		default:
-			w.list(p, Pod{Message: why, Nodes: nodes}, false)
+			s.report.list(p, Pod{Message: why, Nodes: nodes}, false)
 		}
 	}
 }
 
 // untried returns why the pod is not tried, or "" if it is.
-func (w *World) untried(p *pod) (why string, nodes []Node) {
+func (s *scheduler) untried(p *pod) (why string, nodes []Node) {
 	name := p.Spec().SchedulerName
-	profile := w.profiles[name]
+	profile := s.profiles[name]
 	switch {
 	case p.refused != "":
 		return p.refused, nil
 	case profile == nil:
 		return fmt.Sprintf("no profile serves the scheduler name %q", name), nil
 	}
-	why = w.Gate(p.Pod)
+	why = s.gate(p.Pod)
 	if why != "" && len(p.Spec().SchedulingGates) == 0 {
-		nodes = w.explain(name, p.Pod)
+		nodes = s.explain(name, p.Pod)
 	}
 	return why, nodes
 }
@@ -228,26 +268,26 @@ const progressEvery = 1024
 
 // hear lists a decision about a pod, and returns the entry. A pod that stays pending is not listed
 // again; hear then returns nil. together means that the pod waits with its group.
-func (w *World) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) {
-	if w.decided++; w.options.Progress != nil && w.decided%progressEvery == 0 {
-		w.options.Progress(w.decided, w.entered)
+func (s *scheduler) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) {
+	if s.decided++; s.progress != nil && s.decided%progressEvery == 0 {
+		s.progress(s.decided)
 	}
 	if !p.tried {
 		p.tried = true
-		w.tried++
+		s.tried++
 	}
-	w.pass(p.turn - 1)
-	said := Pod{Nodes: w.verdicts[p.UID]}
-	delete(w.verdicts, p.UID)
+	s.pass(p.turn - 1)
+	said := Pod{Nodes: s.verdicts[p.UID]}
+	delete(s.verdicts, p.UID)
 	if d.Group != nil {
 		said.Group = d.Group.Name
 	}
 	if d.Result == decision.Placed {
 		said.Node = d.Node
-		return w.list(p, said, false)
+		return s.report.list(p, said, false)
 	}
 	if said.Nodes == nil { // a pod like it has just failed, so it was not decided itself
-		said.Nodes = w.explain(p.Spec().SchedulerName, p.Pod)
+		said.Nodes = s.explain(p.Spec().SchedulerName, p.Pod)
 	}
 	said.Message, said.NominatedNode = d.Message, d.NominatedNode
 	p.refusal, p.reasons = d.Message, d.Reasons
@@ -255,61 +295,113 @@ func (w *World) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) 
 		said.Victims = append(said.Victims, Name{victim.Namespace, victim.Name})
 	}
 	if len(said.Victims) > 0 || !p.listed {
-		listed = w.list(p, said, together)
+		listed = s.report.list(p, said, together)
 	}
 	p.listed = true
 	return listed
 }
 
-// list adds a decision about the pod to the answer, and returns the entry, which the caller may
-// complete; nil for a quiet pod. together means that there is an event for its whole group.
-func (w *World) list(p *pod, said Pod, together bool) *Pod {
-	p.refusal = said.Message
-	if p.quiet {
-		return nil
-	}
-	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(w.clock.now)
-	if said.Victims == nil {
-		said.Victims = []Name{}
-	}
-	w.report.said.Pods = append(w.report.said.Pods, said)
-	switch {
-	case said.Node != "":
-		w.report.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
-	case len(said.Victims) == 0 && !together:
-		w.report.tell(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
-	}
-	return &w.report.said.Pods[len(w.report.said.Pods)-1]
-}
-
-// landed records that a pending pod has got a node.
-func (w *World) landed(p *pod) {
-	delete(w.pending, p.UID)
+// bound records that a pending pod has got a node.
+func (s *scheduler) bound(p *pod) {
+	delete(s.pending, p.UID)
 	if p.tried {
-		w.tried--
+		s.tried--
 	}
 	p.listed = false
-	p.Pod = w.c.Pod(p.UID)
-	w.settled(p, w.clock.time())
-	if w.lasting {
-		w.budgetsJoined(p.Pod)
-	}
+	p.Pod = s.c.Pod(p.UID)
+	s.landed(p)
 }
 
 // withdraw removes a pod without a node from scheduling.
-func (w *World) withdraw(p *pod) {
+func (s *scheduler) withdraw(p *pod) {
 	p.gone = true
-	if w.pending[p.UID] == p {
-		delete(w.pending, p.UID)
+	if s.pending[p.UID] == p {
+		delete(s.pending, p.UID)
 		if p.tried {
-			w.tried--
+			s.tried--
 		}
-		w.showGone(cycle.Pods, stub(p.Pod))
+		s.showGone(cycle.Pods, stub(p.Pod))
 	}
-	w.created = slices.DeleteFunc(w.created, func(o *pod) bool { return o == p })
+	s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == p })
 }
 
 // stub returns as much of a pod as a deletion needs.
 func stub(p *cluster.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
+}
+
+// gate returns why the pod may not be tried yet, or "" if it may.
+func (s *scheduler) gate(p *cluster.Pod) string {
+	profile := s.profiles[p.Spec().SchedulerName]
+	if profile == nil {
+		return ""
+	}
+	for _, gate := range profile.Gates {
+		if message := gate.Admit(p); message != "" {
+			return message
+		}
+	}
+	if devices := devicesOf(profile); devices != nil {
+		if message := devices.PreEnqueue(s.c, p); message != "" {
+			return message
+		}
+	}
+	return s.core.Incomplete(p.UID)
+}
+
+// queue lists the pending pods that may be tried, in the order in which they will be.
+func (s *scheduler) queue() []*cluster.Pod {
+	var pods []*pod
+	for _, p := range s.pending {
+		if s.gate(p.Pod) == "" {
+			pods = append(pods, p)
+		}
+	}
+	queued(pods)
+	list := make([]*cluster.Pod, len(pods))
+	for i, p := range pods {
+		list[i] = p.Pod
+	}
+	return list
+}
+
+// untilTurn tries the pods that are ahead of this one in the queue, and leaves all others pending:
+// all if it is nil.
+func (s *scheduler) untilTurn(p *pod) {
+	s.introduce()
+	for p != nil && !s.allowed.halted() {
+		item := s.core.View().Queue.Next(s.clock.time())
+		if item == nil {
+			return
+		}
+		next := s.pending[item.Pod.UID]
+		if next == nil || next == p || order(p, next) < 0 || s.groupOf(p.Pod) != nil && s.groupOf(p.Pod) == s.groupOf(next.Pod) {
+			return
+		}
+		s.feed(cycle.Tick{})
+	}
+}
+
+// tryAlone tries a pod that does not preempt. If it does not fit, it is removed again.
+func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
+	modest := *p.object
+	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
+	s.add(p, &modest)
+	p.quiet = true
+	s.introduce()
+	if message := s.gate(p.Pod); message != "" {
+		s.withdraw(p)
+		return message, nil
+	}
+	for p.NodeName == "" && p.refusal == "" && !s.allowed.halted() && s.awake() {
+		s.feed(cycle.Tick{})
+	}
+	if p.NodeName != "" {
+		return "", nil
+	}
+	s.withdraw(p)
+	if failure := s.core.Decider(p.Spec().SchedulerName).Diagnose(p.Pod); len(failure.Reasons) > 0 || failure.Rejection != nil {
+		return failure.Message(""), failure.Reasons
+	}
+	return p.refusal, nil
 }

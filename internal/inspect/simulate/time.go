@@ -66,7 +66,7 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 		sooner(w.clock.agenda[0].at, true)
 	}
 	sooner(w.evictions.due())
-	if at, ok := w.core.Due(); ok {
+	if at, ok := w.scheduler.core.Due(); ok {
 		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
 	}
 	if w.health != nil {
@@ -78,8 +78,8 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 // Advance lets time pass until the given time from the beginning: events happen, controllers
 // replace pods that have gone, and these and all other pending pods are tried.
 func (w *World) Advance(until time.Duration) {
-	w.settle()
-	for !w.halted() {
+	w.scheduler.settle()
+	for !w.allowed.halted() {
 		at, ok := w.upcoming()
 		if !ok || at > until {
 			break
@@ -101,9 +101,9 @@ func (w *World) step(at time.Duration) {
 		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
 		w.depart(p, ByTaint, p.due.Taint.ToString())
 	})
-	decided := w.decided
-	w.settle()
-	if log != w.c.Log.Len() || decided != w.decided || w.touched {
+	decided := w.scheduler.decided
+	w.scheduler.settle()
+	if log != w.c.Log.Len() || decided != w.scheduler.decided || w.touched {
 		w.touched = false
 		w.sample()
 	}
@@ -113,8 +113,8 @@ func (w *World) step(at time.Duration) {
 // that have returned to a node where they may not stay, and at most until then. It reports whether
 // the world became quiet.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
-	w.settle()
-	for !w.halted() {
+	w.scheduler.settle()
+	for !w.allowed.halted() {
 		at, ok := w.upcoming()
 		onlyAgain := len(w.clock.agenda) == 0 && w.evictions.onlyAgain()
 		switch {

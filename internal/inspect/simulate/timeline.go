@@ -43,7 +43,8 @@ type report struct {
 	timed    bool // time may pass: there is a timeline
 	timeline []Event
 	samples  []Sample
-	stepping bool // a step of the scenario is being done
+	stepping bool  // a step of the scenario is being done
+	failed   error // an operation of the scenario could not be done, or a decision panicked
 }
 
 // tell adds to the timeline.
@@ -53,6 +54,27 @@ func (r *report) tell(e Event) {
 	}
 	e.After, e.Step = Seconds(r.clock.now), r.stepping
 	r.timeline = append(r.timeline, e)
+}
+
+// list adds a decision about the pod to the answer, and returns the entry, which the caller may
+// complete; nil for a quiet pod. together means that there is an event for its whole group.
+func (r *report) list(p *pod, said Pod, together bool) *Pod {
+	p.refusal = said.Message
+	if p.quiet {
+		return nil
+	}
+	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(r.clock.now)
+	if said.Victims == nil {
+		said.Victims = []Name{}
+	}
+	r.said.Pods = append(r.said.Pods, said)
+	switch {
+	case said.Node != "":
+		r.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
+	case len(said.Victims) == 0 && !together:
+		r.tell(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
+	}
+	return &r.said.Pods[len(r.said.Pods)-1]
 }
 
 // tellTaints reports which taints were added and removed.
@@ -94,7 +116,7 @@ func (w *World) Timeline() []Event { return w.report.timeline }
 
 // sample records the state of the cluster.
 func (w *World) sample() {
-	s := Sample{Nodes: len(w.machines), Running: w.c.Pods(), Pending: w.tried}
+	s := Sample{Nodes: len(w.machines), Running: w.c.Pods(), Pending: w.scheduler.tried}
 	for _, n := range w.c.Nodes {
 		if n == nil {
 			continue

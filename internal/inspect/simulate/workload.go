@@ -252,7 +252,7 @@ func (w *World) drop(p *pod, cause Cause, detail string) {
 		w.depart(p, cause, detail)
 		return
 	}
-	w.withdraw(p)
+	w.scheduler.withdraw(p)
 	w.forget(p)
 	w.report.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }

@@ -20,17 +20,18 @@ import (
 
 // World is a cluster in virtual time, with the outcome so far. It is not safe for concurrent use.
 type World struct {
-	options  Options
-	c        *cluster.Cluster
-	set      *manifest.Set // what the world was made from, with the workloads that can make pods
-	origin   manifest.Set  // set as it was at the beginning, for a twin
-	catalog  *admission.Catalog
-	machines map[string]*machine // the nodes, by name
-	scheduling
-	bounds  *bounds
-	budgets budgets
-	clock   clock
-	report  report
+	options   Options
+	gangs     bool // Jobs become gangs
+	c         *cluster.Cluster
+	set       *manifest.Set // what the world was made from, with the workloads that can make pods
+	origin    manifest.Set  // set as it was at the beginning, for a twin
+	catalog   *admission.Catalog
+	machines  map[string]*machine // the nodes, by name
+	scheduler scheduler
+	bounds    *bounds
+	budgets   budgets
+	clock     clock
+	report    report
 
 	evictions evictions
 	// placed has pods on nodes: all of them if the world is lasting, and otherwise those that a
@@ -41,9 +42,9 @@ type World struct {
 	// templates are the device claim templates.
 	templates map[Name]*resourcev1.ResourceClaimTemplate
 	// unready counts the placed pods that report not being ready, by class.
-	unready          map[*cluster.PodClass]int
-	entered, decided int // how many pods have been added, and how many attempts made
-	homed            int // how many pods had a node when they were added
+	unready map[*cluster.PodClass]int
+	entered int // how many pods have been added
+	homed   int // how many pods had a node when they were added
 
 	// lasting is set if time may pass: pods and their objects are kept.
 	lasting bool
@@ -52,7 +53,6 @@ type World struct {
 	pods     map[Name]*pod
 	departed []*Departure
 	deleted  map[string]bool // the workloads that were deleted, by controllerName
-	failed   error           // an operation of the scenario could not be done
 	// touched is set when something has changed that the cluster's log does not show.
 	touched  bool
 	refusals []string // why pods could not be created, since manifests were last applied
@@ -112,11 +112,10 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
 			return p // no scheduler will place it
 		}
-		p.Pod, p.fresh = w.c.Pending(object), object
-		w.created = append(w.created, p)
+		w.scheduler.add(p, object)
 		return p
 	}
-	w.show(cycle.Pods, object)
+	w.scheduler.show(cycle.Pods, object)
 	if p.Pod = w.c.Pod(object.UID); p.Pod != nil {
 		w.homed++
 		if saysNotReady(object) && !p.Terminating {
@@ -143,17 +142,25 @@ func (w *World) settled(p *pod, since time.Time) {
 	w.placed[p.UID] = p
 }
 
+// landed records that a pod has got a node.
+func (w *World) landed(p *pod) {
+	w.settled(p, w.clock.time())
+	if w.lasting {
+		w.budgetsJoined(p.Pod)
+	}
+}
+
 // remove removes a pod from the world, with what it held.
 func (w *World) remove(p *cluster.Pod) {
 	known, terminating := w.placed[p.UID], p.Terminating
-	w.showGone(cycle.Pods, stub(p))
+	w.scheduler.showGone(cycle.Pods, stub(p))
 	switch {
 	case known != nil && known.unready:
 		w.unready[p.Class]--
 	case !terminating: // a terminating pod has been subtracted already
 		w.budgetsLeft(p)
 	}
-	w.standin.Gone(p)
+	w.scheduler.standin.Gone(p)
 	if known != nil {
 		known.gone = true
 		w.forget(known)
