@@ -36,8 +36,8 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	set.Expand(int64(w.options.Seed))
 	w.catalog = merged(w.set, set)
 	w.loadApplied(set)
-	w.identifyClaims()
-	w.countBudgets()
+	w.claims.identify()
+	w.budgets.count()
 	w.refusals = nil
 	for _, n := range set.Nodes {
 		if w.applyNode(n) {

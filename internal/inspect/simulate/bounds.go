@@ -125,15 +125,14 @@ func (q *quota) count(usage v1.ResourceList, how func(*apiresource.Quantity, api
 	}
 }
 
-// restrict adds quotas and limit ranges, or replaces those of the same name. They count the pods
-// that are there.
-func (w *World) restrict(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) {
-	b := w.bounds
+// restrict adds quotas and limit ranges, or replaces those of the same name. The quotas count the
+// pods that are charged already.
+func (b *bounds) restrict(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, charged []*v1.Pod) {
 	for _, object := range quotas {
 		q := &quota{object, v1.ResourceList{}}
-		for _, f := range w.Each() {
-			if p := w.pods[Name{f.Object.Namespace, f.Object.Name}]; p.charged && p.object.Namespace == q.Namespace && q.covers(p.object) {
-				q.count(usageOf(p.object), (*apiresource.Quantity).Add)
+		for _, p := range charged {
+			if p.Namespace == q.Namespace && q.covers(p) {
+				q.count(usageOf(p), (*apiresource.Quantity).Add)
 			}
 		}
 		b.quotas[q.Namespace] = with(b.quotas[q.Namespace], q)

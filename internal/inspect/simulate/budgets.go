@@ -10,26 +10,32 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// budgets maintains the status of PodDisruptionBudgets as the disruption controller would.
-type budgets []budget
+// budgets maintains the status of PodDisruptionBudgets as the disruption controller would. The
+// status itself is in the cluster.
+type budgets struct {
+	scheduler *scheduler
+	list      []budget
+	// unready counts the placed pods that report not being ready, by class.
+	unready map[*cluster.PodClass]int
+}
 
 type budget struct {
 	namespace, name string
 	selector        labels.Selector
 }
 
-// countBudgets reads the cluster's budgets, and computes the status of those without one, as in
+// count reads the cluster's budgets, and computes the status of those without one, as in
 // hand-written manifests.
-func (w *World) countBudgets() {
-	var list budgets
-	w.budgets = nil
-	c := w.c
-	for _, b := range c.Budgets.All() {
-		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+func (b *budgets) count() {
+	var list []budget
+	b.list = nil
+	c := b.scheduler.c
+	for _, object := range c.Budgets.All() {
+		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)
 		if err != nil {
 			continue // decide.Preempt leaves it out as well
 		}
-		list = append(list, budget{b.Namespace, b.Name, selector})
+		list = append(list, budget{object.Namespace, object.Name, selector})
 	}
 	if len(list) == 0 {
 		return
@@ -47,18 +53,18 @@ func (w *World) countBudgets() {
 			healthy[p.Class]++
 		}
 	}
-	for p := range w.scheduler.waiting {
+	for p := range b.scheduler.waiting {
 		if p.refused == "" {
 			expected[p.Class]++
 		}
 	}
-	for class, n := range w.unready {
+	for class, n := range b.unready {
 		healthy[class] -= n
 	}
-	for _, b := range list {
-		b.fill(w, expected, healthy)
+	for _, one := range list {
+		one.fill(b.scheduler, expected, healthy)
 	}
-	w.budgets = list
+	b.list = list
 }
 
 func (b budget) matches(class *cluster.PodClass) bool {
@@ -66,8 +72,8 @@ func (b budget) matches(class *cluster.PodClass) bool {
 }
 
 // fill computes the status, unless there is one.
-func (b budget) fill(w *World, expected, healthy map[*cluster.PodClass]int) {
-	object, _ := w.c.Budgets.Get(b.namespace, b.name)
+func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodClass]int) {
+	object, _ := scheduler.c.Budgets.Get(b.namespace, b.name)
 	if s := &object.Status; s.ObservedGeneration != 0 || s.ExpectedPods != 0 || s.DisruptionsAllowed != 0 || len(s.Conditions) > 0 {
 		return
 	}
@@ -83,7 +89,7 @@ func (b budget) fill(w *World, expected, healthy map[*cluster.PodClass]int) {
 	if s.ExpectedPods > 0 {
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 	}
-	w.scheduler.show(cycle.DisruptionBudgets, object)
+	scheduler.show(cycle.DisruptionBudgets, object)
 }
 
 // desired is how many pods have to be healthy. Percentages are of all pods, rounded up.
@@ -105,61 +111,49 @@ func desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
 	return 0
 }
 
-// budgetsLeft records that a pod has gone: its budgets allow one disruption less.
-func (w *World) budgetsLeft(p *cluster.Pod) {
-	for _, b := range w.budgets {
-		if !b.matches(p.Class) {
-			continue
-		}
-		if object, ok := w.c.Budgets.Get(b.namespace, b.name); ok {
-			object = object.DeepCopy()
-			object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
-			object.Status.CurrentHealthy--
-			w.scheduler.show(cycle.DisruptionBudgets, object)
-		}
-	}
+// left records that a pod has gone, or is going: its budgets allow one disruption less.
+func (b *budgets) left(p *cluster.Pod) {
+	b.change(p.Class, func(object *policyv1.PodDisruptionBudget) {
+		object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
+		object.Status.CurrentHealthy--
+	})
 }
 
 // expect records that the controllers of a pod's budgets want one pod more, or less: of how many
 // they are is what maxUnavailable and percentages are of.
-func (w *World) expect(p *pod, change int32) {
+func (b *budgets) expect(p *pod, change int32) {
 	if p.Pod == nil || p.refused != "" {
 		return
 	}
-	for _, b := range w.budgets {
-		if !b.matches(p.Class) {
-			continue
-		}
-		if object, ok := w.c.Budgets.Get(b.namespace, b.name); ok {
-			object = object.DeepCopy()
-			s := &object.Status
-			s.ExpectedPods = max(s.ExpectedPods+change, 0)
-			s.DesiredHealthy = desired(&object.Spec, int(s.ExpectedPods))
-			s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
-			w.scheduler.show(cycle.DisruptionBudgets, object)
-		}
+	b.change(p.Class, func(object *policyv1.PodDisruptionBudget) {
+		s := &object.Status
+		s.ExpectedPods = max(s.ExpectedPods+change, 0)
+		s.DesiredHealthy = desired(&object.Spec, int(s.ExpectedPods))
+		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
+	})
+}
+
+// joined records a new pod, which is assumed to be ready.
+func (b *budgets) joined(p *cluster.Pod) {
+	b.change(p.Class, func(object *policyv1.PodDisruptionBudget) {
+		object.Status.CurrentHealthy++
+		object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
+	})
+}
+
+// change changes the budgets that cover pods of the class.
+func (b *budgets) change(class *cluster.PodClass, change func(object *policyv1.PodDisruptionBudget)) {
+	for _, object := range b.of(class) {
+		object = object.DeepCopy()
+		change(object)
+		b.scheduler.show(cycle.DisruptionBudgets, object)
 	}
 }
 
-// budgetsJoined records a new pod, which is assumed to be ready.
-func (w *World) budgetsJoined(p *cluster.Pod) {
-	for _, b := range w.budgets {
-		if !b.matches(p.Class) {
-			continue
-		}
-		if object, ok := w.c.Budgets.Get(b.namespace, b.name); ok {
-			object = object.DeepCopy()
-			object.Status.CurrentHealthy++
-			object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
-			w.scheduler.show(cycle.DisruptionBudgets, object)
-		}
-	}
-}
-
-// of returns the budgets that cover a pod.
-func (list budgets) of(c *cluster.Cluster, p *cluster.Pod) (found []*policyv1.PodDisruptionBudget) {
-	for _, b := range list {
-		if object, ok := c.Budgets.Get(b.namespace, b.name); ok && b.matches(p.Class) {
+// of returns the budgets that cover pods of the class.
+func (b *budgets) of(class *cluster.PodClass) (found []*policyv1.PodDisruptionBudget) {
+	for _, one := range b.list {
+		if object, ok := b.scheduler.c.Budgets.Get(one.namespace, one.name); ok && one.matches(class) {
 			found = append(found, object)
 		}
 	}

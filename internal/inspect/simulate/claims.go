@@ -3,6 +3,7 @@ package simulate
 import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -10,24 +11,34 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// claims creates what controllers create for a pod before it can be scheduled: a claim for each
+// claims stands in for what creates claims of volumes and devices: the API server's defaults, and
+// the controllers of ephemeral volumes and of claim templates.
+type claims struct {
+	scheduler *scheduler
+	// storageClass is the default one, or nil.
+	storageClass *storagev1.StorageClass
+	// templates are the device claim templates.
+	templates map[Name]*resourcev1.ResourceClaimTemplate
+}
+
+// makeFor creates what controllers create for a pod before it can be scheduled: a claim for each
 // ephemeral volume, and for each device claim template. Existing claims are left alone.
-func (w *World) claims(p *v1.Pod) {
+func (c *claims) makeFor(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
-			w.volumeClaim(p, p.Spec.Volumes[i].Name, ephemeral.VolumeClaimTemplate)
+			c.volumeClaim(p, p.Spec.Volumes[i].Name, ephemeral.VolumeClaimTemplate)
 		}
 	}
 	for i := range p.Spec.ResourceClaims {
 		if template := p.Spec.ResourceClaims[i].ResourceClaimTemplateName; template != nil {
-			w.deviceClaim(p, p.Spec.ResourceClaims[i].Name, *template)
+			c.deviceClaim(p, p.Spec.ResourceClaims[i].Name, *template)
 		}
 	}
 }
 
-func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
+func (c *claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
 	name := p.Name + "-" + volume
-	if _, there := w.c.Claims.Get(p.Namespace, name); there {
+	if _, there := c.scheduler.c.Claims.Get(p.Namespace, name); there {
 		return
 	}
 	claim := &v1.PersistentVolumeClaim{
@@ -38,35 +49,35 @@ func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 		Spec:   template.Spec,
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
-	admission.Claim(claim, w.storageClass)
-	w.scheduler.show(cycle.Claims, claim)
+	admission.Claim(claim, c.storageClass)
+	c.scheduler.show(cycle.Claims, claim)
 }
 
-// identifyClaims gives new claims what the API server gives them: a UID and, if they name no
+// identify gives new claims what the API server gives them: a UID and, if they name no
 // storage class, the default one.
-func (w *World) identifyClaims() {
-	w.storageClass = admission.DefaultStorageClass(w.c.StorageClasses.All())
-	for _, claim := range w.c.Claims.All() {
+func (c *claims) identify() {
+	c.storageClass = admission.DefaultStorageClass(c.scheduler.c.StorageClasses.All())
+	for _, claim := range c.scheduler.c.Claims.All() {
 		if claim.UID == "" && claim.Spec.VolumeName == "" {
 			claim = claim.DeepCopy()
-			if w.storageClass != nil {
-				admission.Claim(claim, w.storageClass)
+			if c.storageClass != nil {
+				admission.Claim(claim, c.storageClass)
 			}
 			claim.UID = types.UID("claim/" + claim.Namespace + "/" + claim.Name)
-			w.scheduler.show(cycle.Claims, claim)
+			c.scheduler.show(cycle.Claims, claim)
 		}
 	}
 }
 
 // deviceClaim creates the claim and records its name in the pod's status. Without the template, the
 // pod waits for both.
-func (w *World) deviceClaim(p *v1.Pod, name, template string) {
+func (c *claims) deviceClaim(p *v1.Pod, name, template string) {
 	for i := range p.Status.ResourceClaimStatuses {
 		if p.Status.ResourceClaimStatuses[i].Name == name {
 			return
 		}
 	}
-	from := w.templates[Name{p.Namespace, template}]
+	from := c.templates[Name{p.Namespace, template}]
 	if from == nil {
 		return
 	}
@@ -77,10 +88,17 @@ func (w *World) deviceClaim(p *v1.Pod, name, template string) {
 		},
 		Spec: from.Spec.Spec,
 	}
-	w.scheduler.show(cycle.ResourceClaims, claim)
+	c.scheduler.show(cycle.ResourceClaims, claim)
 	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim.Name})
 }
 
 func ownedBy(p *v1.Pod) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
+}
+
+// know adds templates, or replaces those of the same name.
+func (c *claims) know(templates []*resourcev1.ResourceClaimTemplate) {
+	for _, t := range templates {
+		c.templates[Name{t.Namespace, t.Name}] = t
+	}
 }

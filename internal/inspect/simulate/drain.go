@@ -194,7 +194,7 @@ func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
 	if d.DisableEviction {
 		return "", ""
 	}
-	covering := w.budgets.of(w.c, p.Pod)
+	covering := w.budgets.of(p.Class)
 	switch {
 	case len(covering) == 0, p.unready && p.object.Status.Phase == v1.PodPending: // or its containers have not started yet
 		return "", ""

@@ -67,14 +67,14 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		}
 		p.charged = true
 		w.know(p)
-		w.expect(p, 1)
+		w.budgets.expect(p, 1)
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
 	for i := fill.Placed + 1; i <= op.Count && !w.allowed.halted(); i++ { // the others stay pending, or preempt
 		p := w.copyOf(model, i)
-		w.claims(p.object)
-		w.expect(w.enter(p.object, w.bounds.charge(p.object, true)), 1)
+		w.claims.makeFor(p.object)
+		w.budgets.expect(w.enter(p.object, w.bounds.charge(p.object, true)), 1)
 	}
 	if fill.Placed == limit && op.Max {
 		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)
@@ -221,7 +221,7 @@ func (w *World) bound(name string) Cost {
 		if owner == nil {
 			c.Lost++
 		}
-		for _, b := range w.budgets.of(w.c, p.Pod) {
+		for _, b := range w.budgets.of(p.Class) {
 			key := b.Namespace + "/" + b.Name
 			if allowed[key]++; allowed[key] > b.Status.DisruptionsAllowed {
 				c.Blocked++

@@ -57,10 +57,14 @@ func (w *World) loadApplied(set *manifest.Set) {
 		}
 	}
 	w.load(&applied)
-	for _, t := range set.ResourceClaimTemplates {
-		w.templates[Name{t.Namespace, t.Name}] = t
+	w.claims.know(set.ResourceClaimTemplates)
+	var charged []*v1.Pod
+	for _, f := range w.Each() {
+		if w.pods[Name{f.Object.Namespace, f.Object.Name}].charged {
+			charged = append(charged, f.Object)
+		}
 	}
-	w.restrict(set.ResourceQuotas, set.LimitRanges)
+	w.bounds.restrict(set.ResourceQuotas, set.LimitRanges, charged)
 }
 
 func showAll[T metav1.Object](s *scheduler, kind cycle.Kind, list []T) {

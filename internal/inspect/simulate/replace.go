@@ -99,7 +99,7 @@ func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Dep
 	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
 		d.Owner = owner.Kind + "/" + owner.Name
 	}
-	covering := w.budgets.of(w.c, p.Pod)
+	covering := w.budgets.of(p.Class)
 	leave()
 	for _, b := range covering {
 		if b, ok := w.c.Budgets.Get(b.Namespace, b.Name); ok && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
@@ -125,7 +125,7 @@ func (w *World) preempt(uid types.UID, by *pod) {
 		w.dismiss(victim, ByPreemption, detail)
 	default:
 		if victim == nil || !victim.unready {
-			w.budgetsLeft(p) // it counts as terminating already
+			w.budgets.left(p) // it counts as terminating already
 		}
 		w.remove(p)
 	}
@@ -170,11 +170,11 @@ func (w *World) terminate(p *pod, grace time.Duration) {
 	p.Pod = w.c.Pod(p.UID)
 	p.due = eviction.Due{}
 	if p.unready {
-		w.unready[p.Class]--
+		w.budgets.unready[p.Class]--
 		p.unready = false
 		return
 	}
-	w.budgetsLeft(p.Pod)
+	w.budgets.left(p.Pod)
 }
 
 // graceOf is the pod's grace period.
@@ -253,7 +253,7 @@ func (w *World) makeAgain(object *v1.Pod) *pod {
 	if owner.Kind == "DaemonSet" {
 		pinTo(next, manifest.DaemonNode(object))
 	}
-	w.claims(next)
+	w.claims.makeFor(next)
 	w.bounds.charge(next, false)
 	return w.enter(next, "")
 }

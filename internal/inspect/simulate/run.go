@@ -131,7 +131,7 @@ func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		return nil, err
 	}
 	w.allowed.count()
-	w.countBudgets()
+	w.budgets.count()
 	w.scheduler.introduce()
 	return w, nil
 }
@@ -148,8 +148,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w := &World{
 		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
 		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
-		placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
-		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, deleted: map[string]bool{}, pods: map[Name]*pod{},
+		placed: map[types.UID]*pod{}, deleted: map[string]bool{}, pods: map[Name]*pod{},
 		lasting: lasting, gangs: gangs,
 	}
 	if !o.Now.IsZero() {
@@ -159,6 +158,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
+	w.budgets = budgets{scheduler: &w.scheduler, unready: map[*cluster.PodClass]int{}}
+	w.claims = claims{scheduler: &w.scheduler, templates: map[Name]*resourcev1.ResourceClaimTemplate{}}
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
 		landed: w.landed, preempt: w.preempt, remove: w.remove,
@@ -174,10 +175,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.c = w.scheduler.c
 	w.load(set)
-	w.identifyClaims()
-	for _, t := range set.ResourceClaimTemplates {
-		w.templates[Name{t.Namespace, t.Name}] = t
-	}
+	w.claims.identify()
+	w.claims.know(set.ResourceClaimTemplates)
 	for _, n := range set.Nodes {
 		w.addMachine(n)
 	}
@@ -212,7 +211,7 @@ func (w *World) admit(set *manifest.Set) error {
 			waits := admitted[i].Spec.NodeName == ""
 			isNew := waits && !admission.Stored(pods[i])
 			if isNew {
-				w.claims(admitted[i])
+				w.claims.makeFor(admitted[i])
 			}
 			w.enter(admitted[i], w.bounds.charge(admitted[i], isNew))
 			if w.options.Discard {

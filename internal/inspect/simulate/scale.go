@@ -165,6 +165,6 @@ func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int)
 		w.create(p)
 	}
 	if claimed {
-		w.identifyClaims()
+		w.claims.identify()
 	}
 }

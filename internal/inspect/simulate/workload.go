@@ -233,12 +233,12 @@ func (w *World) create(p *v1.Pod) *pod {
 	if admitted.UID == "" || w.c.Pod(admitted.UID) != nil || w.pods[Name{p.Namespace, p.Name}] != nil {
 		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, w.entered+1))
 	}
-	w.claims(admitted)
+	w.claims.makeFor(admitted)
 	w.touched = true
 	made := w.enter(admitted, w.bounds.charge(admitted, true))
-	w.expect(made, 1)
+	w.budgets.expect(made, 1)
 	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
-		w.budgetsJoined(made.Pod)
+		w.budgets.joined(made.Pod)
 	}
 	return made
 }
@@ -246,7 +246,7 @@ func (w *World) create(p *v1.Pod) *pod {
 // drop removes a pod, placed or pending, which does not come back unless its controller wants it.
 func (w *World) drop(p *pod, cause Cause, detail string) {
 	if cause != ByDeletion || !w.wanted(p.object) {
-		w.expect(p, -1)
+		w.budgets.expect(p, -1)
 	}
 	if p.NodeName != "" {
 		w.depart(p, cause, detail)

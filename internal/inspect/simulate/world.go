@@ -6,8 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -30,19 +28,14 @@ type World struct {
 	scheduler scheduler
 	bounds    *bounds
 	budgets   budgets
+	claims    claims
 	clock     clock
 	report    report
 
 	evictions evictions
 	// placed has pods on nodes: all of them if the world is lasting, and otherwise those that a
 	// taint evicts.
-	placed map[types.UID]*pod
-	// storageClass is the default one, or nil.
-	storageClass *storagev1.StorageClass
-	// templates are the device claim templates.
-	templates map[Name]*resourcev1.ResourceClaimTemplate
-	// unready counts the placed pods that report not being ready, by class.
-	unready map[*cluster.PodClass]int
+	placed  map[types.UID]*pod
 	entered int // how many pods have been added
 	homed   int // how many pods had a node when they were added
 
@@ -74,7 +67,7 @@ type pod struct {
 	due     eviction.Due // when it has to leave
 	since   time.Time    // when it came to its node
 	refusal string       // why it could not be placed, the last time it was tried
-	unready bool         // counts in World.unready
+	unready bool         // counts in budgets.unready
 	// again is set if it is the replacement of a pod that a taint evicted.
 	again bool
 	// departure is set while the pod is stuck on a node that does not respond.
@@ -119,7 +112,7 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 	if p.Pod = w.c.Pod(object.UID); p.Pod != nil {
 		w.homed++
 		if saysNotReady(object) && !p.Terminating {
-			w.unready[p.Class]++
+			w.budgets.unready[p.Class]++
 			p.unready = true
 		}
 		w.settled(p, eviction.PodOf(object).Bound)
@@ -146,7 +139,7 @@ func (w *World) settled(p *pod, since time.Time) {
 func (w *World) landed(p *pod) {
 	w.settled(p, w.clock.time())
 	if w.lasting {
-		w.budgetsJoined(p.Pod)
+		w.budgets.joined(p.Pod)
 	}
 }
 
@@ -156,9 +149,9 @@ func (w *World) remove(p *cluster.Pod) {
 	w.scheduler.showGone(cycle.Pods, stub(p))
 	switch {
 	case known != nil && known.unready:
-		w.unready[p.Class]--
+		w.budgets.unready[p.Class]--
 	case !terminating: // a terminating pod has been subtracted already
-		w.budgetsLeft(p)
+		w.budgets.left(p)
 	}
 	w.scheduler.standin.Gone(p)
 	if known != nil {
