@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func (w *World) Elapsed() time.Duration { return w.clock.now }
 
 // Find returns a pod by its name.
 func (w *World) Find(namespace, name string) (Found, bool) {
-	p := w.pods[Name{namespace, name}]
+	p := w.pods.named[Name{namespace, name}]
 	if p == nil {
 		return Found{}, false
 	}
@@ -59,11 +60,7 @@ func (w *World) found(p *pod) Found {
 
 // Each lists all pods by name.
 func (w *World) Each() []Found {
-	names := make([]Name, 0, len(w.pods))
-	for name := range w.pods {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, Name.compare)
+	names := slices.SortedFunc(maps.Keys(w.pods.named), Name.compare)
 	list := make([]Found, len(names))
 	for i, name := range names {
 		list[i], _ = w.Find(name.Namespace, name.Name)
@@ -116,7 +113,7 @@ func (w *World) Queue() []*cluster.Pod { return w.scheduler.queue() }
 // UntilTurn tries the pods that are ahead of the named one in the queue, and leaves all others
 // pending.
 func (w *World) UntilTurn(namespace, name string) {
-	w.scheduler.untilTurn(w.pods[Name{namespace, name}])
+	w.scheduler.untilTurn(w.pods.named[Name{namespace, name}])
 }
 
 // Stored reports whether the pod came from an API server. Such a pod is taken as it is, and is not
@@ -152,7 +149,7 @@ func (d *Departure) Next() (name Name, node, message string, ok bool) {
 // PriorityClasses returns the classes that users may give to pods, lowest first.
 func (w *World) PriorityClasses() []*schedulingv1.PriorityClass {
 	var list []*schedulingv1.PriorityClass
-	for _, class := range w.catalog.PriorityClasses {
+	for _, class := range w.pods.catalog.PriorityClasses {
 		if _, system := rules.SystemPriority(class.Name); !system {
 			list = append(list, class)
 		}

@@ -34,11 +34,11 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	set.JobGroups = w.gangs
 	there := w.takeOver(set)
 	set.Expand(int64(w.options.Seed))
-	w.catalog = merged(w.set, set)
+	w.pods.catalog = merged(w.set, set)
 	w.loadApplied(set)
 	w.claims.identify()
 	w.budgets.count()
-	w.refusals = nil
+	w.pods.refusals = nil
 	for _, n := range set.Nodes {
 		if w.applyNode(n) {
 			done.Notes = append(done.Notes, fmt.Sprintf("node %s is there already: kubectl apply does not change its status, such as its capacity", n.Name))
@@ -81,15 +81,15 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 		if w.allowed.halted() {
 			return nil, w.allowed.ended
 		}
-		if there := w.pods[Name{p.Namespace, p.Name}]; there != nil && w.openGates(there, p) {
+		if there := w.pods.named[Name{p.Namespace, p.Name}]; there != nil && w.openGates(there, p) {
 			continue
 		} else if there != nil {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
 			continue
 		}
-		w.create(p.DeepCopy())
+		w.pods.create(p.DeepCopy())
 	}
-	done.Notes = append(done.Notes, w.refusals...)
+	done.Notes = append(done.Notes, w.pods.refusals...)
 	return done, nil
 }
 

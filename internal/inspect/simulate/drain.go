@@ -95,7 +95,7 @@ func (d *draining) next(w *World) {
 	for len(d.nodes) > 0 {
 		d.pods, d.began, d.progress = nil, w.clock.now, w.clock.now
 		refused := len(d.done.Refused)
-		for _, p := range w.podsOn(d.nodes[0]) {
+		for _, p := range w.pods.on(d.nodes[0]) {
 			d.sort(w, p)
 		}
 		if len(d.done.Refused) > refused {

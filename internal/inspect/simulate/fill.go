@@ -48,7 +48,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	if op.Max {
 		limit = mostPods
 		if w.allowed.pods > 0 {
-			limit = min(limit, max(0, w.allowed.pods-len(w.pods)))
+			limit = min(limit, max(0, w.allowed.pods-len(w.pods.named)))
 		}
 	}
 	if w.scheduler.profiles[model.Spec.SchedulerName] == nil {
@@ -66,7 +66,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 			break
 		}
 		p.charged = true
-		w.know(p)
+		w.pods.know(p)
 		w.budgets.expect(p, 1)
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
@@ -74,7 +74,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	for i := fill.Placed + 1; i <= op.Count && !w.allowed.halted(); i++ { // the others stay pending, or preempt
 		p := w.copyOf(model, i)
 		w.claims.makeFor(p.object)
-		w.budgets.expect(w.enter(p.object, w.bounds.charge(p.object, true)), 1)
+		w.budgets.expect(w.pods.enter(p.object, w.bounds.charge(p.object, true)), 1)
 	}
 	if fill.Placed == limit && op.Max {
 		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)
@@ -87,10 +87,10 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 func (w *World) copyOf(model *v1.Pod, number int) *pod {
 	object := *model
 	object.Name = fmt.Sprintf("%s-copy-%d", strings.TrimSuffix(model.Name, "-"), number)
-	object.UID = types.UID(fmt.Sprintf("%s/%s-%d", object.Namespace, object.Name, w.entered+1))
+	object.UID = types.UID(fmt.Sprintf("%s/%s-%d", object.Namespace, object.Name, w.pods.entered+1))
 	object.CreationTimestamp = metav1.NewTime(w.clock.time())
-	w.entered++
-	return &pod{number: w.entered, object: &object}
+	w.pods.entered++
+	return &pod{number: w.pods.entered, object: &object}
 }
 
 // model returns the pod that the new ones are to be like, after admission.
@@ -113,7 +113,7 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 		}
 		created := w.podOf(l.object, l.kind, l.template)
 		created.Name = l.object.GetName()
-		if model, err = w.admitOne(w.catalog, created); err != nil {
+		if model, err = w.pods.admit(created); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +127,7 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 
 // objectOf returns the pod of that name, even if it has left.
 func (w *World) objectOf(name Name) *v1.Pod {
-	if p := w.pods[name]; p != nil {
+	if p := w.pods.named[name]; p != nil {
 		return p.object
 	}
 	for _, d := range slices.Backward(w.departed) {
@@ -208,7 +208,7 @@ func (w *World) bound(name string) Cost {
 	c := Cost{Node: name}
 	allowed := map[string]int32{}
 	for _, cp := range w.c.Node(name).Pods {
-		p := w.placed[cp.UID]
+		p := w.pods.placed[cp.UID]
 		if p == nil || p.Terminating {
 			continue
 		}
@@ -239,7 +239,7 @@ func (w *World) homeless(name string) (count int) {
 	cordoned.Spec.Unschedulable = true
 	w.c.SetNode(cordoned)
 	var moving, moved []*cluster.Pod
-	for _, p := range w.podsOn(name) {
+	for _, p := range w.pods.on(name) {
 		owner := metav1.GetControllerOfNoCopy(p.object)
 		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" && !p.Terminating {
 			moving = append(moving, p.Pod)
@@ -249,7 +249,7 @@ func (w *World) homeless(name string) (count int) {
 		w.c.RemovePod(p.UID)
 	}
 	for _, p := range moving {
-		object := w.placed[p.UID].object.DeepCopy()
+		object := w.pods.placed[p.UID].object.DeepCopy()
 		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""
 		guest := w.c.Pending(object)
 		decider := w.scheduler.core.Decider(object.Spec.SchedulerName)

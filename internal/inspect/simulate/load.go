@@ -2,12 +2,10 @@ package simulate
 
 import (
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -31,7 +29,7 @@ func (w *World) load(set *manifest.Set) {
 	showAll(&w.scheduler, cycle.ResourceSlices, set.ResourceSlices)
 	showAll(&w.scheduler, cycle.ResourceClaims, set.ResourceClaims)
 	showAll(&w.scheduler, cycle.DeviceClasses, set.DeviceClasses)
-	w.scheduler.showGroups(set.PodGroups, w.catalog)
+	w.scheduler.showGroups(set.PodGroups, w.pods.catalog)
 }
 
 // loadApplied shows the core what kubectl apply makes of manifests: what controllers have written
@@ -60,7 +58,7 @@ func (w *World) loadApplied(set *manifest.Set) {
 	w.claims.know(set.ResourceClaimTemplates)
 	var charged []*v1.Pod
 	for _, f := range w.Each() {
-		if w.pods[Name{f.Object.Namespace, f.Object.Name}].charged {
+		if w.pods.named[Name{f.Object.Namespace, f.Object.Name}].charged {
 			charged = append(charged, f.Object)
 		}
 	}
@@ -70,16 +68,5 @@ func (w *World) loadApplied(set *manifest.Set) {
 func showAll[T metav1.Object](s *scheduler, kind cycle.Kind, list []T) {
 	for _, object := range list {
 		s.show(kind, object)
-	}
-}
-
-// identify gives a pod what the API server gives to every object: a UID, and the time at which it
-// was created.
-func identify(p *v1.Pod, now time.Time) {
-	if p.UID == "" {
-		p.UID = types.UID(p.Namespace + "/" + p.Name)
-	}
-	if p.CreationTimestamp.IsZero() {
-		p.CreationTimestamp = metav1.NewTime(now)
 	}
 }

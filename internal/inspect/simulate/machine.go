@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,10 +65,10 @@ func (w *World) alter(m *machine, alter func(n *v1.Node)) {
 	alter(m.object)
 	w.scheduler.show(cycle.Nodes, m.object)
 	n := w.c.Node(m.object.Name)
-	w.touched = true
+	w.report.touched = true
 	if w.evictions.hold(m.object) {
 		for _, p := range n.Pods {
-			if known := w.placed[p.UID]; known != nil {
+			if known := w.pods.placed[p.UID]; known != nil {
 				w.evictions.watch(known, known.since)
 			}
 		}
@@ -104,7 +103,7 @@ func (w *World) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 		owner := metav1.GetControllerOfNoCopy(p)
 		return owner != nil && owner.Kind == "DaemonSet" && owner.Name == set.Name && p.Namespace == set.Namespace && manifest.DaemonNode(p) == m.object.Name
 	}
-	if slices.ContainsFunc(m.gaps, its) || slices.ContainsFunc(w.podsOn(m.object.Name), func(p *pod) bool { return its(p.object) }) {
+	if slices.ContainsFunc(m.gaps, its) || slices.ContainsFunc(w.pods.on(m.object.Name), func(p *pod) bool { return its(p.object) }) {
 		return true
 	}
 	for p := range w.scheduler.waiting {
@@ -118,7 +117,7 @@ func (w *World) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 // removeMachine removes a node together with its pods.
 func (w *World) removeMachine(name string) {
 	m := w.machines[name]
-	for _, p := range w.podsOn(name) {
+	for _, p := range w.pods.on(name) {
 		w.depart(p, ByNodeRemoval, name)
 	}
 	for _, p := range m.stuck {
@@ -127,29 +126,11 @@ func (w *World) removeMachine(name string) {
 	delete(w.machines, name)
 	delete(w.evictions.held, name)
 	w.scheduler.showGone(cycle.Nodes, m.object)
-	w.touched = true
+	w.report.touched = true
 	if w.health != nil {
 		w.health.gone(w, name)
 	}
 	w.report.tell(Event{Kind: "NodeRemoved", Node: name})
-}
-
-// podsOn lists the pods on a node by name.
-func (w *World) podsOn(name string) []*pod {
-	n := w.c.Node(name)
-	if n == nil {
-		return nil
-	}
-	var list []*pod
-	for _, p := range n.Pods {
-		if known := w.placed[p.UID]; known != nil {
-			list = append(list, known)
-		}
-	}
-	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name))
-	})
-	return list
 }
 
 // Nodes selects nodes: by name, by zone and by labels. A node is selected if any of these selects

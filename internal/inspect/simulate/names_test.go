@@ -5,12 +5,12 @@ import "testing"
 // A generated name that is taken is not given again: of some ten thousand pods, two would have the
 // same.
 func TestGeneratedNamesDiffer(t *testing.T) {
-	w := &World{pods: map[Name]*pod{}}
+	s := &pods{named: map[Name]*pod{}}
 	for range 3 {
-		name := Name{"default", w.generated("default", "web-")}
-		if w.pods[name] != nil {
+		name := Name{"default", s.generated("default", "web-")}
+		if s.named[name] != nil {
 			t.Fatalf("%s was given before", name.Name)
 		}
-		w.pods[name] = &pod{}
+		s.named[name] = &pod{}
 	}
 }

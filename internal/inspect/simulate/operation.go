@@ -97,7 +97,7 @@ func (w *World) Do(op *Operation) (*Done, error) {
 }
 
 func (w *World) do(op *Operation) (*Done, error) {
-	w.touched = true
+	w.report.touched = true
 	switch {
 	case op.Taint != nil:
 		return &Done{}, w.taint(op.Taint, false)

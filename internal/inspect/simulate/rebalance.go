@@ -91,7 +91,7 @@ func (m *moving) step(w *World) {
 		closed = append(closed, move.From)
 	}
 	m.close(w, closed)
-	p := w.pods[Name{move.Namespace, move.Name}]
+	p := w.pods.named[Name{move.Namespace, move.Name}]
 	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it has left, or is about to
 		m.anew(w)
 		return
@@ -178,7 +178,7 @@ func (m *moving) close(w *World, wanted []string) {
 
 // holdsMovable reports whether the node has a pod that could run elsewhere.
 func (w *World) holdsMovable(node string) bool {
-	return slices.ContainsFunc(w.podsOn(node), func(p *pod) bool {
+	return slices.ContainsFunc(w.pods.on(node), func(p *pod) bool {
 		owner := metav1.GetControllerOfNoCopy(p.object)
 		return p.object.Annotations[v1.MirrorPodAnnotationKey] == "" && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node")
 	})

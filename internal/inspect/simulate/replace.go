@@ -2,16 +2,12 @@ package simulate
 
 import (
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
@@ -69,7 +65,7 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 		return
 	}
 	terminating := p.Terminating
-	d := w.departure(p, cause, detail, func() { w.remove(p.Pod) })
+	d := w.departure(p, cause, detail, func() { w.pods.remove(p.Pod) })
 	owner, m := metav1.GetControllerOfNoCopy(p.object), w.machines[d.Node]
 	switch {
 	case cause == ByScaling || cause == ByRollout:
@@ -107,7 +103,7 @@ func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Dep
 		}
 	}
 	w.departed = append(w.departed, d)
-	w.touched = true
+	w.report.touched = true
 	w.report.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
 	return d
 }
@@ -119,15 +115,15 @@ func (w *World) preempt(uid types.UID, by *pod) {
 	if by != nil {
 		detail = by.Namespace() + "/" + by.Name
 	}
-	switch victim, p := w.placed[uid], w.c.Pod(uid); {
+	switch victim, p := w.pods.placed[uid], w.c.Pod(uid); {
 	case p == nil:
-	case victim != nil && w.lasting:
+	case victim != nil && w.pods.lasting:
 		w.dismiss(victim, ByPreemption, detail)
 	default:
 		if victim == nil || !victim.unready {
 			w.budgets.left(p) // it counts as terminating already
 		}
-		w.remove(p)
+		w.pods.remove(p)
 	}
 }
 
@@ -139,7 +135,7 @@ func (w *World) dismiss(p *pod, cause Cause, detail string) {
 		w.depart(p, cause, detail)
 		return
 	}
-	d := w.departure(p, cause, detail, func() { w.terminate(p, grace) })
+	d := w.departure(p, cause, detail, func() { w.pods.terminate(p, grace) })
 	p.leaves = d
 	owner, m := metav1.GetControllerOfNoCopy(p.object), w.machines[d.Node]
 	switch {
@@ -160,23 +156,6 @@ func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	w.clock.at(w.clock.now+grace, func() { w.terminated(p) })
 }
 
-// terminate marks the pod as being deleted.
-func (w *World) terminate(p *pod, grace time.Duration) {
-	leaving := *p.object
-	leaving.Spec.NodeName = p.NodeName
-	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: w.clock.time().Add(grace)}, ptr.To(int64(grace/time.Second))
-	p.object = &leaving
-	w.scheduler.show(cycle.Pods, &leaving)
-	p.Pod = w.c.Pod(p.UID)
-	p.due = eviction.Due{}
-	if p.unready {
-		w.budgets.unready[p.Class]--
-		p.unready = false
-		return
-	}
-	w.budgets.left(p.Pod)
-}
-
 // graceOf is the pod's grace period.
 func graceOf(p *v1.Pod) time.Duration {
 	if p.Spec.TerminationGracePeriodSeconds == nil {
@@ -189,8 +168,8 @@ func graceOf(p *v1.Pod) time.Duration {
 // its end replaces it.
 func (w *World) ended(p *pod) {
 	d := p.leaves
-	w.remove(p.Pod)
-	w.touched = true
+	w.pods.remove(p.Pod)
+	w.report.touched = true
 	if d.Fate == Stays {
 		w.returns(d, d.object)
 	}
@@ -246,16 +225,16 @@ func (w *World) makeAgain(object *v1.Pod) *pod {
 	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: object.Status.QOSClass}
 	next.ResourceVersion, next.DeletionTimestamp = "", nil
 	next.CreationTimestamp = metav1.NewTime(w.clock.time())
-	next.UID = types.UID(fmt.Sprintf("%s-%d", owner.UID, w.entered+1))
+	next.UID = types.UID(fmt.Sprintf("%s-%d", owner.UID, w.pods.entered+1))
 	if owner.Kind != "StatefulSet" {
-		next.Name = w.nameFor(next, owner)
+		next.Name = w.pods.nameFor(next, owner)
 	}
 	if owner.Kind == "DaemonSet" {
 		pinTo(next, manifest.DaemonNode(object))
 	}
 	w.claims.makeFor(next)
 	w.bounds.charge(next, false)
-	return w.enter(next, "")
+	return w.pods.enter(next, "")
 }
 
 // pinTo restricts the pod to the node, as the DaemonSet controller does.
@@ -286,29 +265,4 @@ func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
 		}
 	}
 	return rules.Untolerated(node.Spec.Taints, p.Spec.Tolerations, rules.KeepsOff) == nil
-}
-
-// nameFor generates a name as the API server would, the same in every run.
-func (w *World) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
-	base := p.GenerateName
-	if base == "" {
-		base = owner.Name + "-"
-	}
-	return w.generated(p.Namespace, base)
-}
-
-func (w *World) generated(namespace, base string) string {
-	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s/%s#%d", namespace, base, w.entered+1)
-	for {
-		name := []byte(base)
-		for sum := h.Sum64(); len(name) < len(base)+suffix; sum /= uint64(len(alphabet)) {
-			name = append(name, alphabet[sum%uint64(len(alphabet))])
-		}
-		if w.pods[Name{namespace, string(name)}] == nil {
-			return string(name)
-		}
-		h.Write([]byte{'+'}) // among thousands of pods, some would have the same name
-	}
 }

@@ -175,6 +175,6 @@ func (w *World) makeDaemons(d *appsv1.DaemonSet) {
 // makeDaemon makes the pod of a DaemonSet for one node.
 func (w *World) makeDaemon(d *appsv1.DaemonSet, node string) {
 	p := manifest.DaemonPod(d, node)
-	p.Name = w.generated(d.Namespace, d.Name+"-")
-	w.create(p)
+	p.Name = w.pods.generated(d.Namespace, d.Name+"-")
+	w.pods.create(p)
 }

@@ -1,14 +1,9 @@
 package simulate
 
 import (
-	"errors"
-	"fmt"
-	"runtime"
 	"slices"
-	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -83,7 +78,7 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 		return nil, err
 	}
 	if len(w.report.said.Pods) == 0 {
-		w.report.said.Bound = w.homed
+		w.report.said.Bound = w.pods.homed
 	}
 	if o.Scenario != nil {
 		w.report.said.Timeline, w.report.said.Samples, w.report.said.For = w.report.timeline, w.report.samples, Seconds(o.For)
@@ -127,7 +122,7 @@ func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if lasting {
 		w.origin = original(set)
 	}
-	if err := w.admit(set); err != nil {
+	if err := w.pods.admitAll(set, o.Discard, &w.allowed); err != nil {
 		return nil, err
 	}
 	w.allowed.count()
@@ -147,25 +142,28 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	clocks := clocksOf(set)
 	w := &World{
 		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
-		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
-		placed: map[types.UID]*pod{}, deleted: map[string]bool{}, pods: map[Name]*pod{},
-		lasting: lasting, gangs: gangs,
+		machines: map[string]*machine{}, deleted: map[string]bool{}, gangs: gangs,
 	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
-	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods), len(w.machines) }}
+	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.machines) }}
 	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
 	w.budgets = budgets{scheduler: &w.scheduler, unready: map[*cluster.PodClass]int{}}
 	w.claims = claims{scheduler: &w.scheduler, templates: map[Name]*resourcev1.ResourceClaimTemplate{}}
+	w.pods = pods{
+		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds, claims: &w.claims, evictions: &w.evictions,
+		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
+		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.terminated,
+	}
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		landed: w.landed, preempt: w.preempt, remove: w.remove,
+		landed: w.pods.landed, preempt: w.preempt, remove: w.pods.remove,
 	}
 	if o.Progress != nil {
-		w.scheduler.progress = func(decided int) { o.Progress(decided, w.entered) }
+		w.scheduler.progress = func(decided int) { o.Progress(decided, w.pods.entered) }
 	}
 	if asked := lasting && o.For == 0; asked {
 		w.scheduler.behind = queue.MaxBackoff
@@ -182,88 +180,4 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.findDead(set.Leases, clocks)
 	return w, nil
-}
-
-// admit admits the set's pods as an API server would, or has already. Each pod is admitted
-// independently of the others, so this is done in parallel.
-func (w *World) admit(set *manifest.Set) error {
-	catalog := w.catalog
-	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
-	for first := 0; first < len(set.Pods); first += admittedAtATime {
-		if w.allowed.halted() {
-			return w.allowed.ended
-		}
-		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
-		var workers sync.WaitGroup
-		n := runtime.GOMAXPROCS(0)
-		for worker := range n {
-			workers.Go(func() {
-				for i := worker; i < len(pods); i += n {
-					admitted[i], errs[i] = w.admitOne(catalog, pods[i])
-				}
-			})
-		}
-		workers.Wait()
-		for i := range pods {
-			if errs[i] != nil {
-				return refusal(set, first+i, errs[i])
-			}
-			waits := admitted[i].Spec.NodeName == ""
-			isNew := waits && !admission.Stored(pods[i])
-			if isNew {
-				w.claims.makeFor(admitted[i])
-			}
-			w.enter(admitted[i], w.bounds.charge(admitted[i], isNew))
-			if w.options.Discard {
-				pods[i] = nil
-			}
-		}
-	}
-	return nil
-}
-
-// refusal returns why a pod is refused, and where it stands in the manifests.
-func refusal(set *manifest.Set, i int, err error) error {
-	file, line := set.PodAt(i)
-	e := &manifest.Error{File: file, Line: line, Text: fmt.Sprintf("pod %s/%s: %v", set.Pods[i].Namespace, set.Pods[i].Name, err)}
-	var refused *admission.Refusal
-	if errors.As(err, &refused) {
-		e.Field = refused.Field
-	}
-	return e
-}
-
-// admittedAtATime bounds how many pods are in memory twice: as given, and as admitted.
-const admittedAtATime = 4096
-
-// readmit admits a pod that an API server has stored. Admission changes nothing in a pod that it
-// has seen; a manifest that has a UID but lacks what admission writes still gets it. A refusal is
-// ignored: other rules may have applied when the pod was created.
-func (w *World) readmit(catalog *admission.Catalog, p *v1.Pod) *v1.Pod {
-	if p.Spec.NodeName == "" {
-		if again, err := admission.Create(w.options.Admission, catalog, p); err == nil {
-			return again
-		}
-	}
-	p = p.DeepCopy()
-	admission.Default(p)
-	return p
-}
-
-func (w *World) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error) {
-	if admission.Stored(p) {
-		p = w.readmit(catalog, p)
-	} else {
-		if len(w.bounds.ranges[p.Namespace]) > 0 {
-			p = p.DeepCopy()
-			admission.Default(p) // before: a limit that the template sets is the request, not the range's default
-			w.bounds.fill(p)
-		}
-		var err error
-		if p, err = admission.Create(w.options.Admission, catalog, p); err != nil {
-			return nil, err
-		}
-	}
-	identify(p, w.clock.start)
-	return p, nil
 }

@@ -126,7 +126,7 @@ func (w *World) fillUp(l *workload, replicas int) {
 	newest := makers[len(makers)-1]
 	maker := workloadOf(newest)
 	for i := len(pods); i < replicas && !w.allowed.halted(); i++ {
-		w.create(w.podOf(newest, maker.kind, maker.template))
+		w.pods.create(w.podOf(newest, maker.kind, maker.template))
 	}
 	if l.kind != "Deployment" {
 		return
@@ -153,7 +153,7 @@ func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int)
 	first, claimed := manifest.FirstOrdinal(set), false
 	for ordinal := first; ordinal < first+replicas && !w.allowed.halted(); ordinal++ {
 		p, claims := manifest.StatefulPod(set, ordinal)
-		if name := (Name{p.Namespace, p.Name}); w.pods[name] != nil || stuck[name] {
+		if name := (Name{p.Namespace, p.Name}); w.pods.named[name] != nil || stuck[name] {
 			continue
 		}
 		for _, claim := range claims {
@@ -162,7 +162,7 @@ func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int)
 				claimed = true
 			}
 		}
-		w.create(p)
+		w.pods.create(p)
 	}
 	if claimed {
 		w.claims.identify()

@@ -103,8 +103,8 @@ func (w *World) step(at time.Duration) {
 	})
 	decided := w.scheduler.decided
 	w.scheduler.settle()
-	if log != w.c.Log.Len() || decided != w.scheduler.decided || w.touched {
-		w.touched = false
+	if log != w.c.Log.Len() || decided != w.scheduler.decided || w.report.touched {
+		w.report.touched = false
 		w.sample()
 	}
 }

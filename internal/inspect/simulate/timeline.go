@@ -43,8 +43,10 @@ type report struct {
 	timed    bool // time may pass: there is a timeline
 	timeline []Event
 	samples  []Sample
-	stepping bool  // a step of the scenario is being done
-	failed   error // an operation of the scenario could not be done, or a decision panicked
+	stepping bool // a step of the scenario is being done
+	// touched is set when something has changed that the cluster's log does not show.
+	touched bool
+	failed  error // an operation of the scenario could not be done, or a decision panicked
 }
 
 // tell adds to the timeline.

@@ -11,7 +11,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -187,7 +186,7 @@ func (w *World) podsOf(l *workload) []*pod {
 	}
 	var list []*pod
 	together := map[string]int{} // pods of the workload by node
-	for _, p := range w.pods {
+	for _, p := range w.pods.named {
 		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && owners[controllerName(ref.Kind, p.object.Namespace, ref.Name)] && p.Pod != nil && !p.Terminating {
 			list = append(list, p)
 			together[p.NodeName]++
@@ -214,33 +213,11 @@ func (w *World) podOf(owner metav1.Object, kind string, template *v1.PodTemplate
 	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: owner.GetNamespace(), Name: w.generated(owner.GetNamespace(), owner.GetName()+"-"), Labels: t.Labels, Annotations: t.Annotations,
+			Namespace: owner.GetNamespace(), Name: w.pods.generated(owner.GetNamespace(), owner.GetName()+"-"), Labels: t.Labels, Annotations: t.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, gvk)},
 		},
 		Spec: t.Spec, Status: v1.PodStatus{Phase: v1.PodPending},
 	}
-}
-
-// create adds a new pod through admission. A pod that is refused is reported and not added.
-func (w *World) create(p *v1.Pod) *pod {
-	p.CreationTimestamp = metav1.NewTime(w.clock.time())
-	admitted, err := w.admitOne(w.catalog, p)
-	if err != nil {
-		w.report.tell(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
-		w.refusals = append(w.refusals, err.Error())
-		return nil
-	}
-	if admitted.UID == "" || w.c.Pod(admitted.UID) != nil || w.pods[Name{p.Namespace, p.Name}] != nil {
-		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, w.entered+1))
-	}
-	w.claims.makeFor(admitted)
-	w.touched = true
-	made := w.enter(admitted, w.bounds.charge(admitted, true))
-	w.budgets.expect(made, 1)
-	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
-		w.budgets.joined(made.Pod)
-	}
-	return made
 }
 
 // drop removes a pod, placed or pending, which does not come back unless its controller wants it.
@@ -253,32 +230,15 @@ func (w *World) drop(p *pod, cause Cause, detail string) {
 		return
 	}
 	w.scheduler.withdraw(p)
-	w.forget(p)
+	w.pods.forget(p)
 	w.report.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
-}
-
-// know and forget maintain the list of all pods, and what quotas count.
-func (w *World) know(p *pod) {
-	if p.object != nil {
-		w.pods[Name{p.object.Namespace, p.object.Name}] = p
-	}
-}
-
-func (w *World) forget(p *pod) {
-	if p.charged {
-		w.bounds.release(p.object)
-		p.charged = false
-	}
-	if name := (Name{p.object.Namespace, p.object.Name}); w.pods[name] == p {
-		delete(w.pods, name)
-	}
 }
 
 func (w *World) delete(op *Delete) (*Done, error) {
 	kind, name, _ := strings.Cut(op.Object, "/")
 	switch strings.ToLower(kind) {
 	case "pod", "pods", "po":
-		p := w.pods[Name{cmp.Or(op.Namespace, v1.NamespaceDefault), name}]
+		p := w.pods.named[Name{cmp.Or(op.Namespace, v1.NamespaceDefault), name}]
 		if p == nil || p.Pod == nil {
 			return nil, fmt.Errorf("there is no pod %s/%s", cmp.Or(op.Namespace, v1.NamespaceDefault), name)
 		}

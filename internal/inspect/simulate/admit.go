@@ -1,0 +1,111 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// admitAll admits the set's pods as an API server would, or has already. Each pod is admitted
+// independently of the others, so this is done in parallel.
+func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error {
+	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
+	for first := 0; first < len(set.Pods); first += admittedAtATime {
+		if allowed.halted() {
+			return allowed.ended
+		}
+		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
+		var workers sync.WaitGroup
+		n := runtime.GOMAXPROCS(0)
+		for worker := range n {
+			workers.Go(func() {
+				for i := worker; i < len(pods); i += n {
+					admitted[i], errs[i] = s.admit(pods[i])
+				}
+			})
+		}
+		workers.Wait()
+		for i := range pods {
+			if errs[i] != nil {
+				return refusal(set, first+i, errs[i])
+			}
+			waits := admitted[i].Spec.NodeName == ""
+			isNew := waits && !admission.Stored(pods[i])
+			if isNew {
+				s.claims.makeFor(admitted[i])
+			}
+			s.enter(admitted[i], s.bounds.charge(admitted[i], isNew))
+			if discard {
+				pods[i] = nil
+			}
+		}
+	}
+	return nil
+}
+
+// refusal returns why a pod is refused, and where it stands in the manifests.
+func refusal(set *manifest.Set, i int, err error) error {
+	file, line := set.PodAt(i)
+	e := &manifest.Error{File: file, Line: line, Text: fmt.Sprintf("pod %s/%s: %v", set.Pods[i].Namespace, set.Pods[i].Name, err)}
+	var refused *admission.Refusal
+	if errors.As(err, &refused) {
+		e.Field = refused.Field
+	}
+	return e
+}
+
+// admittedAtATime bounds how many pods are in memory twice: as given, and as admitted.
+const admittedAtATime = 4096
+
+// readmit admits a pod that an API server has stored. Admission changes nothing in a pod that it
+// has seen; a manifest that has a UID but lacks what admission writes still gets it. A refusal is
+// ignored: other rules may have applied when the pod was created.
+func (s *pods) readmit(p *v1.Pod) *v1.Pod {
+	if p.Spec.NodeName == "" {
+		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
+			return again
+		}
+	}
+	p = p.DeepCopy()
+	admission.Default(p)
+	return p
+}
+
+// admit admits a pod as an API server would, or has already.
+func (s *pods) admit(p *v1.Pod) (*v1.Pod, error) {
+	if admission.Stored(p) {
+		p = s.readmit(p)
+	} else {
+		if len(s.bounds.ranges[p.Namespace]) > 0 {
+			p = p.DeepCopy()
+			admission.Default(p) // before: a limit that the template sets is the request, not the range's default
+			s.bounds.fill(p)
+		}
+		var err error
+		if p, err = admission.Create(s.admission, s.catalog, p); err != nil {
+			return nil, err
+		}
+	}
+	identify(p, s.clock.start)
+	return p, nil
+}
+
+// identify gives a pod what the API server gives to every object: a UID, and the time at which it
+// was created.
+func identify(p *v1.Pod, now time.Time) {
+	if p.UID == "" {
+		p.UID = types.UID(p.Namespace + "/" + p.Name)
+	}
+	if p.CreationTimestamp.IsZero() {
+		p.CreationTimestamp = metav1.NewTime(now)
+	}
+}

@@ -1,0 +1,265 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// pods are the world's pods as the API server has them. It admits new ones, and has the others
+// follow what becomes of a pod: its budgets, its quotas, and when taints evict it.
+type pods struct {
+	clock     *clock
+	report    *report
+	scheduler *scheduler
+	budgets   *budgets
+	bounds    *bounds
+	claims    *claims
+	evictions *evictions
+	admission admission.Config
+	catalog   *admission.Catalog
+	// lasting is set if time may pass: all pods and their objects are kept.
+	lasting bool
+	// named are all pods by name, if the world is lasting.
+	named map[Name]*pod
+	// placed has pods on nodes: all of them if the world is lasting, and otherwise those that a
+	// taint evicts.
+	placed   map[types.UID]*pod
+	entered  int      // how many pods have been added
+	homed    int      // how many of them had a node then
+	refusals []string // why pods could not be created, since manifests were last applied
+	// ends is called when the grace period of a pod is over that was terminating when it was added.
+	ends func(p *pod)
+}
+
+// pod is a pod that is pending, or may have to leave its node.
+type pod struct {
+	*cluster.Pod
+	// number is its position in the order in which pods were added.
+	number int
+	// object is the pod as the API server would have it; nil if it will not be needed.
+	object *v1.Pod
+	// fresh is the same object until the core has seen it.
+	fresh *v1.Pod
+	// refused is why the API server refuses to create it, or empty.
+	refused string
+	charged bool         // it counts in the quotas of its namespace
+	due     eviction.Due // when it has to leave
+	since   time.Time    // when it came to its node
+	refusal string       // why it could not be placed, the last time it was tried
+	unready bool         // counts in budgets.unready
+	// again is set if it is the replacement of a pod that a taint evicted.
+	again bool
+	// departure is set while the pod is stuck on a node that does not respond.
+	departure *Departure
+	leaves    *Departure // set while it is terminating on its node
+	turn      int        // its place in scheduler.turn, from 1; 0 if it is not there
+	tried     bool       // the scheduler has decided it
+	listed    bool       // it is in the answer as pending
+	quiet     bool       // it is never listed
+	reasons   map[string]int
+	gone      bool
+}
+
+// queued sorts pods in the order in which the scheduler takes them: by priority, then by age, then
+// in the order in which they were added.
+func queued(pods []*pod) {
+	slices.SortFunc(pods, order)
+}
+
+func order(a, b *pod) int {
+	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
+}
+
+// enter adds a pod as the API server has it, or would have it if it did not refuse it.
+func (s *pods) enter(object *v1.Pod, refusal string) *pod {
+	s.entered++
+	p := &pod{number: s.entered, refused: refusal, charged: refusal == "" && !rules.IsTerminal(object)}
+	if s.lasting || len(s.evictions.held) > 0 {
+		p.object = object
+	}
+	if s.lasting {
+		defer func() { s.know(p) }()
+	}
+	if object.Spec.NodeName == "" {
+		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
+			return p // no scheduler will place it
+		}
+		s.scheduler.add(p, object)
+		return p
+	}
+	s.scheduler.show(cycle.Pods, object)
+	if p.Pod = s.scheduler.c.Pod(object.UID); p.Pod != nil {
+		s.homed++
+		if saysNotReady(object) && !p.Terminating {
+			s.budgets.unready[p.Class]++
+			p.unready = true
+		}
+		s.settled(p, eviction.PodOf(object).Bound)
+		if s.lasting && p.Terminating {
+			s.clock.at(object.DeletionTimestamp.Sub(s.clock.start), func() { s.ends(p) })
+		}
+	}
+	return p
+}
+
+// landed records that a pod has got a node.
+func (s *pods) landed(p *pod) {
+	s.settled(p, s.clock.time())
+	if s.lasting {
+		s.budgets.joined(p.Pod)
+	}
+}
+
+// settled records that a pod has been on its node since then, and drops what will not be needed of
+// it.
+func (s *pods) settled(p *pod, since time.Time) {
+	p.since = since
+	s.evictions.watch(p, since)
+	if p.due.Stays() && !s.lasting {
+		p.object = nil
+		return
+	}
+	s.placed[p.UID] = p
+}
+
+// remove removes a pod from the world, with what it held.
+func (s *pods) remove(p *cluster.Pod) {
+	known, terminating := s.placed[p.UID], p.Terminating
+	s.scheduler.showGone(cycle.Pods, stub(p))
+	switch {
+	case known != nil && known.unready:
+		s.budgets.unready[p.Class]--
+	case !terminating: // a terminating pod has been subtracted already
+		s.budgets.left(p)
+	}
+	s.scheduler.standin.Gone(p)
+	if known != nil {
+		known.gone = true
+		s.forget(known)
+		delete(s.placed, p.UID)
+	}
+}
+
+// know and forget maintain the list of all pods, and what quotas count.
+func (s *pods) know(p *pod) {
+	if p.object != nil {
+		s.named[Name{p.object.Namespace, p.object.Name}] = p
+	}
+}
+
+func (s *pods) forget(p *pod) {
+	if p.charged {
+		s.bounds.release(p.object)
+		p.charged = false
+	}
+	if name := (Name{p.object.Namespace, p.object.Name}); s.named[name] == p {
+		delete(s.named, name)
+	}
+}
+
+// create adds a new pod through admission. A pod that is refused is reported and not added.
+func (s *pods) create(p *v1.Pod) *pod {
+	p.CreationTimestamp = metav1.NewTime(s.clock.time())
+	admitted, err := s.admit(p)
+	if err != nil {
+		s.report.tell(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
+		s.refusals = append(s.refusals, err.Error())
+		return nil
+	}
+	if admitted.UID == "" || s.scheduler.c.Pod(admitted.UID) != nil || s.named[Name{p.Namespace, p.Name}] != nil {
+		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, s.entered+1))
+	}
+	s.claims.makeFor(admitted)
+	s.report.touched = true
+	made := s.enter(admitted, s.bounds.charge(admitted, true))
+	s.budgets.expect(made, 1)
+	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
+		s.budgets.joined(made.Pod)
+	}
+	return made
+}
+
+// terminate marks the pod as being deleted.
+func (s *pods) terminate(p *pod, grace time.Duration) {
+	leaving := *p.object
+	leaving.Spec.NodeName = p.NodeName
+	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: s.clock.time().Add(grace)}, ptr.To(int64(grace/time.Second))
+	p.object = &leaving
+	s.scheduler.show(cycle.Pods, &leaving)
+	p.Pod = s.scheduler.c.Pod(p.UID)
+	p.due = eviction.Due{}
+	if p.unready {
+		s.budgets.unready[p.Class]--
+		p.unready = false
+		return
+	}
+	s.budgets.left(p.Pod)
+}
+
+// on lists the pods on a node by name.
+func (s *pods) on(name string) []*pod {
+	n := s.scheduler.c.Node(name)
+	if n == nil {
+		return nil
+	}
+	var list []*pod
+	for _, p := range n.Pods {
+		if known := s.placed[p.UID]; known != nil {
+			list = append(list, known)
+		}
+	}
+	slices.SortFunc(list, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// nameFor generates a name as the API server would, the same in every run.
+func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
+	base := p.GenerateName
+	if base == "" {
+		base = owner.Name + "-"
+	}
+	return s.generated(p.Namespace, base)
+}
+
+func (s *pods) generated(namespace, base string) string {
+	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s#%d", namespace, base, s.entered+1)
+	for {
+		name := []byte(base)
+		for sum := h.Sum64(); len(name) < len(base)+suffix; sum /= uint64(len(alphabet)) {
+			name = append(name, alphabet[sum%uint64(len(alphabet))])
+		}
+		if s.named[Name{namespace, string(name)}] == nil {
+			return string(name)
+		}
+		h.Write([]byte{'+'}) // among thousands of pods, some would have the same name
+	}
+}
+
+// saysNotReady reports whether a kubelet has reported the pod as not ready. A pod in a hand-written
+// manifest has no report, and is assumed to be fine.
+func saysNotReady(p *v1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.Status != v1.ConditionTrue
+		}
+	}
+	return false
+}
