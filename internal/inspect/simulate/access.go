@@ -70,7 +70,7 @@ func (w *World) Each() []Found {
 
 // PodsOf lists the pods of a workload, named as deployment/web, that are not being deleted.
 func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
-	l, err := w.workloadNamed(ref, namespace)
+	l, err := w.workloads.named(ref, namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -32,9 +32,9 @@ func (w *World) deploy(files Files) (*Done, error) {
 func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	done := &Done{}
 	set.JobGroups = w.gangs
-	there := w.takeOver(set)
+	there := w.workloads.takeOver(set)
 	set.Expand(int64(w.options.Seed))
-	w.pods.catalog = merged(w.set, set)
+	w.pods.catalog = merged(w.workloads.set, set)
 	w.loadApplied(set)
 	w.claims.identify()
 	w.budgets.count()
@@ -47,13 +47,13 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	for _, object := range workloadsOf(set) {
 		if was := there[object]; was != nil {
 			w.update(was, workloadOf(object), set)
-		} else if job, ok := object.(*batchv1.Job); ok && called(w.set.Jobs, Name{job.Namespace, job.Name}) != nil {
+		} else if job, ok := object.(*batchv1.Job); ok && called(w.workloads.set.Jobs, Name{job.Namespace, job.Name}) != nil {
 			there[object] = workloadOf(object)
 			done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", job.Namespace, job.Name))
 		} else {
-			w.keep(object)
+			w.workloads.keep(object)
 			if d, ok := object.(*appsv1.Deployment); ok {
-				w.replaceReplicaSets(d, set)
+				w.workloads.replaceReplicaSets(d, set)
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 		}
 		model = model.DeepCopy()
 	} else {
-		l, err := w.workloadNamed(op.Like, namespace)
+		l, err := w.workloads.named(op.Like, namespace)
 		if err != nil {
 			return nil, err
 		}

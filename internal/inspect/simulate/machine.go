@@ -89,7 +89,7 @@ func (w *World) alter(m *machine, alter func(n *v1.Node)) {
 
 // welcome makes the pods of the DaemonSets that want one on the node now, and did not before.
 func (w *World) welcome(m *machine, before *v1.Node) {
-	for _, set := range w.set.DaemonSets {
+	for _, set := range w.workloads.set.DaemonSets {
 		if set.DeletionTimestamp == nil && !manifest.RunsDaemon(set, before) && manifest.RunsDaemon(set, m.object) && !w.hasDaemon(m, set) {
 			w.makeDaemon(set, m.object.Name)
 		}

@@ -246,7 +246,7 @@ func (w *World) addNode(like *v1.Node, name string) {
 
 // settleIn makes the pods of the DaemonSets on a new node, and lets node health know it.
 func (w *World) settleIn(n *v1.Node, message string) {
-	for _, set := range w.set.DaemonSets {
+	for _, set := range w.workloads.set.DaemonSets {
 		if set.DeletionTimestamp == nil && manifest.RunsDaemon(set, n) {
 			w.makeDaemon(set, n.Name)
 		}

@@ -186,7 +186,7 @@ func (w *World) holdsMovable(node string) bool {
 
 // objects returns the cluster's objects as the API has them now.
 func (w *World) objects() (list []metav1.Object) {
-	for _, object := range w.set.Objects() {
+	for _, object := range w.workloads.set.Objects() {
 		switch object.(type) {
 		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:
 		default:

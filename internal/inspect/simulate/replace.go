@@ -74,7 +74,7 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
 	case owner == nil || owner.Kind == "Node": // a bare pod, or a static one
 		d.Fate = Lost
-	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !w.wanted(p.object):
+	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !w.workloads.wanted(p.object):
 		d.Fate = Ends
 	case owner.Kind == "StatefulSet" && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
@@ -141,7 +141,7 @@ func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	switch {
 	case owner == nil || owner.Kind == "Node":
 		d.Fate = Lost
-	case !w.wanted(p.object):
+	case !w.workloads.wanted(p.object):
 		d.Fate = Ends
 	case w.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Stays
@@ -178,7 +178,7 @@ func (w *World) ended(p *pod) {
 // returns has a controller that has waited for the end of its pod make it again, unless it no
 // longer wants it.
 func (w *World) returns(d *Departure, object *v1.Pod) {
-	if d.Fate = Ends; w.wanted(object) {
+	if d.Fate = Ends; w.workloads.wanted(object) {
 		d.Fate, d.next = Returns, w.makeAgain(object)
 	}
 }
@@ -190,7 +190,7 @@ func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.P
 	case owner == nil:
 		return false
 	case owner.Kind == "StatefulSet":
-		return w.wanted(object)
+		return w.workloads.wanted(object)
 	}
 	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && w.runsDaemon(object, m.object)
 }
@@ -255,11 +255,11 @@ func pinTo(p *v1.Pod, node string) {
 // runsDaemon reports whether the pod's DaemonSet wants a pod on the node. If the DaemonSet is not
 // known, the taints that the pod tolerates decide.
 func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
-	if !w.wanted(p) {
+	if !w.workloads.wanted(p) {
 		return false
 	}
 	owner := metav1.GetControllerOfNoCopy(p)
-	for _, set := range w.set.DaemonSets {
+	for _, set := range w.workloads.set.DaemonSets {
 		if set.Namespace == p.Namespace && set.Name == owner.Name {
 			return manifest.RunsDaemon(set, node)
 		}

@@ -39,11 +39,11 @@ func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 // takeOver gives the workloads of manifests that exist already what kubectl apply leaves of them:
 // their identity, the number of replicas if none is given, and of their template what the manifests
 // do not change. It returns what they were before. Jobs are not among them: they cannot be changed.
-func (w *World) takeOver(set *manifest.Set) map[metav1.Object]*workload {
+func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload {
 	there := map[metav1.Object]*workload{}
 	for _, object := range workloadsOf(set) {
 		l := workloadOf(object)
-		was, _ := w.workloadNamed(l.ref(), object.GetNamespace())
+		was, _ := w.named(l.ref(), object.GetNamespace())
 		if was == nil || l.kind == "Job" {
 			continue
 		}
@@ -96,7 +96,7 @@ func defaulted(t *v1.PodTemplateSpec) *v1.PodSpec {
 
 // update applies a workload that exists: it is rolled out if its template changed, and scaled.
 func (w *World) update(was, l *workload, set *manifest.Set) {
-	w.keep(l.object)
+	w.workloads.keep(l.object)
 	if !sameTemplate(was.template, l.template) {
 		w.rollOut(was, l, set)
 	}
@@ -136,7 +136,7 @@ func (w *World) rollOut(was, l *workload, set *manifest.Set) {
 	}
 	pods := w.podsOf(was)
 	if d, ok := l.object.(*appsv1.Deployment); ok {
-		w.replaceReplicaSets(d, set)
+		w.workloads.replaceReplicaSets(d, set)
 	}
 	for _, p := range pods {
 		if !stays(p) {
@@ -149,9 +149,9 @@ func (w *World) rollOut(was, l *workload, set *manifest.Set) {
 }
 
 // replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only.
-func (w *World) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
+func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
 	for _, r := range w.makers(workloadOf(d)) {
-		w.forgetWorkload(workloadOf(r))
+		w.forget(workloadOf(r))
 	}
 	for _, r := range set.ReplicaSets {
 		if metav1.IsControlledBy(r, d) {

@@ -141,8 +141,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	clocks := clocksOf(set)
 	w := &World{
-		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
-		machines: map[string]*machine{}, deleted: map[string]bool{}, gangs: gangs,
+		options: o, workloads: workloads{set: set, deleted: map[string]bool{}}, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
+		machines: map[string]*machine{}, gangs: gangs,
 	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now

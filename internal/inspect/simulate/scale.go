@@ -68,7 +68,7 @@ func (w *World) scale(op *Scale) error {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
 		return fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
 	}
-	l, err := w.workloadNamed(op.Workload, op.Namespace)
+	l, err := w.workloads.named(op.Workload, op.Namespace)
 	switch {
 	case err != nil:
 		return err
@@ -76,7 +76,7 @@ func (w *World) scale(op *Scale) error {
 		return fmt.Errorf("%s has no replicas to set", op.Workload)
 	case op.Replicas < 0 || op.Replicas > mostPods:
 		return fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
-	case len(w.makers(l)) == 0:
+	case len(w.workloads.makers(l)) == 0:
 		return fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
 	w.setReplicas(l, op.Replicas)
@@ -85,7 +85,7 @@ func (w *World) scale(op *Scale) error {
 
 func (w *World) setReplicas(l *workload, replicas int) {
 	w.report.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(w.podsOf(l)), replicas)})
-	w.keep(resized(l.object, replicas))
+	w.workloads.keep(resized(l.object, replicas))
 	w.fillUp(l, replicas)
 }
 
@@ -119,7 +119,7 @@ func (w *World) fillUp(l *workload, replicas int) {
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
 		w.drop(p, ByScaling, l.ref())
 	}
-	makers := w.makers(l)
+	makers := w.workloads.makers(l)
 	if len(makers) == 0 {
 		return
 	}
@@ -132,7 +132,7 @@ func (w *World) fillUp(l *workload, replicas int) {
 		return
 	}
 	for _, r := range makers {
-		w.keep(resized(r, len(w.podsOf(workloadOf(r)))))
+		w.workloads.keep(resized(r, len(w.podsOf(workloadOf(r)))))
 	}
 }
 

@@ -24,8 +24,14 @@ type workload struct {
 	replicas *int32 // nil for kinds whose number of pods is not a field
 }
 
-// workloadNamed finds a workload by TYPE/NAME as kubectl writes it, short names included.
-func (w *World) workloadNamed(ref, namespace string) (*workload, error) {
+// workloads are the objects of the controllers that make pods.
+type workloads struct {
+	set     *manifest.Set   // what the world was made from, with the workloads as they are now
+	deleted map[string]bool // those that were deleted, by controllerName
+}
+
+// named finds a workload by TYPE/NAME as kubectl writes it, short names included.
+func (w *workloads) named(ref, namespace string) (*workload, error) {
 	kind, name, ok := strings.Cut(ref, "/")
 	if !ok {
 		return nil, fmt.Errorf("%q: must be TYPE/NAME, as deployment/web", ref)
@@ -84,7 +90,7 @@ func replicasOf(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
 func (l *workload) ref() string { return l.kind + "/" + l.object.GetName() }
 
 // keep adds a workload to the set, or replaces the one of the same name.
-func (w *World) keep(object metav1.Object) {
+func (w *workloads) keep(object metav1.Object) {
 	s := w.set
 	delete(w.deleted, controllerName(workloadOf(object).kind, object.GetNamespace(), object.GetName()))
 	switch o := object.(type) {
@@ -113,8 +119,8 @@ func with[T metav1.Object](list []T, object T) []T {
 	return append(list, object)
 }
 
-// forgetWorkload removes a workload from the set. Its pods are not made again from then on.
-func (w *World) forgetWorkload(l *workload) {
+// forget removes a workload from the set. Its pods are not made again from then on.
+func (w *workloads) forget(l *workload) {
 	s := w.set
 	w.deleted[controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())] = true
 	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(o *appsv1.Deployment) bool { return metav1.Object(o) == l.object })
@@ -128,7 +134,7 @@ func controllerName(kind, namespace, name string) string { return kind + "/" + n
 
 // wanted reports whether the pod's controller would make it again: it has not been deleted, and it
 // has as many replicas, if it is a StatefulSet.
-func (w *World) wanted(object *v1.Pod) bool {
+func (w *workloads) wanted(object *v1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(object)
 	if owner == nil || w.deleted[controllerName(owner.Kind, object.Namespace, owner.Name)] {
 		return false
@@ -159,7 +165,7 @@ func ordinalOf(set *appsv1.StatefulSet, name string) int {
 
 // makers returns the objects that own the workload's pods: itself, or a Deployment's ReplicaSets,
 // the newest last.
-func (w *World) makers(l *workload) []metav1.Object {
+func (w *workloads) makers(l *workload) []metav1.Object {
 	if l.kind != "Deployment" {
 		return []metav1.Object{l.object}
 	}
@@ -181,7 +187,7 @@ func (w *World) makers(l *workload) []metav1.Object {
 // down.
 func (w *World) podsOf(l *workload) []*pod {
 	owners := map[string]bool{} // by name: in hand-written manifests, the UIDs may not agree
-	for _, o := range w.makers(l) {
+	for _, o := range w.workloads.makers(l) {
 		owners[controllerName(workloadOf(o).kind, o.GetNamespace(), o.GetName())] = true
 	}
 	var list []*pod
@@ -222,7 +228,7 @@ func (w *World) podOf(owner metav1.Object, kind string, template *v1.PodTemplate
 
 // drop removes a pod, placed or pending, which does not come back unless its controller wants it.
 func (w *World) drop(p *pod, cause Cause, detail string) {
-	if cause != ByDeletion || !w.wanted(p.object) {
+	if cause != ByDeletion || !w.workloads.wanted(p.object) {
 		w.budgets.expect(p, -1)
 	}
 	if p.NodeName != "" {
@@ -250,21 +256,21 @@ func (w *World) delete(op *Delete) (*Done, error) {
 	case "node", "nodes", "no":
 		return &Done{}, w.each(&Nodes{Node: name}, w.removeMachine)
 	}
-	l, err := w.workloadNamed(op.Object, op.Namespace)
+	l, err := w.workloads.named(op.Object, op.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if owner := metav1.GetControllerOfNoCopy(l.object); owner != nil && owner.Kind == "Deployment" &&
-		called(w.set.Deployments, Name{l.object.GetNamespace(), owner.Name}) != nil {
+		called(w.workloads.set.Deployments, Name{l.object.GetNamespace(), owner.Name}) != nil {
 		for _, p := range w.podsOf(l) { // its Deployment makes the ReplicaSet again, and that its pods
 			w.deletePod(p)
 		}
 		return &Done{}, nil
 	}
-	pods, makers := w.podsOf(l), w.makers(l)
-	w.forgetWorkload(l)
+	pods, makers := w.podsOf(l), w.workloads.makers(l)
+	w.workloads.forget(l)
 	for _, o := range makers {
-		w.forgetWorkload(workloadOf(o))
+		w.workloads.forget(workloadOf(o))
 	}
 	for _, p := range pods {
 		w.drop(p, ByScaling, op.Object)
@@ -275,7 +281,7 @@ func (w *World) delete(op *Delete) (*Done, error) {
 // deletePod deletes a pod, which its controller makes again.
 func (w *World) deletePod(p *pod) {
 	w.drop(p, ByDeletion, "")
-	if p.NodeName == "" && w.wanted(p.object) {
+	if p.NodeName == "" && w.workloads.wanted(p.object) {
 		w.makeAgain(p.object)
 	}
 }

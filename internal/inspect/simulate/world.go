@@ -10,8 +10,8 @@ type World struct {
 	options   Options
 	gangs     bool // Jobs become gangs
 	c         *cluster.Cluster
-	set       *manifest.Set       // what the world was made from, with the workloads that can make pods
-	origin    manifest.Set        // set as it was at the beginning, for a twin
+	workloads workloads
+	origin    manifest.Set        // the set as it was at the beginning, for a twin
 	machines  map[string]*machine // the nodes, by name
 	scheduler scheduler
 	bounds    *bounds
@@ -24,6 +24,5 @@ type World struct {
 	health    *health // nil until begin, and if node health cannot have any effect
 	pods      pods
 	departed  []*Departure
-	deleted   map[string]bool // the workloads that were deleted, by controllerName
 	allowed   allowed
 }
