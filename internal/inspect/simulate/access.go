@@ -88,7 +88,7 @@ func (n Name) compare(o Name) int {
 
 // Node returns a node by its name, or nil.
 func (w *World) Node(name string) *v1.Node {
-	if m := w.machines[name]; m != nil {
+	if m := w.nodes.named[name]; m != nil {
 		return m.object
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,7 +39,7 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	w.budgets.count()
 	w.pods.refusals = nil
 	for _, n := range set.Nodes {
-		if w.applyNode(n) {
+		if w.nodes.apply(n) {
 			done.Notes = append(done.Notes, fmt.Sprintf("node %s is there already: kubectl apply does not change its status, such as its capacity", n.Name))
 		}
 	}
@@ -104,29 +103,6 @@ func (w *World) openGates(p *pod, applied *v1.Pod) bool {
 	p.object = &object
 	w.scheduler.renew(p, &object)
 	return true
-}
-
-// applyNode adds a node, or changes the one that is there. What the manifest does not name stays.
-// It returns true if the manifest has another capacity, which stays as well: it is status.
-func (w *World) applyNode(n *v1.Node) (otherCapacity bool) {
-	if m := w.machines[n.Name]; m != nil {
-		before := m.object.Spec.Taints
-		otherCapacity = !equality.Semantic.DeepEqual(m.object.Status.Allocatable, n.Status.Allocatable) && len(n.Status.Allocatable) > 0
-		w.change(n.Name, func(old *v1.Node) {
-			for key, value := range n.Labels {
-				metav1.SetMetaDataLabel(&old.ObjectMeta, key, value)
-			}
-			if n.Spec.Taints != nil {
-				old.Spec.Taints = n.Spec.Taints
-			}
-			old.Spec.Unschedulable = old.Spec.Unschedulable || n.Spec.Unschedulable
-		})
-		w.report.tellTaints(n.Name, before, w.machines[n.Name].object.Spec.Taints)
-		return otherCapacity
-	}
-	w.addMachine(n)
-	w.settleIn(n, "")
-	return false
 }
 
 // merged adds the namespaces and classes of b, the newer set, to a, and returns a catalog of them.

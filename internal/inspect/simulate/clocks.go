@@ -143,16 +143,15 @@ func (c *clocks) begins(set *manifest.Set) time.Time {
 // findDead finds the nodes that have fallen silent: those whose Lease is older than its duration,
 // by the newest trusted time. A node that has been silent for long is no longer ready; if one is
 // ready although its Lease is that old, its clock is behind.
-func (w *World) findDead(leases []*coordinationv1.Lease, c *clocks) {
+func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.Duration) {
 	var newest time.Time
 	for _, l := range leases {
 		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) && c.believes(l.Spec.RenewTime.Time) {
 			newest = l.Spec.RenewTime.Time
 		}
 	}
-	grace := w.options.Health.MonitorGracePeriod
 	for _, l := range leases {
-		m := w.machines[l.Name]
+		m := n.named[l.Name]
 		if m == nil || l.Namespace != v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
 			continue
 		}

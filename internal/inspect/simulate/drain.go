@@ -71,7 +71,7 @@ type draining struct {
 }
 
 func (w *World) drain(op *Drain) (*Done, error) {
-	names, err := op.resolve(w)
+	names, err := op.resolve(&w.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (w *World) drain(op *Drain) (*Done, error) {
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}
 	for _, name := range names {
-		w.setCordon(name, true)
+		w.nodes.setCordon(name, true)
 	}
 	d.next(w)
 	return &Done{Drain: d.done}, nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -138,15 +137,13 @@ func (w *World) objectOf(name Name) *v1.Pod {
 	return nil
 }
 
-func (w *World) nodeNames() []string { return slices.Sorted(maps.Keys(w.machines)) }
-
 // Choose finds the nodes that cost least to lose, one after the other, each as if those before it
 // were gone: of those that the drain selects, or of all if it selects none. It changes the world:
 // the chosen nodes are drained.
 func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
-	names := w.nodeNames()
+	names := w.nodes.names()
 	if drain.Selector != "" {
-		if names, err = drain.resolve(w); err != nil {
+		if names, err = drain.resolve(&w.nodes); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -156,7 +153,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	w.scheduler.settle()
 	candidates := make([]Cost, 0, len(names))
 	for _, name := range names {
-		if w.machines[name].object.Spec.Unschedulable {
+		if w.nodes.named[name].object.Spec.Unschedulable {
 			continue // it is about to leave already
 		}
 		candidates = append(candidates, w.bound(name))
@@ -234,7 +231,7 @@ func (w *World) bound(name string) Cost {
 
 // homeless counts the node's pods that would fit on no other node. The world is left as it was.
 func (w *World) homeless(name string) (count int) {
-	m, n := w.machines[name], w.c.Node(name)
+	m, n := w.nodes.named[name], w.c.Node(name)
 	cordoned := m.object.DeepCopy()
 	cordoned.Spec.Unschedulable = true
 	w.c.SetNode(cordoned)

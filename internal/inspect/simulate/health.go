@@ -1,10 +1,8 @@
 package simulate
 
 import (
-	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,7 +18,10 @@ import (
 // the grace period, so while nothing is about to change the renewals are delivered in batches, each
 // with its own time: for a thousand nodes a day has eight million of them.
 type health struct {
-	core    *nodehealth.Core
+	clock   *clock
+	report  *report
+	nodes   *nodes
+	core    *nodehealth.Core // nil until begin, and if node health cannot have any effect
 	options nodehealth.Options
 	wave    time.Duration // between two waves
 	waveAt  time.Duration // the next one
@@ -32,40 +33,35 @@ type health struct {
 
 const renewEvery = 10 * time.Second
 
-// begin starts node health, unless it cannot have any effect.
-func (w *World) begin() {
-	if w.health != nil || w.options.Scenario == nil && !w.sick() {
-		return
+// begin starts node health.
+func (h *health) begin() {
+	if h.options.MonitorPeriod == 0 {
+		h.options = nodehealth.Defaults()
 	}
-	options := w.options.Health
-	if options.MonitorPeriod == 0 {
-		options = nodehealth.Defaults()
-	}
-	options.InFlight = len(w.machines) + 1024 // every write is answered at once
-	h := &health{options: options, core: nodehealth.New(options), seen: map[string]bool{}}
-	h.wave = max(options.MonitorGracePeriod-2*renewEvery, options.MonitorPeriod)
-	w.health = h
-	now := w.clock.time()
+	h.options.InFlight = len(h.nodes.named) + 1024 // every write is answered at once
+	h.core, h.seen = nodehealth.New(h.options), map[string]bool{}
+	h.wave = max(h.options.MonitorGracePeriod-2*renewEvery, h.options.MonitorPeriod)
+	now := h.clock.time()
 	h.core.Step(now, nodehealth.NodesListing{})
-	for _, name := range w.nodeNames() {
-		h.see(w, w.machines[name])
+	for _, name := range h.nodes.names() {
+		h.see(h.nodes.named[name])
 	}
-	h.act(w, h.core.Step(now, nodehealth.NodesListed{}))
-	h.renew(w)
-	for _, name := range w.nodeNames() {
-		if m := w.machines[name]; m.dead && m.silent < 0 && h.seen[name] {
-			h.lease(w, name, m.silent)
+	h.act(h.core.Step(now, nodehealth.NodesListed{}))
+	h.renew()
+	for _, name := range h.nodes.names() {
+		if m := h.nodes.named[name]; m.dead && m.silent < 0 && h.seen[name] {
+			h.lease(name, m.silent)
 		}
 	}
 	h.unsettled = true
-	h.act(w, h.core.Step(now, nodehealth.LeasesListed{}))
-	h.waveAt = w.clock.now + h.wave
+	h.act(h.core.Step(now, nodehealth.LeasesListed{}))
+	h.waveAt = h.clock.now + h.wave
 }
 
 // sick reports whether the state of some node differs from a healthy one's in a way that its taints
 // do not show yet.
-func (w *World) sick() bool {
-	for _, m := range w.machines {
+func (n *nodes) sick() bool {
+	for _, m := range n.named {
 		if m.dead {
 			return true
 		}
@@ -92,53 +88,56 @@ func (m *machine) watched() bool {
 }
 
 // see gives the core a node's newest state.
-func (h *health) see(w *World, m *machine) {
-	if !m.watched() {
+func (h *health) see(m *machine) {
+	if h.core == nil || !m.watched() {
 		return
 	}
 	h.seen[m.object.Name] = true
-	h.act(w, h.core.Step(w.clock.time(), nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.object)}))
-	h.alert(w)
+	h.act(h.core.Step(h.clock.time(), nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.object)}))
+	h.alert()
 }
 
-func (h *health) gone(w *World, name string) {
+func (h *health) gone(name string) {
+	if h.core == nil {
+		return
+	}
 	delete(h.seen, name)
-	h.act(w, h.core.Step(w.clock.time(), nodehealth.NodeGone{Name: name}))
-	h.alert(w)
+	h.act(h.core.Step(h.clock.time(), nodehealth.NodeGone{Name: name}))
+	h.alert()
 }
 
 // alert has the core called until it has looked at all nodes once more.
-func (h *health) alert(w *World) { h.alertTo = w.clock.now + 2*h.options.MonitorPeriod }
+func (h *health) alert() { h.alertTo = h.clock.now + 2*h.options.MonitorPeriod }
 
 // next is when the core has to be called again.
-func (h *health) next(w *World) (time.Duration, bool) {
+func (h *health) next() (time.Duration, bool) {
 	if len(h.seen) == 0 {
 		return 0, false
 	}
 	at := h.waveAt
-	if h.unsettled || w.clock.now < h.alertTo {
-		at = min(at, max(h.core.Wake(w.clock.time()).Sub(w.clock.start), w.clock.now))
+	if h.unsettled || h.clock.now < h.alertTo {
+		at = min(at, max(h.core.Wake(h.clock.time()).Sub(h.clock.start), h.clock.now))
 	}
 	return at, true
 }
 
-func (h *health) step(w *World) {
-	if at, ok := h.next(w); !ok || at > w.clock.now {
+func (h *health) step() {
+	if at, ok := h.next(); !ok || at > h.clock.now {
 		return
 	}
-	if w.clock.now >= h.waveAt {
-		h.renew(w)
+	if h.clock.now >= h.waveAt {
+		h.renew()
 		h.waveAt += h.wave
 	}
-	h.act(w, h.core.Step(w.clock.time(), nodehealth.Tick{}))
-	h.unsettled = h.more(w)
+	h.act(h.core.Step(h.clock.time(), nodehealth.Tick{}))
+	h.unsettled = h.more()
 }
 
 // more reports whether node health has work left: a dead node that is not marked Unknown yet, or a
 // node whose taint is pending.
-func (h *health) more(w *World) bool {
+func (h *health) more() bool {
 	for name := range h.seen {
-		if m := w.machines[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
+		if m := h.nodes.named[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
 			return true
 		}
 	}
@@ -146,15 +145,15 @@ func (h *health) more(w *World) bool {
 }
 
 // renew delivers the newest renewal of every Lease, in the order in which they were made.
-func (h *health) renew(w *World) {
+func (h *health) renew() {
 	type renewal struct {
 		name string
 		at   time.Duration
 	}
 	var list []renewal
 	for name := range h.seen {
-		if !w.machines[name].dead {
-			list = append(list, renewal{name, lastRenewal(name, w.clock.now)})
+		if !h.nodes.named[name].dead {
+			list = append(list, renewal{name, lastRenewal(name, h.clock.now)})
 		}
 	}
 	slices.SortFunc(list, func(a, b renewal) int {
@@ -167,13 +166,16 @@ func (h *health) renew(w *World) {
 		return 1
 	})
 	for _, r := range list {
-		h.lease(w, r.name, r.at)
+		h.lease(r.name, r.at)
 	}
 }
 
-func (h *health) lease(w *World, name string, at time.Duration) {
-	now := w.clock.start.Add(at)
-	h.act(w, h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
+func (h *health) lease(name string, at time.Duration) {
+	if h.core == nil {
+		return
+	}
+	now := h.clock.start.Add(at)
+	h.act(h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
 }
 
 // lastRenewal is when the node last renewed its Lease: each has its own offset within the ten
@@ -186,66 +188,56 @@ func lastRenewal(name string, now time.Duration) time.Duration {
 }
 
 // silence makes a node fall silent.
-func (w *World) silence(name string) {
-	m := w.machines[name]
+func (h *health) silence(name string) {
+	m := h.nodes.named[name]
 	if m.dead {
 		return
 	}
 	m.dead = true
-	w.report.tell(Event{Kind: "NodeFailed", Node: name})
+	h.report.tell(Event{Kind: "NodeFailed", Node: name})
 	if !m.watched() {
-		w.reportReady(name)
+		h.reportReady(name)
 	}
-	if w.health != nil {
-		w.health.lease(w, name, lastRenewal(name, w.clock.now))
-		w.health.alert(w)
-		w.health.unsettled = true
+	if h.core != nil {
+		h.lease(name, lastRenewal(name, h.clock.now))
+		h.alert()
+		h.unsettled = true
 	}
 }
 
 // reportReady makes all nodes that report nothing, as in hand-written manifests, report that they
 // are ready, except for those whose taints say otherwise. Node health can then tell the failing
 // node from the others.
-func (w *World) reportReady(failing string) {
-	for _, name := range w.nodeNames() {
-		m := w.machines[name]
+func (h *health) reportReady(failing string) {
+	for _, name := range h.nodes.names() {
+		m := h.nodes.named[name]
 		if m.watched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
 			continue
 		}
-		w.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, w.clock.time()) })
-		if w.health != nil && !m.dead {
-			w.health.lease(w, name, lastRenewal(name, w.clock.now))
+		h.nodes.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, h.clock.time()) })
+		if !m.dead {
+			h.lease(name, lastRenewal(name, h.clock.now))
 		}
 	}
 }
 
-// revive makes a node report again. Deletions of its pods that were waiting for it complete now.
-func (w *World) revive(name string) {
-	m := w.machines[name]
+// revive makes a node report again.
+func (h *health) revive(name string) {
+	m := h.nodes.named[name]
 	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
 		return
 	}
 	m.dead = false
-	w.report.tell(Event{Kind: "NodeRecovered", Node: name})
-	w.change(name, func(n *v1.Node) {
-		setReady(n, v1.ConditionTrue, w.clock.time())
+	h.report.tell(Event{Kind: "NodeRecovered", Node: name})
+	h.nodes.change(name, func(n *v1.Node) {
+		setReady(n, v1.ConditionTrue, h.clock.time())
 		for i := range n.Status.Conditions {
 			if c := &n.Status.Conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionUnknown {
 				c.Status = v1.ConditionFalse
 			}
 		}
 	})
-	if w.health != nil {
-		w.health.lease(w, name, w.clock.now)
-	}
-	stuck, ending := m.stuck, m.ending
-	m.stuck, m.ending = nil, nil
-	for _, p := range stuck {
-		w.comeBack(p)
-	}
-	for _, p := range ending {
-		w.terminated(p)
-	}
+	h.lease(name, h.clock.now)
 }
 
 func readyOf(n *v1.Node) v1.ConditionStatus {
@@ -274,22 +266,22 @@ func setCondition(n *v1.Node, c v1.NodeCondition) {
 }
 
 // act carries out the core's actions, which succeed at once.
-func (h *health) act(w *World, actions []nodehealth.Action) {
+func (h *health) act(actions []nodehealth.Action) {
 	for _, action := range actions {
 		switch a := action.(type) {
 		case nodehealth.WriteStatus:
-			w.report.tell(Event{Kind: "NodeUnknown", Node: a.Node, Message: "Kubelet stopped posting node status."})
-			h.write(w, a.Node, a.Ticket, func(n *v1.Node) {
+			h.report.tell(Event{Kind: "NodeUnknown", Node: a.Node, Message: "Kubelet stopped posting node status."})
+			h.write(a.Node, a.Ticket, func(n *v1.Node) {
 				for _, c := range a.Conditions {
 					setCondition(n, c)
 				}
 			})
 		case nodehealth.WriteNode:
-			m := w.machines[a.Node]
+			m := h.nodes.named[a.Node]
 			if a.SetTaints {
-				w.report.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
+				h.report.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
 			}
-			h.write(w, a.Node, a.Ticket, func(n *v1.Node) {
+			h.write(a.Node, a.Ticket, func(n *v1.Node) {
 				if a.SetTaints {
 					n.Spec.Taints = a.Taints
 				}
@@ -298,37 +290,18 @@ func (h *health) act(w *World, actions []nodehealth.Action) {
 				}
 			})
 		case nodehealth.MarkPods:
-			h.act(w, h.core.Step(w.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
+			h.act(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
 		case nodehealth.ZoneChanged:
 			if a.From != nodehealth.Initial {
-				w.report.tell(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
+				h.report.tell(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
 			}
 		}
 	}
 }
 
-func (h *health) write(w *World, node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
-	m := w.machines[node]
-	w.alter(m, alter)
+func (h *health) write(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
+	m := h.nodes.named[node]
+	h.nodes.alter(m, alter)
 	seen := nodehealth.NodeOf(m.object)
-	h.act(w, h.core.Step(w.clock.time(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
-}
-
-// condition makes nodes report a condition.
-func (w *World) condition(c *Condition) error {
-	kind, word, ok := strings.Cut(c.Condition, "=")
-	status := v1.ConditionStatus(word)
-	if !ok || kind == "" || !slices.Contains([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}, status) {
-		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, as MemoryPressure=True", c.Condition)
-	}
-	return w.each(&c.Nodes, func(name string) {
-		w.report.tell(Event{Kind: "ConditionChanged", Node: name, Message: c.Condition})
-		w.change(name, func(n *v1.Node) {
-			if readyOf(n) == "" {
-				setReady(n, v1.ConditionTrue, w.clock.time())
-			}
-			now := metav1.NewTime(w.clock.time())
-			setCondition(n, v1.NodeCondition{Type: v1.NodeConditionType(kind), Status: status, LastTransitionTime: now, LastHeartbeatTime: now})
-		})
-	})
+	h.act(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
 }

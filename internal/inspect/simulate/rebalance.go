@@ -161,17 +161,17 @@ func (m *moving) end(w *World, stopped string) {
 func (m *moving) close(w *World, wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
 	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // always in the same order: what is opened wakes pods
-		if !slices.Contains(wanted, name) && w.machines[name] != nil && w.holdsMovable(name) {
+		if !slices.Contains(wanted, name) && w.nodes.named[name] != nil && w.holdsMovable(name) {
 			delete(m.closed, name)
-			w.change(name, func(n *v1.Node) {
+			w.nodes.change(name, func(n *v1.Node) {
 				n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.MatchTaint(&taint) })
 			})
 		}
 	}
 	for _, name := range wanted {
-		if !m.closed[name] && w.machines[name] != nil {
+		if !m.closed[name] && w.nodes.named[name] != nil {
 			m.closed[name] = true
-			w.change(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
+			w.nodes.change(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
 		}
 	}
 }
@@ -193,8 +193,8 @@ func (w *World) objects() (list []metav1.Object) {
 			list = append(list, object)
 		}
 	}
-	for _, name := range w.nodeNames() {
-		list = append(list, w.machines[name].object)
+	for _, name := range w.nodes.names() {
+		list = append(list, w.nodes.named[name].object)
 	}
 	for _, f := range w.Each() {
 		if f.Pod != nil && f.Refused == "" {

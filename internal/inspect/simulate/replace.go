@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -66,7 +65,7 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 	}
 	terminating := p.Terminating
 	d := w.departure(p, cause, detail, func() { w.pods.remove(p.Pod) })
-	owner, m := metav1.GetControllerOfNoCopy(p.object), w.machines[d.Node]
+	owner, m := metav1.GetControllerOfNoCopy(p.object), w.nodes.named[d.Node]
 	switch {
 	case cause == ByScaling || cause == ByRollout:
 		d.Fate = Ends
@@ -137,7 +136,7 @@ func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	}
 	d := w.departure(p, cause, detail, func() { w.pods.terminate(p, grace) })
 	p.leaves = d
-	owner, m := metav1.GetControllerOfNoCopy(p.object), w.machines[d.Node]
+	owner, m := metav1.GetControllerOfNoCopy(p.object), w.nodes.named[d.Node]
 	switch {
 	case owner == nil || owner.Kind == "Node":
 		d.Fate = Lost
@@ -197,7 +196,7 @@ func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.P
 
 // terminated ends a pod when its grace period is over, or once its node responds.
 func (w *World) terminated(p *pod) {
-	m := w.machines[p.NodeName]
+	m := w.nodes.named[p.NodeName]
 	switch {
 	case p.gone || len(p.object.Finalizers) > 0:
 	case m != nil && m.dead:
@@ -235,34 +234,4 @@ func (w *World) makeAgain(object *v1.Pod) *pod {
 	w.claims.makeFor(next)
 	w.bounds.charge(next, false)
 	return w.pods.enter(next, "")
-}
-
-// pinTo restricts the pod to the node, as the DaemonSet controller does.
-func pinTo(p *v1.Pod, node string) {
-	if p.Spec.Affinity == nil {
-		p.Spec.Affinity = &v1.Affinity{}
-	}
-	if p.Spec.Affinity.NodeAffinity == nil {
-		p.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
-	}
-	p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
-		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
-			Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node},
-		}}}},
-	}
-}
-
-// runsDaemon reports whether the pod's DaemonSet wants a pod on the node. If the DaemonSet is not
-// known, the taints that the pod tolerates decide.
-func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
-	if !w.workloads.wanted(p) {
-		return false
-	}
-	owner := metav1.GetControllerOfNoCopy(p)
-	for _, set := range w.workloads.set.DaemonSets {
-		if set.Namespace == p.Namespace && set.Name == owner.Name {
-			return manifest.RunsDaemon(set, node)
-		}
-	}
-	return rules.Untolerated(node.Spec.Taints, p.Spec.Tolerations, rules.KeepsOff) == nil
 }

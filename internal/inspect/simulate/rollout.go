@@ -159,22 +159,3 @@ func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) 
 		}
 	}
 }
-
-// makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on.
-func (w *World) makeDaemons(d *appsv1.DaemonSet) {
-	for _, name := range w.nodeNames() {
-		if w.allowed.halted() {
-			return
-		}
-		if manifest.RunsDaemon(d, w.machines[name].object) {
-			w.makeDaemon(d, name)
-		}
-	}
-}
-
-// makeDaemon makes the pod of a DaemonSet for one node.
-func (w *World) makeDaemon(d *appsv1.DaemonSet, node string) {
-	p := manifest.DaemonPod(d, node)
-	p.Name = w.pods.generated(d.Namespace, d.Name+"-")
-	w.pods.create(p)
-}

@@ -69,7 +69,9 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	}
 	w.scheduler.settle()
 	if o.For > 0 {
-		w.begin()
+		if o.Scenario != nil || w.nodes.sick() {
+			w.health.begin()
+		}
 		w.Advance(o.For)
 	}
 	w.report.said.Evictions = append(w.report.said.Evictions, w.evictions.toCome()...)
@@ -142,12 +144,12 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	clocks := clocksOf(set)
 	w := &World{
 		options: o, workloads: workloads{set: set, deleted: map[string]bool{}}, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
-		machines: map[string]*machine{}, gangs: gangs,
+		gangs: gangs,
 	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
-	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.machines) }}
+	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.nodes.named) }}
 	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
@@ -158,6 +160,11 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
 		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.terminated,
 	}
+	w.nodes = nodes{
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
+		named: map[string]*machine{}, joined: w.joined, changed: w.changed, seen: w.health.see,
+	}
+	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, options: o.Health}
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
 		landed: w.pods.landed, preempt: w.preempt, remove: w.pods.remove,
@@ -176,8 +183,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.claims.identify()
 	w.claims.know(set.ResourceClaimTemplates)
 	for _, n := range set.Nodes {
-		w.addMachine(n)
+		w.nodes.add(n)
 	}
-	w.findDead(set.Leases, clocks)
+	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)
 	return w, nil
 }

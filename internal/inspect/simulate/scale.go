@@ -145,7 +145,7 @@ func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int)
 		}
 	}
 	stuck := map[Name]bool{}
-	for _, m := range w.machines {
+	for _, m := range w.nodes.named {
 		for _, p := range m.stuck {
 			stuck[Name{p.Namespace(), p.Name}] = true
 		}

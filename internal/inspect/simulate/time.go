@@ -69,9 +69,7 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 	if at, ok := w.scheduler.core.Due(); ok {
 		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
 	}
-	if w.health != nil {
-		sooner(w.health.next(w))
-	}
+	sooner(w.health.next())
 	return at, ok
 }
 
@@ -94,9 +92,7 @@ func (w *World) step(at time.Duration) {
 	w.clock.now = max(w.clock.now, at)
 	log := w.c.Log.Len()
 	w.clock.strike()
-	if w.health != nil {
-		w.health.step(w)
-	}
+	w.health.step()
 	w.evictions.strike(func(p *pod) {
 		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
 		w.depart(p, ByTaint, p.due.Taint.ToString())
@@ -105,7 +101,9 @@ func (w *World) step(at time.Duration) {
 	w.scheduler.settle()
 	if log != w.c.Log.Len() || decided != w.scheduler.decided || w.report.touched {
 		w.report.touched = false
-		w.sample()
+		s := w.nodes.sample()
+		s.Running, s.Pending = w.c.Pods(), w.scheduler.tried
+		w.report.sample(s)
 	}
 }
 

@@ -116,24 +116,6 @@ func (r *report) sample(s Sample) {
 // Timeline is what has happened so far.
 func (w *World) Timeline() []Event { return w.report.timeline }
 
-// sample records the state of the cluster.
-func (w *World) sample() {
-	s := Sample{Nodes: len(w.machines), Running: w.c.Pods(), Pending: w.scheduler.tried}
-	for _, n := range w.c.Nodes {
-		if n == nil {
-			continue
-		}
-		m := w.machines[n.Name]
-		if notReady(m.object) {
-			s.NotReady++
-		}
-		if n.Taints.Unschedulable || keepsOff(m.object) {
-			s.Tainted++
-		}
-	}
-	w.report.sample(s)
-}
-
 // groupPending is the kind of the event of a pod group that waits.
 const groupPending = "PodGroupPending"
 

@@ -254,7 +254,7 @@ func (w *World) delete(op *Delete) (*Done, error) {
 		w.deletePod(p)
 		return &Done{}, nil
 	case "node", "nodes", "no":
-		return &Done{}, w.each(&Nodes{Node: name}, w.removeMachine)
+		return &Done{}, w.nodes.each(&Nodes{Node: name}, w.removeNode)
 	}
 	l, err := w.workloads.named(op.Object, op.Namespace)
 	if err != nil {

@@ -11,8 +11,8 @@ type World struct {
 	gangs     bool // Jobs become gangs
 	c         *cluster.Cluster
 	workloads workloads
-	origin    manifest.Set        // the set as it was at the beginning, for a twin
-	machines  map[string]*machine // the nodes, by name
+	origin    manifest.Set // the set as it was at the beginning, for a twin
+	nodes     nodes
 	scheduler scheduler
 	bounds    *bounds
 	budgets   budgets
@@ -21,7 +21,7 @@ type World struct {
 	report    report
 
 	evictions evictions
-	health    *health // nil until begin, and if node health cannot have any effect
+	health    health
 	pods      pods
 	departed  []*Departure
 	allowed   allowed

@@ -1,0 +1,274 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// nodes are the world's nodes as the API server has them. Whatever changes one does so here, and
+// what follows from its taints and labels follows at once.
+type nodes struct {
+	clock     *clock
+	report    *report
+	allowed   *allowed
+	scheduler *scheduler
+	pods      *pods
+	evictions *evictions
+	named     map[string]*machine
+	// joined is called for a new node, and changed for one that is different from before; seen is
+	// called for both, unless node health has changed the node itself.
+	joined  func(m *machine)
+	changed func(m *machine, before *v1.Node)
+	seen    func(m *machine)
+}
+
+// machine is a node and the kubelet on it.
+type machine struct {
+	object *v1.Node // never changed in place
+	// dead is set if its kubelet does not respond. No pod terminates there, and nothing is
+	// reported.
+	dead bool
+	// silent is when a node that is dead from the beginning last renewed its Lease: a negative time
+	// from the beginning, or 0 if it is not known.
+	silent time.Duration
+	// stuck are the pods that were deleted while the node was dead, and whose controllers wait for
+	// their end.
+	stuck []*pod
+	// ending are the pods whose grace period ended while the node was dead.
+	ending []*pod
+	// gaps are DaemonSet pods that the node has lost. Each is made again once its DaemonSet wants a
+	// pod here.
+	gaps []*v1.Pod
+}
+
+// defaultLease is the Lease duration where none is given: the kubelet's default.
+const defaultLease = 40 * time.Second
+
+// add adds a node, or replaces the one of the same name.
+func (n *nodes) add(object *v1.Node) {
+	if object.UID == "" {
+		object = object.DeepCopy()
+		object.UID = types.UID("node/" + object.Name)
+	}
+	n.named[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
+	n.scheduler.show(cycle.Nodes, object)
+	n.evictions.hold(object)
+}
+
+// names lists the nodes by name.
+func (n *nodes) names() []string { return slices.Sorted(maps.Keys(n.named)) }
+
+// change changes a node, with the consequences of its taints, and has node health see it.
+func (n *nodes) change(name string, alter func(node *v1.Node)) {
+	m := n.named[name]
+	n.alter(m, alter)
+	n.seen(m)
+}
+
+// alter changes a node on behalf of node health.
+func (n *nodes) alter(m *machine, alter func(node *v1.Node)) {
+	before := m.object
+	m.object = before.DeepCopy()
+	alter(m.object)
+	n.scheduler.show(cycle.Nodes, m.object)
+	n.report.touched = true
+	if n.evictions.hold(m.object) {
+		for _, p := range n.scheduler.c.Node(m.object.Name).Pods {
+			if known := n.pods.placed[p.UID]; known != nil {
+				n.evictions.watch(known, known.since)
+			}
+		}
+	}
+	n.changed(m, before)
+}
+
+// each calls do for each of the nodes that are selected.
+func (n *nodes) each(selected *Nodes, do func(name string)) error {
+	names, err := selected.resolve(n)
+	for _, name := range names {
+		if n.allowed.halted() {
+			return n.allowed.ended
+		}
+		do(name)
+	}
+	return err
+}
+
+func (n *nodes) taint(t *Tainting, off bool) error {
+	specs := slices.Clone(t.Taints)
+	if len(specs) == 0 {
+		return errors.New("no taint is named: give key=value:Effect")
+	}
+	for i, spec := range specs {
+		if off && !strings.HasSuffix(spec, "-") {
+			specs[i] = spec + "-"
+		}
+	}
+	change, err := rules.ParseTaintChange(specs)
+	if err != nil {
+		return err
+	}
+	names, err := t.resolve(n)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		before := n.named[name].object.Spec.Taints
+		n.change(name, func(node *v1.Node) { node.Spec.Taints = applied(node.Spec.Taints, change) })
+		n.report.tellTaints(name, before, n.named[name].object.Spec.Taints)
+	}
+	return nil
+}
+
+// applied returns a list of taints after a change, as kubectl writes it: a taint with the same key
+// and effect is replaced.
+func applied(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
+	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
+		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return r.Key == t.Key && (r.Effect == "" || r.Effect == t.Effect) }) ||
+			slices.ContainsFunc(change.Add, func(a v1.Taint) bool { return a.MatchTaint(&t) && a.Value != t.Value })
+	})
+	for _, add := range change.Add {
+		if !slices.ContainsFunc(left, func(t v1.Taint) bool { return t.MatchTaint(&add) }) {
+			left = append(left, add)
+		}
+	}
+	return left
+}
+
+// cordon cordons nodes, with the taint that follows, or uncordons them.
+func (n *nodes) cordon(selected *Nodes, on bool) error {
+	return n.each(selected, func(name string) {
+		n.setCordon(name, on)
+	})
+}
+
+func (n *nodes) setCordon(name string, on bool) {
+	if n.named[name].object.Spec.Unschedulable == on {
+		return
+	}
+	cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+	change := rules.TaintChange{Add: []v1.Taint{cordon}}
+	kind := "NodeCordoned"
+	if !on {
+		change, kind = rules.TaintChange{Remove: []v1.Taint{cordon}}, "NodeUncordoned"
+	}
+	n.change(name, func(node *v1.Node) {
+		node.Spec.Unschedulable = on
+		node.Spec.Taints = applied(node.Spec.Taints, change)
+	})
+	n.report.tell(Event{Kind: kind, Node: name})
+}
+
+// condition makes nodes report a condition.
+func (n *nodes) condition(c *Condition) error {
+	kind, word, ok := strings.Cut(c.Condition, "=")
+	status := v1.ConditionStatus(word)
+	if !ok || kind == "" || !slices.Contains([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}, status) {
+		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, as MemoryPressure=True", c.Condition)
+	}
+	return n.each(&c.Nodes, func(name string) {
+		n.report.tell(Event{Kind: "ConditionChanged", Node: name, Message: c.Condition})
+		n.change(name, func(node *v1.Node) {
+			if readyOf(node) == "" {
+				setReady(node, v1.ConditionTrue, n.clock.time())
+			}
+			now := metav1.NewTime(n.clock.time())
+			setCondition(node, v1.NodeCondition{Type: v1.NodeConditionType(kind), Status: status, LastTransitionTime: now, LastHeartbeatTime: now})
+		})
+	})
+}
+
+// mostNodes bounds how many nodes are added at once: a typing error would otherwise use up all
+// memory.
+const mostNodes = 100_000
+
+// addLike creates nodes like another: new, healthy, without the taints and conditions of that
+// node's own state.
+func (n *nodes) addLike(a *AddNodes) error {
+	like := n.named[a.Like]
+	switch {
+	case like == nil:
+		return fmt.Errorf("there is no node %q to take as a model", a.Like)
+	case a.Count < 1 || a.Count > mostNodes:
+		return fmt.Errorf("%d nodes: must be from 1 to %d", a.Count, mostNodes)
+	}
+	for number, added := 1, 0; added < a.Count && !n.allowed.halted(); number++ {
+		name := fmt.Sprintf("%s-copy-%d", a.Like, number)
+		if n.named[name] != nil {
+			continue
+		}
+		added++
+		node := NodeLike(like.object, name)
+		node.CreationTimestamp = metav1.NewTime(n.clock.time())
+		n.add(node)
+		if csi, ok := n.scheduler.c.CSINodes.Get("", a.Like); ok {
+			csi = csi.DeepCopy()
+			csi.Name = name
+			n.scheduler.show(cycle.CSINodes, csi)
+		}
+		n.welcome(node, "like "+a.Like)
+	}
+	return nil
+}
+
+// welcome has the controllers see a new node.
+func (n *nodes) welcome(node *v1.Node, message string) {
+	m := n.named[node.Name]
+	n.joined(m)
+	n.seen(m)
+	n.report.tell(Event{Kind: "NodeAdded", Node: node.Name, Message: message})
+}
+
+// apply adds a node, or changes the one that is there. What the manifest does not name stays. It
+// returns true if the manifest has another capacity, which stays as well: it is status.
+func (n *nodes) apply(node *v1.Node) (otherCapacity bool) {
+	m := n.named[node.Name]
+	if m == nil {
+		n.add(node)
+		n.welcome(node, "")
+		return false
+	}
+	before := m.object.Spec.Taints
+	otherCapacity = !equality.Semantic.DeepEqual(m.object.Status.Allocatable, node.Status.Allocatable) && len(node.Status.Allocatable) > 0
+	n.change(node.Name, func(old *v1.Node) {
+		for key, value := range node.Labels {
+			metav1.SetMetaDataLabel(&old.ObjectMeta, key, value)
+		}
+		if node.Spec.Taints != nil {
+			old.Spec.Taints = node.Spec.Taints
+		}
+		old.Spec.Unschedulable = old.Spec.Unschedulable || node.Spec.Unschedulable
+	})
+	n.report.tellTaints(node.Name, before, m.object.Spec.Taints)
+	return otherCapacity
+}
+
+// sample is the state of the nodes.
+func (n *nodes) sample() Sample {
+	s := Sample{Nodes: len(n.named)}
+	for _, node := range n.scheduler.c.Nodes {
+		if node == nil {
+			continue
+		}
+		m := n.named[node.Name]
+		if notReady(m.object) {
+			s.NotReady++
+		}
+		if node.Taints.Unschedulable || keepsOff(m.object) {
+			s.Tainted++
+		}
+	}
+	return s
+}
