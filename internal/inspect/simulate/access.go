@@ -75,7 +75,7 @@ func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 		return nil, err
 	}
 	var list []Found
-	for _, p := range w.podsOf(l) {
+	for _, p := range w.controllers.podsOf(l) {
 		list = append(list, w.found(p))
 	}
 	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
@@ -134,7 +134,7 @@ func (w *World) Outlook() []Eviction {
 }
 
 // Departures lists the pods that have left their nodes so far, in order.
-func (w *World) Departures() []*Departure { return w.departed }
+func (w *World) Departures() []*Departure { return w.controllers.departed }
 
 // Next returns the pod that replaces the one that left: its name, and its node or why it has none.
 // ok is false if there is no such pod.

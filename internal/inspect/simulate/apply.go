@@ -45,7 +45,7 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	}
 	for _, object := range workloadsOf(set) {
 		if was := there[object]; was != nil {
-			w.update(was, workloadOf(object), set)
+			w.controllers.update(was, workloadOf(object), set)
 		} else if job, ok := object.(*batchv1.Job); ok && called(w.workloads.set.Jobs, Name{job.Namespace, job.Name}) != nil {
 			there[object] = workloadOf(object)
 			done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", job.Namespace, job.Name))
@@ -67,7 +67,7 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	}
 	for _, d := range set.DaemonSets {
 		if known[d.UID] = true; there[d] == nil {
-			w.makeDaemons(d) // for the nodes of the world
+			w.controllers.makeDaemons(d) // for the nodes of the world
 		}
 	}
 	if w.allowed.halted() {

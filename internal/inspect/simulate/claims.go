@@ -102,3 +102,15 @@ func (c *claims) know(templates []*resourcev1.ResourceClaimTemplate) {
 		c.templates[Name{t.Namespace, t.Name}] = t
 	}
 }
+
+// add adds claims that do not exist yet, and reports whether there was one. New ones have to be
+// identified.
+func (c *claims) add(list []*v1.PersistentVolumeClaim) (added bool) {
+	for _, claim := range list {
+		if _, there := c.scheduler.c.Claims.Get(claim.Namespace, claim.Name); !there {
+			c.scheduler.show(cycle.Claims, claim)
+			added = true
+		}
+	}
+	return added
+}

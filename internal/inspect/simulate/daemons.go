@@ -14,45 +14,46 @@ import (
 )
 
 // joined makes the pods of the DaemonSets that want one on a new node.
-func (w *World) joined(m *machine) {
-	for _, set := range w.workloads.set.DaemonSets {
+func (c *controllers) joined(m *machine) {
+	for _, set := range c.workloads.set.DaemonSets {
 		if set.DeletionTimestamp == nil && manifest.RunsDaemon(set, m.object) {
-			w.makeDaemon(set, m.object.Name)
+			c.makeDaemon(set, m.object.Name)
 		}
 	}
 }
 
 // changed makes the pods of the DaemonSets that want one on the node now, and did not before.
-func (w *World) changed(m *machine, before *v1.Node) {
+func (c *controllers) changed(m *machine, before *v1.Node) {
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, m.object.Spec.Taints) || !maps.Equal(before.Labels, m.object.Labels) {
-		for _, set := range w.workloads.set.DaemonSets {
-			if set.DeletionTimestamp == nil && !manifest.RunsDaemon(set, before) && manifest.RunsDaemon(set, m.object) && !w.hasDaemon(m, set) {
-				w.makeDaemon(set, m.object.Name)
+		for _, set := range c.workloads.set.DaemonSets {
+			if set.DeletionTimestamp == nil && !manifest.RunsDaemon(set, before) && manifest.RunsDaemon(set, m.object) && !c.hasDaemon(m, set) {
+				c.makeDaemon(set, m.object.Name)
 			}
 		}
 	}
-	gaps := m.gaps
-	m.gaps = nil
+	node := m.object.Name
+	gaps := c.gaps[node]
+	delete(c.gaps, node)
 	for _, p := range gaps {
-		if w.runsDaemon(p, m.object) {
-			w.makeAgain(p)
+		if c.runsDaemon(p, m.object) {
+			c.makeAgain(p)
 		} else {
-			m.gaps = append(m.gaps, p)
+			c.gaps[node] = append(c.gaps[node], p)
 		}
 	}
 }
 
 // hasDaemon reports whether the DaemonSet has a pod on the node or for it, or will make the one
 // again that the node has lost.
-func (w *World) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
+func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 	its := func(p *v1.Pod) bool {
 		owner := metav1.GetControllerOfNoCopy(p)
 		return owner != nil && owner.Kind == "DaemonSet" && owner.Name == set.Name && p.Namespace == set.Namespace && manifest.DaemonNode(p) == m.object.Name
 	}
-	if slices.ContainsFunc(m.gaps, its) || slices.ContainsFunc(w.pods.on(m.object.Name), func(p *pod) bool { return its(p.object) }) {
+	if slices.ContainsFunc(c.gaps[m.object.Name], its) || slices.ContainsFunc(c.pods.on(m.object.Name), func(p *pod) bool { return its(p.object) }) {
 		return true
 	}
-	for p := range w.scheduler.waiting {
+	for p := range c.scheduler.waiting {
 		if its(p.object) {
 			return true
 		}
@@ -61,22 +62,22 @@ func (w *World) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 }
 
 // makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on.
-func (w *World) makeDaemons(d *appsv1.DaemonSet) {
-	for _, name := range w.nodes.names() {
-		if w.allowed.halted() {
+func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
+	for _, name := range c.nodes.names() {
+		if c.allowed.halted() {
 			return
 		}
-		if manifest.RunsDaemon(d, w.nodes.named[name].object) {
-			w.makeDaemon(d, name)
+		if manifest.RunsDaemon(d, c.nodes.named[name].object) {
+			c.makeDaemon(d, name)
 		}
 	}
 }
 
 // makeDaemon makes the pod of a DaemonSet for one node.
-func (w *World) makeDaemon(d *appsv1.DaemonSet, node string) {
+func (c *controllers) makeDaemon(d *appsv1.DaemonSet, node string) {
 	p := manifest.DaemonPod(d, node)
-	p.Name = w.pods.generated(d.Namespace, d.Name+"-")
-	w.pods.create(p)
+	p.Name = c.pods.generated(d.Namespace, d.Name+"-")
+	c.pods.create(p)
 }
 
 // pinTo restricts the pod to the node, as the DaemonSet controller does.
@@ -96,12 +97,12 @@ func pinTo(p *v1.Pod, node string) {
 
 // runsDaemon reports whether the pod's DaemonSet wants a pod on the node. If the DaemonSet is not
 // known, the taints that the pod tolerates decide.
-func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
-	if !w.workloads.wanted(p) {
+func (c *controllers) runsDaemon(p *v1.Pod, node *v1.Node) bool {
+	if !c.workloads.wanted(p) {
 		return false
 	}
 	owner := metav1.GetControllerOfNoCopy(p)
-	for _, set := range w.workloads.set.DaemonSets {
+	for _, set := range c.workloads.set.DaemonSets {
 		if set.Namespace == p.Namespace && set.Name == owner.Name {
 			return manifest.RunsDaemon(set, node)
 		}

@@ -162,7 +162,7 @@ func (d *draining) try(w *World) {
 			d.done.Waited = append(d.done.Waited, b)
 			delete(d.blocked, p)
 		}
-		w.depart(p, ByDrain, d.nodes[0])
+		w.controllers.depart(p, ByDrain, d.nodes[0])
 	}
 	d.pods = left
 	limited := d.Timeout != nil && d.Timeout.Duration > 0

@@ -110,7 +110,7 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 		if err != nil {
 			return nil, err
 		}
-		created := w.podOf(l.object, l.kind, l.template)
+		created := w.controllers.podOf(l.object, l.kind, l.template)
 		created.Name = l.object.GetName()
 		if model, err = w.pods.admit(created); err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (w *World) objectOf(name Name) *v1.Pod {
 	if p := w.pods.named[name]; p != nil {
 		return p.object
 	}
-	for _, d := range slices.Backward(w.departed) {
+	for _, d := range slices.Backward(w.controllers.departed) {
 		if d.Namespace == name.Namespace && d.Name == name.Name {
 			return d.object
 		}

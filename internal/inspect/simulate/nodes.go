@@ -43,14 +43,6 @@ type machine struct {
 	// silent is when a node that is dead from the beginning last renewed its Lease: a negative time
 	// from the beginning, or 0 if it is not known.
 	silent time.Duration
-	// stuck are the pods that were deleted while the node was dead, and whose controllers wait for
-	// their end.
-	stuck []*pod
-	// ending are the pods whose grace period ended while the node was dead.
-	ending []*pod
-	// gaps are DaemonSet pods that the node has lost. Each is made again once its DaemonSet wants a
-	// pod here.
-	gaps []*v1.Pod
 }
 
 // defaultLease is the Lease duration where none is given: the kubelet's default.
@@ -65,6 +57,15 @@ func (n *nodes) add(object *v1.Node) {
 	n.named[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
 	n.scheduler.show(cycle.Nodes, object)
 	n.evictions.hold(object)
+}
+
+// remove removes a node that has no pods.
+func (n *nodes) remove(name string) {
+	object := n.named[name].object
+	delete(n.named, name)
+	delete(n.evictions.held, name)
+	n.scheduler.showGone(cycle.Nodes, object)
+	n.report.touched = true
 }
 
 // names lists the nodes by name.

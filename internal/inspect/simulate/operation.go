@@ -2,8 +2,7 @@ package simulate
 
 import (
 	"errors"
-
-	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"strings"
 )
 
 // Operation is a change of a cluster. Exactly one field is set.
@@ -116,7 +115,7 @@ func (w *World) do(op *Operation) (*Done, error) {
 	case op.Deploy != nil:
 		return w.deploy(op.Deploy)
 	case op.Scale != nil:
-		return &Done{}, w.scale(op.Scale)
+		return &Done{}, w.controllers.scale(op.Scale)
 	case op.Delete != nil:
 		return w.delete(op.Delete)
 	case op.Rebalance != nil:
@@ -127,17 +126,8 @@ func (w *World) do(op *Operation) (*Done, error) {
 
 // removeNode removes a node together with its pods.
 func (w *World) removeNode(name string) {
-	m := w.nodes.named[name]
-	for _, p := range w.pods.on(name) {
-		w.depart(p, ByNodeRemoval, name)
-	}
-	for _, p := range m.stuck {
-		w.comeBack(p)
-	}
-	delete(w.nodes.named, name)
-	delete(w.evictions.held, name)
-	w.scheduler.showGone(cycle.Nodes, m.object)
-	w.report.touched = true
+	w.controllers.lose(name)
+	w.nodes.remove(name)
 	w.health.gone(name)
 	w.report.tell(Event{Kind: "NodeRemoved", Node: name})
 }
@@ -145,13 +135,14 @@ func (w *World) removeNode(name string) {
 // revive makes a node report again. Deletions of its pods that were waiting for it complete now.
 func (w *World) revive(name string) {
 	w.health.revive(name)
-	m := w.nodes.named[name]
-	stuck, ending := m.stuck, m.ending
-	m.stuck, m.ending = nil, nil
-	for _, p := range stuck {
-		w.comeBack(p)
+	w.controllers.answers(name)
+}
+
+// delete deletes a pod, a node or a workload.
+func (w *World) delete(op *Delete) (*Done, error) {
+	switch kind, name, _ := strings.Cut(op.Object, "/"); strings.ToLower(kind) {
+	case "node", "nodes", "no":
+		return &Done{}, w.nodes.each(&Nodes{Node: name}, w.removeNode)
 	}
-	for _, p := range ending {
-		w.terminated(p)
-	}
+	return w.controllers.delete(op)
 }

@@ -193,6 +193,13 @@ func (s *pods) create(p *v1.Pod) *pod {
 	return made
 }
 
+// add adds a pod in place of one that has left, which its quotas have room for.
+func (s *pods) add(object *v1.Pod) *pod {
+	s.claims.makeFor(object)
+	s.bounds.charge(object, false)
+	return s.enter(object, "")
+}
+
 // terminate marks the pod as being deleted.
 func (s *pods) terminate(p *pod, grace time.Duration) {
 	leaving := *p.object

@@ -98,8 +98,8 @@ func (m *moving) step(w *World) {
 	}
 	m.done.Moves++
 	m.spent = m.spent.With(*move)
-	w.depart(p, ByRebalance, move.Cause)
-	m.follow(w, move, w.departed[len(w.departed)-1], w.clock.now+landsWithin)
+	w.controllers.depart(p, ByRebalance, move.Cause)
+	m.follow(w, move, w.controllers.departed[len(w.controllers.departed)-1], w.clock.now+landsWithin)
 }
 
 // follow waits for the successor of a move.

@@ -57,102 +57,152 @@ type Departure struct {
 	next   *pod // that was made in its place
 }
 
+// controllers stand in for those that make pods, and replace the ones that have left. They have the
+// objects of workloads from workloads, and all pods and nodes from pods and nodes.
+//
+// What waits for a node is here until the node answers, changes or goes: a pod is in at most one of
+// stuck and ending.
+type controllers struct {
+	clock     *clock
+	report    *report
+	allowed   *allowed
+	scheduler *scheduler
+	budgets   *budgets
+	claims    *claims
+	pods      *pods
+	nodes     *nodes
+	workloads *workloads
+	departed  []*Departure // in order of time
+	// stuck are the pods that were deleted while their node was dead, and whose controllers wait
+	// for their end; ending are those whose grace period ended meanwhile.
+	stuck, ending map[string][]*pod
+	// gaps are DaemonSet pods that a node has lost. Each is made again once its DaemonSet wants a
+	// pod there.
+	gaps map[string][]*v1.Pod
+}
+
+// answers completes the deletions of pods that were waiting for a dead node.
+func (c *controllers) answers(node string) {
+	stuck, ending := c.stuck[node], c.ending[node]
+	delete(c.stuck, node)
+	delete(c.ending, node)
+	for _, p := range stuck {
+		c.comeBack(p)
+	}
+	for _, p := range ending {
+		c.terminated(p)
+	}
+}
+
+// lose removes the pods of a node that is removed.
+func (c *controllers) lose(node string) {
+	for _, p := range c.pods.on(node) {
+		c.depart(p, ByNodeRemoval, node)
+	}
+	for _, p := range c.stuck[node] {
+		c.comeBack(p)
+	}
+	delete(c.stuck, node)
+	delete(c.ending, node)
+	delete(c.gaps, node)
+}
+
 // depart removes a pod from its node and has its controller react.
-func (w *World) depart(p *pod, cause Cause, detail string) {
+func (c *controllers) depart(p *pod, cause Cause, detail string) {
 	if p.leaves != nil { // it was terminating already, which the timeline has
-		w.ended(p)
+		c.ended(p)
 		return
 	}
 	terminating := p.Terminating
-	d := w.departure(p, cause, detail, func() { w.pods.remove(p.Pod) })
-	owner, m := metav1.GetControllerOfNoCopy(p.object), w.nodes.named[d.Node]
+	d := c.departure(p, cause, detail, func() { c.pods.remove(p.Pod) })
+	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
 	switch {
 	case cause == ByScaling || cause == ByRollout:
 		d.Fate = Ends
-	case terminating && !w.awaitsEnd(owner, m, p.object, cause):
+	case terminating && !c.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
 	case owner == nil || owner.Kind == "Node": // a bare pod, or a static one
 		d.Fate = Lost
-	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !w.workloads.wanted(p.object):
+	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !c.workloads.wanted(p.object):
 		d.Fate = Ends
 	case owner.Kind == "StatefulSet" && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
 		p.departure = d
-		m.stuck = append(m.stuck, p)
-	case owner.Kind == "DaemonSet" && m != nil && !w.runsDaemon(p.object, m.object):
+		c.stuck[d.Node] = append(c.stuck[d.Node], p)
+	case owner.Kind == "DaemonSet" && m != nil && !c.runsDaemon(p.object, m.object):
 		d.Fate = Ends
-		m.gaps = append(m.gaps, p.object)
+		c.gaps[d.Node] = append(c.gaps[d.Node], p.object)
 	default:
-		d.Fate, d.next = Returns, w.makeAgain(p.object)
+		d.Fate, d.next = Returns, c.makeAgain(p.object)
 		d.next.again = cause == ByTaint
 	}
 }
 
 // departure calls leave, which makes the pod leave its node, and records it.
-func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
-	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.clock.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
+func (c *controllers) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
 	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
 		d.Owner = owner.Kind + "/" + owner.Name
 	}
-	covering := w.budgets.of(p.Class)
+	class := p.Class
 	leave()
-	for _, b := range covering {
-		if b, ok := w.c.Budgets.Get(b.Namespace, b.Name); ok && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
+	for _, b := range c.budgets.of(class) {
+		if b.Status.CurrentHealthy < b.Status.DesiredHealthy {
 			d.Broken = append(d.Broken, b.Name)
 		}
 	}
-	w.departed = append(w.departed, d)
-	w.report.touched = true
-	w.report.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
+	c.departed = append(c.departed, d)
+	c.report.touched = true
+	c.report.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
 	return d
 }
 
 // preempt deletes a victim: with its grace period in a world where time passes, and otherwise at
 // once.
-func (w *World) preempt(uid types.UID, by *pod) {
+func (c *controllers) preempt(uid types.UID, by *pod) {
 	detail := ""
 	if by != nil {
 		detail = by.Namespace() + "/" + by.Name
 	}
-	switch victim, p := w.pods.placed[uid], w.c.Pod(uid); {
+	switch victim, p := c.pods.placed[uid], c.scheduler.c.Pod(uid); {
 	case p == nil:
-	case victim != nil && w.pods.lasting:
-		w.dismiss(victim, ByPreemption, detail)
+	case victim != nil && c.pods.lasting:
+		c.dismiss(victim, ByPreemption, detail)
 	default:
 		if victim == nil || !victim.unready {
-			w.budgets.left(p) // it counts as terminating already
+			c.budgets.left(p) // it counts as terminating already
 		}
-		w.pods.remove(p)
+		c.pods.remove(p)
 	}
 }
 
 // dismiss deletes a pod, which takes its whole grace period to terminate. Most controllers replace
 // it at once.
-func (w *World) dismiss(p *pod, cause Cause, detail string) {
+func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 	grace := graceOf(p.object)
 	if grace <= 0 {
-		w.depart(p, cause, detail)
+		c.depart(p, cause, detail)
 		return
 	}
-	d := w.departure(p, cause, detail, func() { w.pods.terminate(p, grace) })
+	d := c.departure(p, cause, detail, func() { c.pods.terminate(p, grace) })
 	p.leaves = d
-	owner, m := metav1.GetControllerOfNoCopy(p.object), w.nodes.named[d.Node]
+	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
 	switch {
 	case owner == nil || owner.Kind == "Node":
 		d.Fate = Lost
-	case !w.workloads.wanted(p.object):
+	case !c.workloads.wanted(p.object):
 		d.Fate = Ends
-	case w.awaitsEnd(owner, m, p.object, cause):
+	case c.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Stays
 	case owner.Kind == "DaemonSet":
 		d.Fate = Ends
 		if m != nil {
-			m.gaps = append(m.gaps, d.object)
+			c.gaps[d.Node] = append(c.gaps[d.Node], d.object)
 		}
 	default:
-		d.Fate, d.next = Returns, w.makeAgain(d.object)
+		d.Fate, d.next = Returns, c.makeAgain(d.object)
 	}
-	w.clock.at(w.clock.now+grace, func() { w.terminated(p) })
+	c.clock.at(c.clock.now+grace, func() { c.terminated(p) })
 }
 
 // graceOf is the pod's grace period.
@@ -165,44 +215,44 @@ func graceOf(p *v1.Pod) time.Duration {
 
 // ended removes a pod whose deletion was reported when it began. A controller that has waited for
 // its end replaces it.
-func (w *World) ended(p *pod) {
+func (c *controllers) ended(p *pod) {
 	d := p.leaves
-	w.pods.remove(p.Pod)
-	w.report.touched = true
+	c.pods.remove(p.Pod)
+	c.report.touched = true
 	if d.Fate == Stays {
-		w.returns(d, d.object)
+		c.returns(d, d.object)
 	}
 }
 
 // returns has a controller that has waited for the end of its pod make it again, unless it no
 // longer wants it.
-func (w *World) returns(d *Departure, object *v1.Pod) {
-	if d.Fate = Ends; w.workloads.wanted(object) {
-		d.Fate, d.next = Returns, w.makeAgain(object)
+func (c *controllers) returns(d *Departure, object *v1.Pod) {
+	if d.Fate = Ends; c.workloads.wanted(object) {
+		d.Fate, d.next = Returns, c.makeAgain(object)
 	}
 }
 
 // awaitsEnd reports whether the controller of a terminating pod replaces it only once it has ended.
 // Those of StatefulSets and DaemonSets do; all others replaced it when the deletion began.
-func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
+func (c *controllers) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
 	switch {
 	case owner == nil:
 		return false
 	case owner.Kind == "StatefulSet":
-		return w.workloads.wanted(object)
+		return c.workloads.wanted(object)
 	}
-	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && w.runsDaemon(object, m.object)
+	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && c.runsDaemon(object, m.object)
 }
 
 // terminated ends a pod when its grace period is over, or once its node responds.
-func (w *World) terminated(p *pod) {
-	m := w.nodes.named[p.NodeName]
+func (c *controllers) terminated(p *pod) {
+	m := c.nodes.named[p.NodeName]
 	switch {
 	case p.gone || len(p.object.Finalizers) > 0:
 	case m != nil && m.dead:
-		m.ending = append(m.ending, p)
+		c.ending[p.NodeName] = append(c.ending[p.NodeName], p)
 	default:
-		w.depart(p, ByTermination, "")
+		c.depart(p, ByTermination, "")
 	}
 }
 
@@ -212,26 +262,24 @@ var eventOf = map[Cause]string{
 }
 
 // comeBack replaces a pod that was stuck on a node, now that it has ended there.
-func (w *World) comeBack(p *pod) {
-	w.returns(p.departure, p.object)
+func (c *controllers) comeBack(p *pod) {
+	c.returns(p.departure, p.object)
 }
 
 // makeAgain creates the replacement of a pod, as its controller does.
-func (w *World) makeAgain(object *v1.Pod) *pod {
+func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	owner := metav1.GetControllerOfNoCopy(object)
 	next := object.DeepCopy()
 	next.Spec.NodeName = ""
 	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: object.Status.QOSClass}
 	next.ResourceVersion, next.DeletionTimestamp = "", nil
-	next.CreationTimestamp = metav1.NewTime(w.clock.time())
-	next.UID = types.UID(fmt.Sprintf("%s-%d", owner.UID, w.pods.entered+1))
+	next.CreationTimestamp = metav1.NewTime(c.clock.time())
+	next.UID = types.UID(fmt.Sprintf("%s-%d", owner.UID, c.pods.entered+1))
 	if owner.Kind != "StatefulSet" {
-		next.Name = w.pods.nameFor(next, owner)
+		next.Name = c.pods.nameFor(next, owner)
 	}
 	if owner.Kind == "DaemonSet" {
 		pinTo(next, manifest.DaemonNode(object))
 	}
-	w.claims.makeFor(next)
-	w.bounds.charge(next, false)
-	return w.pods.enter(next, "")
+	return c.pods.add(next)
 }

@@ -95,24 +95,24 @@ func defaulted(t *v1.PodTemplateSpec) *v1.PodSpec {
 }
 
 // update applies a workload that exists: it is rolled out if its template changed, and scaled.
-func (w *World) update(was, l *workload, set *manifest.Set) {
-	w.workloads.keep(l.object)
+func (c *controllers) update(was, l *workload, set *manifest.Set) {
+	c.workloads.keep(l.object)
 	if !sameTemplate(was.template, l.template) {
-		w.rollOut(was, l, set)
+		c.rollOut(was, l, set)
 	}
 	if l.replicas == nil {
 		return
 	}
 	if *l.replicas == *was.replicas {
-		w.fillUp(l, int(*l.replicas))
+		c.fillUp(l, int(*l.replicas))
 	} else {
-		w.setReplicas(l, int(*l.replicas))
+		c.setReplicas(l, int(*l.replicas))
 	}
 }
 
 // rollOut removes the pods of the old template that the workload's strategy lets it replace. Those
 // of a Deployment are made by a new ReplicaSet from then on.
-func (w *World) rollOut(was, l *workload, set *manifest.Set) {
+func (c *controllers) rollOut(was, l *workload, set *manifest.Set) {
 	stays := func(*pod) bool { return false }
 	switch o := l.object.(type) {
 	case *appsv1.Deployment:
@@ -134,17 +134,17 @@ func (w *World) rollOut(was, l *workload, set *manifest.Set) {
 			stays = func(p *pod) bool { return ordinalOf(o, p.Name) < int(*r.Partition) }
 		}
 	}
-	pods := w.podsOf(was)
+	pods := c.podsOf(was)
 	if d, ok := l.object.(*appsv1.Deployment); ok {
-		w.workloads.replaceReplicaSets(d, set)
+		c.workloads.replaceReplicaSets(d, set)
 	}
 	for _, p := range pods {
 		if !stays(p) {
-			w.drop(p, ByRollout, l.ref())
+			c.drop(p, ByRollout, l.ref())
 		}
 	}
 	if d, ok := l.object.(*appsv1.DaemonSet); ok {
-		w.makeDaemons(d)
+		c.makeDaemons(d)
 	}
 }
 

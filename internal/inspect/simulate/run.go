@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -158,16 +159,21 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.pods = pods{
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds, claims: &w.claims, evictions: &w.evictions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
-		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.terminated,
+		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.terminated,
 	}
 	w.nodes = nodes{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
-		named: map[string]*machine{}, joined: w.joined, changed: w.changed, seen: w.health.see,
+		named: map[string]*machine{}, joined: w.controllers.joined, changed: w.controllers.changed, seen: w.health.see,
 	}
 	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, options: o.Health}
+	w.controllers = controllers{
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, claims: &w.claims,
+		pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads,
+		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{},
+	}
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		landed: w.pods.landed, preempt: w.preempt, remove: w.pods.remove,
+		landed: w.pods.landed, preempt: w.controllers.preempt, remove: w.pods.remove,
 	}
 	if o.Progress != nil {
 		w.scheduler.progress = func(decided int) { o.Progress(decided, w.pods.entered) }

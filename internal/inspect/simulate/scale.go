@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -39,12 +38,12 @@ func deletionCost(p *v1.Pod) int {
 // compareAge orders younger pods first: by when they became ready, then by when they were created.
 // Ages are compared on a logarithmic scale: to the ReplicaSet controller, pods of about the same
 // age are equal, so that not all of the newest go.
-func (w *World) compareAge(a, b *pod) int {
+func (c *controllers) compareAge(a, b *pod) int {
 	x, y := readySince(a), readySince(b)
 	if x.Equal(y) {
 		x, y = a.Created, b.Created
 	}
-	return cmp.Compare(magnitude(w.clock.time().Sub(x)), magnitude(w.clock.time().Sub(y)))
+	return cmp.Compare(magnitude(c.clock.time().Sub(x)), magnitude(c.clock.time().Sub(y)))
 }
 
 func readySince(p *pod) time.Time {
@@ -64,11 +63,11 @@ func magnitude(age time.Duration) int {
 	return bits.Len64(uint64(age)) - 1
 }
 
-func (w *World) scale(op *Scale) error {
+func (c *controllers) scale(op *Scale) error {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
 		return fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
 	}
-	l, err := w.workloads.named(op.Workload, op.Namespace)
+	l, err := c.workloads.named(op.Workload, op.Namespace)
 	switch {
 	case err != nil:
 		return err
@@ -76,17 +75,17 @@ func (w *World) scale(op *Scale) error {
 		return fmt.Errorf("%s has no replicas to set", op.Workload)
 	case op.Replicas < 0 || op.Replicas > mostPods:
 		return fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
-	case len(w.workloads.makers(l)) == 0:
+	case len(c.workloads.makers(l)) == 0:
 		return fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
-	w.setReplicas(l, op.Replicas)
+	c.setReplicas(l, op.Replicas)
 	return nil
 }
 
-func (w *World) setReplicas(l *workload, replicas int) {
-	w.report.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(w.podsOf(l)), replicas)})
-	w.workloads.keep(resized(l.object, replicas))
-	w.fillUp(l, replicas)
+func (c *controllers) setReplicas(l *workload, replicas int) {
+	c.report.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(c.podsOf(l)), replicas)})
+	c.workloads.keep(resized(l.object, replicas))
+	c.fillUp(l, replicas)
 }
 
 // resized returns a copy of a workload with that number of replicas.
@@ -110,61 +109,56 @@ func resized(object metav1.Object, replicas int) metav1.Object {
 }
 
 // fillUp removes the pods that a workload has too many, and makes those that it has too few.
-func (w *World) fillUp(l *workload, replicas int) {
+func (c *controllers) fillUp(l *workload, replicas int) {
 	if set, ok := l.object.(*appsv1.StatefulSet); ok {
-		w.fillOrdinals(l, set, replicas)
+		c.fillOrdinals(l, set, replicas)
 		return
 	}
-	pods := w.podsOf(l)
+	pods := c.podsOf(l)
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
-		w.drop(p, ByScaling, l.ref())
+		c.drop(p, ByScaling, l.ref())
 	}
-	makers := w.workloads.makers(l)
+	makers := c.workloads.makers(l)
 	if len(makers) == 0 {
 		return
 	}
 	newest := makers[len(makers)-1]
 	maker := workloadOf(newest)
-	for i := len(pods); i < replicas && !w.allowed.halted(); i++ {
-		w.pods.create(w.podOf(newest, maker.kind, maker.template))
+	for i := len(pods); i < replicas && !c.allowed.halted(); i++ {
+		c.pods.create(c.podOf(newest, maker.kind, maker.template))
 	}
 	if l.kind != "Deployment" {
 		return
 	}
 	for _, r := range makers {
-		w.workloads.keep(resized(r, len(w.podsOf(workloadOf(r)))))
+		c.workloads.keep(resized(r, len(c.podsOf(workloadOf(r)))))
 	}
 }
 
 // fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are wanted or
 // missing. A pod that has not ended yet is waited for.
-func (w *World) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int) {
-	for _, p := range w.podsOf(l) {
+func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int) {
+	for _, p := range c.podsOf(l) {
 		if !has(set, p.Name, replicas) {
-			w.drop(p, ByScaling, l.ref())
+			c.drop(p, ByScaling, l.ref())
 		}
 	}
 	stuck := map[Name]bool{}
-	for _, m := range w.nodes.named {
-		for _, p := range m.stuck {
+	for _, list := range c.stuck {
+		for _, p := range list {
 			stuck[Name{p.Namespace(), p.Name}] = true
 		}
 	}
 	first, claimed := manifest.FirstOrdinal(set), false
-	for ordinal := first; ordinal < first+replicas && !w.allowed.halted(); ordinal++ {
+	for ordinal := first; ordinal < first+replicas && !c.allowed.halted(); ordinal++ {
 		p, claims := manifest.StatefulPod(set, ordinal)
-		if name := (Name{p.Namespace, p.Name}); w.pods.named[name] != nil || stuck[name] {
+		if name := (Name{p.Namespace, p.Name}); c.pods.named[name] != nil || stuck[name] {
 			continue
 		}
-		for _, claim := range claims {
-			if _, there := w.c.Claims.Get(claim.Namespace, claim.Name); !there {
-				w.scheduler.show(cycle.Claims, claim)
-				claimed = true
-			}
-		}
-		w.pods.create(p)
+		claimed = c.claims.add(claims) || claimed
+		c.pods.create(p)
 	}
 	if claimed {
-		w.claims.identify()
+		c.claims.identify()
 	}
 }

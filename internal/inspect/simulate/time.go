@@ -95,7 +95,7 @@ func (w *World) step(at time.Duration) {
 	w.health.step()
 	w.evictions.strike(func(p *pod) {
 		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
-		w.depart(p, ByTaint, p.due.Taint.ToString())
+		w.controllers.depart(p, ByTaint, p.due.Taint.ToString())
 	})
 	decided := w.scheduler.decided
 	w.scheduler.settle()

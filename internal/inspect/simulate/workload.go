@@ -185,14 +185,14 @@ func (w *workloads) makers(l *workload) []metav1.Object {
 
 // podsOf returns the workload's pods in the order in which its controller removes them when scaling
 // down.
-func (w *World) podsOf(l *workload) []*pod {
+func (c *controllers) podsOf(l *workload) []*pod {
 	owners := map[string]bool{} // by name: in hand-written manifests, the UIDs may not agree
-	for _, o := range w.workloads.makers(l) {
+	for _, o := range c.workloads.makers(l) {
 		owners[controllerName(workloadOf(o).kind, o.GetNamespace(), o.GetName())] = true
 	}
 	var list []*pod
 	together := map[string]int{} // pods of the workload by node
-	for _, p := range w.pods.named {
+	for _, p := range c.pods.named {
 		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && owners[controllerName(ref.Kind, p.object.Namespace, ref.Name)] && p.Pod != nil && !p.Terminating {
 			list = append(list, p)
 			together[p.NodeName]++
@@ -207,19 +207,19 @@ func (w *World) podsOf(l *workload) []*pod {
 			first(a.NodeName == "", b.NodeName == ""), first(a.unready, b.unready),
 			cmp.Compare(deletionCost(a.object), deletionCost(b.object)),
 			cmp.Compare(together[b.NodeName], together[a.NodeName]),
-			w.compareAge(a, b), cmp.Compare(a.UID, b.UID),
+			c.compareAge(a, b), cmp.Compare(a.UID, b.UID),
 		)
 	})
 	return list
 }
 
 // podOf creates a pod from a template, named as its controller would name it.
-func (w *World) podOf(owner metav1.Object, kind string, template *v1.PodTemplateSpec) *v1.Pod {
+func (c *controllers) podOf(owner metav1.Object, kind string, template *v1.PodTemplateSpec) *v1.Pod {
 	t := template.DeepCopy()
 	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: owner.GetNamespace(), Name: w.pods.generated(owner.GetNamespace(), owner.GetName()+"-"), Labels: t.Labels, Annotations: t.Annotations,
+			Namespace: owner.GetNamespace(), Name: c.pods.generated(owner.GetNamespace(), owner.GetName()+"-"), Labels: t.Labels, Annotations: t.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, gvk)},
 		},
 		Spec: t.Spec, Status: v1.PodStatus{Phase: v1.PodPending},
@@ -227,61 +227,60 @@ func (w *World) podOf(owner metav1.Object, kind string, template *v1.PodTemplate
 }
 
 // drop removes a pod, placed or pending, which does not come back unless its controller wants it.
-func (w *World) drop(p *pod, cause Cause, detail string) {
-	if cause != ByDeletion || !w.workloads.wanted(p.object) {
-		w.budgets.expect(p, -1)
+func (c *controllers) drop(p *pod, cause Cause, detail string) {
+	if cause != ByDeletion || !c.workloads.wanted(p.object) {
+		c.budgets.expect(p, -1)
 	}
 	if p.NodeName != "" {
-		w.depart(p, cause, detail)
+		c.depart(p, cause, detail)
 		return
 	}
-	w.scheduler.withdraw(p)
-	w.pods.forget(p)
-	w.report.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
+	c.scheduler.withdraw(p)
+	c.pods.forget(p)
+	c.report.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
-func (w *World) delete(op *Delete) (*Done, error) {
+// delete deletes a pod or a workload.
+func (c *controllers) delete(op *Delete) (*Done, error) {
 	kind, name, _ := strings.Cut(op.Object, "/")
 	switch strings.ToLower(kind) {
 	case "pod", "pods", "po":
-		p := w.pods.named[Name{cmp.Or(op.Namespace, v1.NamespaceDefault), name}]
+		p := c.pods.named[Name{cmp.Or(op.Namespace, v1.NamespaceDefault), name}]
 		if p == nil || p.Pod == nil {
 			return nil, fmt.Errorf("there is no pod %s/%s", cmp.Or(op.Namespace, v1.NamespaceDefault), name)
 		}
 		if p.Terminating {
 			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is being deleted already", p.Namespace(), p.Name)}}, nil
 		}
-		w.deletePod(p)
+		c.deletePod(p)
 		return &Done{}, nil
-	case "node", "nodes", "no":
-		return &Done{}, w.nodes.each(&Nodes{Node: name}, w.removeNode)
 	}
-	l, err := w.workloads.named(op.Object, op.Namespace)
+	l, err := c.workloads.named(op.Object, op.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	if owner := metav1.GetControllerOfNoCopy(l.object); owner != nil && owner.Kind == "Deployment" &&
-		called(w.workloads.set.Deployments, Name{l.object.GetNamespace(), owner.Name}) != nil {
-		for _, p := range w.podsOf(l) { // its Deployment makes the ReplicaSet again, and that its pods
-			w.deletePod(p)
+		called(c.workloads.set.Deployments, Name{l.object.GetNamespace(), owner.Name}) != nil {
+		for _, p := range c.podsOf(l) { // its Deployment makes the ReplicaSet again, and that its pods
+			c.deletePod(p)
 		}
 		return &Done{}, nil
 	}
-	pods, makers := w.podsOf(l), w.workloads.makers(l)
-	w.workloads.forget(l)
+	pods, makers := c.podsOf(l), c.workloads.makers(l)
+	c.workloads.forget(l)
 	for _, o := range makers {
-		w.workloads.forget(workloadOf(o))
+		c.workloads.forget(workloadOf(o))
 	}
 	for _, p := range pods {
-		w.drop(p, ByScaling, op.Object)
+		c.drop(p, ByScaling, op.Object)
 	}
 	return &Done{}, nil
 }
 
 // deletePod deletes a pod, which its controller makes again.
-func (w *World) deletePod(p *pod) {
-	w.drop(p, ByDeletion, "")
-	if p.NodeName == "" && w.workloads.wanted(p.object) {
-		w.makeAgain(p.object)
+func (c *controllers) deletePod(p *pod) {
+	c.drop(p, ByDeletion, "")
+	if p.NodeName == "" && c.workloads.wanted(p.object) {
+		c.makeAgain(p.object)
 	}
 }

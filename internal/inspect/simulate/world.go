@@ -8,7 +8,6 @@ import (
 // World is a cluster in virtual time, with the outcome so far. It is not safe for concurrent use.
 type World struct {
 	options   Options
-	gangs     bool // Jobs become gangs
 	c         *cluster.Cluster
 	workloads workloads
 	origin    manifest.Set // the set as it was at the beginning, for a twin
@@ -20,9 +19,10 @@ type World struct {
 	clock     clock
 	report    report
 
-	evictions evictions
-	health    health
-	pods      pods
-	departed  []*Departure
-	allowed   allowed
+	evictions   evictions
+	health      health
+	pods        pods
+	controllers controllers
+	gangs       bool // Jobs become gangs
+	allowed     allowed
 }
