@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -80,7 +79,7 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 		if w.allowed.halted() {
 			return nil, w.allowed.ended
 		}
-		if there := w.pods.named[Name{p.Namespace, p.Name}]; there != nil && w.openGates(there, p) {
+		if there := w.pods.named[Name{p.Namespace, p.Name}]; there != nil && w.pods.openGates(there, p) {
 			continue
 		} else if there != nil {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
@@ -90,19 +89,6 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	}
 	done.Notes = append(done.Notes, w.pods.refusals...)
 	return done, nil
-}
-
-// openGates removes scheduling gates from a pod that is applied without them. The API allows no
-// other change of gates.
-func (w *World) openGates(p *pod, applied *v1.Pod) bool {
-	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
-		return false
-	}
-	object := *p.object
-	object.Spec.SchedulingGates = applied.Spec.SchedulingGates
-	p.object = &object
-	w.scheduler.renew(p, &object)
-	return true
 }
 
 // merged adds the namespaces and classes of b, the newer set, to a, and returns a catalog of them.

@@ -1,8 +1,6 @@
 package simulate
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -60,9 +58,15 @@ const (
 // draining is a drain in progress: one node after the other, as kubectl does it.
 type draining struct {
 	*Drain
+	clock       *clock
+	report      *report
+	budgets     *budgets
+	pods        *pods
+	controllers *controllers
+
 	done     *Drained
 	nodes    []string
-	pods     []*pod // of the first of nodes: those that are still to be evicted
+	left     []*pod // of the first of nodes: those that are still to be evicted
 	selector labels.Selector
 	began    time.Duration          // with the first of nodes: each has the timeout to itself
 	progress time.Duration          // when a pod was last evicted
@@ -80,38 +84,39 @@ func (w *World) drain(op *Drain) (*Done, error) {
 		return nil, fmt.Errorf("pod selector %q: %w", op.PodSelector, err)
 	}
 	d := &draining{
-		Drain: op, done: &Drained{Nodes: names}, nodes: names, selector: selector,
+		Drain: op, clock: &w.clock, report: &w.report, budgets: &w.budgets, pods: &w.pods, controllers: &w.controllers,
+		done: &Drained{Nodes: names}, nodes: names, selector: selector,
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}
 	for _, name := range names {
 		w.nodes.setCordon(name, true)
 	}
-	d.next(w)
+	d.next()
 	return &Done{Drain: d.done}, nil
 }
 
 // next begins with the first remaining node.
-func (d *draining) next(w *World) {
+func (d *draining) next() {
 	for len(d.nodes) > 0 {
-		d.pods, d.began, d.progress = nil, w.clock.now, w.clock.now
+		d.left, d.began, d.progress = nil, d.clock.now, d.clock.now
 		refused := len(d.done.Refused)
-		for _, p := range w.pods.on(d.nodes[0]) {
-			d.sort(w, p)
+		for _, p := range d.pods.on(d.nodes[0]) {
+			d.sort(p)
 		}
 		if len(d.done.Refused) > refused {
-			w.report.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
-		} else if len(d.pods) > 0 {
-			d.try(w)
+			d.report.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
+		} else if len(d.left) > 0 {
+			d.try()
 			return
 		} else {
-			w.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+			d.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		}
 		d.nodes = d.nodes[1:]
 	}
 }
 
 // sort decides by kubectl's rules whether the pod is evicted.
-func (d *draining) sort(w *World, p *pod) {
+func (d *draining) sort(p *pod) {
 	if !d.selector.Matches(labels.Set(p.object.Labels)) {
 		return
 	}
@@ -135,66 +140,66 @@ func (d *draining) sort(w *World, p *pod) {
 	case p.Terminating: // kubectl waits for its end, which the drain neither causes nor hastens
 		d.done.Terminating = append(d.done.Terminating, say("its deletion is under way"))
 	default:
-		d.pods = append(d.pods, p)
+		d.left = append(d.left, p)
 	}
 }
 
 // try evicts what can be evicted now, and schedules another try for the rest.
-func (d *draining) try(w *World) {
+func (d *draining) try() {
 	var left []*pod
-	for _, p := range d.pods {
+	for _, p := range d.left {
 		if p.gone || p.Terminating { // another has deleted it meanwhile
 			continue
 		}
-		if budget, message := d.forbidden(w, p); message != "" {
+		if budget, message := d.forbidden(p); message != "" {
 			if _, known := d.asked[p]; !known {
-				d.asked[p] = w.clock.now
-				w.report.tell(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
+				d.asked[p] = d.clock.now
+				d.report.tell(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
 			}
 			d.blocked[p] = Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Budget: budget, Message: message}
 			left = append(left, p)
 			continue
 		}
-		d.progress = w.clock.now
+		d.progress = d.clock.now
 		if since, waited := d.asked[p]; waited {
 			b := d.blocked[p]
-			b.For = Seconds(w.clock.now - since)
+			b.For = Seconds(d.clock.now - since)
 			d.done.Waited = append(d.done.Waited, b)
 			delete(d.blocked, p)
 		}
-		w.controllers.depart(p, ByDrain, d.nodes[0])
+		d.controllers.depart(p, ByDrain, d.nodes[0])
 	}
-	d.pods = left
+	d.left = left
 	limited := d.Timeout != nil && d.Timeout.Duration > 0
-	patient := w.clock.now-d.progress < drainPatience
+	patient := d.clock.now-d.progress < drainPatience
 	if limited {
-		patient = w.clock.now-d.began < d.Timeout.Duration
+		patient = d.clock.now-d.began < d.Timeout.Duration
 	}
 	switch {
 	case len(left) == 0:
-		w.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+		d.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		d.nodes = d.nodes[1:]
-		d.next(w)
+		d.next()
 	case patient:
-		w.clock.at(w.clock.now+drainRetry, func() { d.try(w) })
+		d.clock.at(d.clock.now+drainRetry, func() { d.try() })
 	default:
 		for _, p := range left {
 			d.done.Blocked = append(d.done.Blocked, d.blocked[p])
 		}
-		w.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
+		d.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
 		if limited { // kubectl goes on with the next node; without a timeout it would wait here for ever
 			d.nodes = d.nodes[1:]
-			d.next(w)
+			d.next()
 		}
 	}
 }
 
 // forbidden checks the pod's disruption budget, as the Eviction API does.
-func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
+func (d *draining) forbidden(p *pod) (budget, message string) {
 	if d.DisableEviction {
 		return "", ""
 	}
-	covering := w.budgets.of(p.Class)
+	covering := d.budgets.of(p.Class)
 	switch {
 	case len(covering) == 0, p.unready && p.object.Status.Phase == v1.PodPending: // or its containers have not started yet
 		return "", ""
@@ -214,26 +219,3 @@ func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
 	return b.Name, fmt.Sprintf("Cannot evict pod as it would violate the pod's disruption budget. The disruption budget %s needs %d healthy pods and has %d currently",
 		b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
-
-// Cost is what it costs to lose a node, in order of importance.
-type Cost struct {
-	Node string `json:"node"`
-	// Lost counts the pods that no controller replaces, Blocked those whose budget does not allow
-	// their disruption now, Pending those that would find no other node.
-	Lost    int `json:"lost"`
-	Blocked int `json:"blocked"`
-	Pending int `json:"pending"`
-	// Evicted counts the pods that would have to move; Priority is the sum of their priorities.
-	Evicted  int   `json:"evicted"`
-	Priority int64 `json:"priority"`
-}
-
-func (a *Cost) compare(b *Cost) int {
-	return cmp.Or(
-		cmp.Compare(a.Lost, b.Lost), cmp.Compare(a.Blocked, b.Blocked), cmp.Compare(a.Pending, b.Pending),
-		cmp.Compare(a.Evicted, b.Evicted), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Node, b.Node),
-	)
-}
-
-// ErrTooFew is the error when there are fewer nodes than are to be chosen.
-var ErrTooFew = errors.New("there are not as many nodes to choose from")

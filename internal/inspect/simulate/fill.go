@@ -10,8 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // Fill is how many pods of one kind fit.
@@ -32,7 +30,7 @@ const mostPods = 200_000
 // addPods places pods like another one where there is room, without preemption. If their number is
 // given, those that do not fit become pending, like any new pod.
 func (w *World) addPods(op *AddPods) (*Done, error) {
-	model, err := w.model(op)
+	model, err := w.controllers.model(op)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +53,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	}
 	w.scheduler.settle() // pods that are pending already go first
 	for fill.Placed < limit && !w.allowed.halted() {
-		p := w.copyOf(model, fill.Placed+1)
+		p := w.pods.copyOf(model, fill.Placed+1)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
 			if fill.Stops, fill.Reasons = w.scheduler.tryAlone(p); fill.Stops != "" {
 				w.bounds.release(p.object)
@@ -71,7 +69,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		fill.Nodes[p.NodeName]++
 	}
 	for i := fill.Placed + 1; i <= op.Count && !w.allowed.halted(); i++ { // the others stay pending, or preempt
-		p := w.copyOf(model, i)
+		p := w.pods.copyOf(model, i)
 		w.claims.makeFor(p.object)
 		w.budgets.expect(w.pods.enter(p.object, w.bounds.charge(p.object, true)), 1)
 	}
@@ -83,17 +81,17 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 }
 
 // copyOf is a new pod like the model.
-func (w *World) copyOf(model *v1.Pod, number int) *pod {
+func (s *pods) copyOf(model *v1.Pod, number int) *pod {
 	object := *model
 	object.Name = fmt.Sprintf("%s-copy-%d", strings.TrimSuffix(model.Name, "-"), number)
-	object.UID = types.UID(fmt.Sprintf("%s/%s-%d", object.Namespace, object.Name, w.pods.entered+1))
-	object.CreationTimestamp = metav1.NewTime(w.clock.time())
-	w.pods.entered++
-	return &pod{number: w.pods.entered, object: &object}
+	object.UID = types.UID(fmt.Sprintf("%s/%s-%d", object.Namespace, object.Name, s.entered+1))
+	object.CreationTimestamp = metav1.NewTime(s.clock.time())
+	s.entered++
+	return &pod{number: s.entered, object: &object}
 }
 
 // model returns the pod that the new ones are to be like, after admission.
-func (w *World) model(op *AddPods) (*v1.Pod, error) {
+func (c *controllers) model(op *AddPods) (*v1.Pod, error) {
 	kind, name, ok := strings.Cut(op.Like, "/")
 	if !ok {
 		kind, name = "pod", op.Like
@@ -101,18 +99,18 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 	namespace := cmp.Or(op.Namespace, v1.NamespaceDefault)
 	var model *v1.Pod
 	if strings.EqualFold(kind, "pod") || strings.EqualFold(kind, "pods") || strings.EqualFold(kind, "po") {
-		if model = w.objectOf(Name{namespace, name}); model == nil {
+		if model = c.objectOf(Name{namespace, name}); model == nil {
 			return nil, fmt.Errorf("there is no pod %s/%s to take as a model", namespace, name)
 		}
 		model = model.DeepCopy()
 	} else {
-		l, err := w.workloads.named(op.Like, namespace)
+		l, err := c.workloads.named(op.Like, namespace)
 		if err != nil {
 			return nil, err
 		}
-		created := w.controllers.podOf(l.object, l.kind, l.template)
+		created := c.podOf(l.object, l.kind, l.template)
 		created.Name = l.object.GetName()
-		if model, err = w.pods.admit(created); err != nil {
+		if model, err = c.pods.admit(created); err != nil {
 			return nil, err
 		}
 	}
@@ -125,148 +123,14 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 }
 
 // objectOf returns the pod of that name, even if it has left.
-func (w *World) objectOf(name Name) *v1.Pod {
-	if p := w.pods.named[name]; p != nil {
+func (c *controllers) objectOf(name Name) *v1.Pod {
+	if p := c.pods.named[name]; p != nil {
 		return p.object
 	}
-	for _, d := range slices.Backward(w.controllers.departed) {
+	for _, d := range slices.Backward(c.departed) {
 		if d.Namespace == name.Namespace && d.Name == name.Name {
 			return d.object
 		}
 	}
 	return nil
-}
-
-// Choose finds the nodes that cost least to lose, one after the other, each as if those before it
-// were gone: of those that the drain selects, or of all if it selects none. It changes the world:
-// the chosen nodes are drained.
-func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
-	names := w.nodes.names()
-	if drain.Selector != "" {
-		if names, err = drain.resolve(&w.nodes); err != nil {
-			return nil, nil, err
-		}
-	}
-	if count < 1 || count > len(names) {
-		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(names))
-	}
-	w.scheduler.settle()
-	candidates := make([]Cost, 0, len(names))
-	for _, name := range names {
-		if w.nodes.named[name].object.Spec.Unschedulable {
-			continue // it is about to leave already
-		}
-		candidates = append(candidates, w.bound(name))
-	}
-	for len(chosen) < count && !w.allowed.halted() {
-		if len(candidates) == 0 {
-			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(names))
-		}
-		slices.SortFunc(candidates, func(a, b Cost) int { return a.compare(&b) })
-		best := w.cheapest(candidates)
-		chosen = append(chosen, candidates[best])
-		op := *drain
-		op.Nodes = Nodes{Node: candidates[best].Node}
-		op.Force, op.IgnoreDaemonSets, op.DeleteEmptyDirData = true, true, true
-		done, err := w.drain(&op)
-		if err != nil {
-			return nil, nil, err
-		}
-		drains = append(drains, done.Drain)
-		w.AdvanceUntilQuiet(w.clock.now + drainPatience + drainRetry)
-		candidates = slices.Delete(candidates, best, best+1)
-		for i := range candidates { // pods have moved there
-			candidates[i] = w.bound(candidates[i].Node)
-		}
-	}
-	return chosen, drains, w.allowed.ended
-}
-
-// cheapest returns the index of the candidate that actually costs least. The candidates are sorted
-// by their bounds, which assume that no pod stays pending, so the search ends at a bound that does
-// not undercut the best cost.
-func (w *World) cheapest(candidates []Cost) int {
-	const most = 64 // pods that fit nowhere else are rare; where they are not, the best of these will do
-	best := -1
-	for i := range candidates[:min(most, len(candidates))] {
-		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || w.allowed.halted()) {
-			break
-		}
-		candidates[i].Pending = w.homeless(candidates[i].Node)
-		if best < 0 || candidates[i].compare(&candidates[best]) < 0 {
-			best = i
-		}
-	}
-	return best
-}
-
-// bound is a lower bound of what losing the node costs.
-func (w *World) bound(name string) Cost {
-	c := Cost{Node: name}
-	allowed := map[string]int32{}
-	for _, cp := range w.c.Node(name).Pods {
-		p := w.pods.placed[cp.UID]
-		if p == nil || p.Terminating {
-			continue
-		}
-		owner := metav1.GetControllerOfNoCopy(p.object)
-		if _, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]; mirror || owner != nil && owner.Kind == "DaemonSet" {
-			continue
-		}
-		c.Evicted++
-		c.Priority += int64(p.Class.Priority)
-		if owner == nil {
-			c.Lost++
-		}
-		for _, b := range w.budgets.of(p.Class) {
-			key := b.Namespace + "/" + b.Name
-			if allowed[key]++; allowed[key] > b.Status.DisruptionsAllowed {
-				c.Blocked++
-				break
-			}
-		}
-	}
-	return c
-}
-
-// homeless counts the node's pods that would fit on no other node. The world is left as it was.
-func (w *World) homeless(name string) (count int) {
-	m, n := w.nodes.named[name], w.c.Node(name)
-	cordoned := m.object.DeepCopy()
-	cordoned.Spec.Unschedulable = true
-	w.c.SetNode(cordoned)
-	var moving, moved []*cluster.Pod
-	for _, p := range w.pods.on(name) {
-		owner := metav1.GetControllerOfNoCopy(p.object)
-		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" && !p.Terminating {
-			moving = append(moving, p.Pod)
-		}
-	}
-	for _, p := range moving {
-		w.c.RemovePod(p.UID)
-	}
-	for _, p := range moving {
-		object := w.pods.placed[p.UID].object.DeepCopy()
-		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""
-		guest := w.c.Pending(object)
-		decider := w.scheduler.core.Decider(object.Spec.SchedulerName)
-		if decider == nil {
-			count++
-			continue
-		}
-		if d := decider.Decide(guest); d.Node != nil {
-			w.c.Place(guest, d.Node)
-			moved = append(moved, guest)
-		} else {
-			count++
-		}
-	}
-	for _, p := range moved {
-		w.c.RemovePod(p.UID)
-	}
-	w.c.SetNode(m.object)
-	for _, p := range moving {
-		w.c.Place(p, n)
-	}
-	return count
 }

@@ -217,6 +217,19 @@ func (s *pods) terminate(p *pod, grace time.Duration) {
 	s.budgets.left(p.Pod)
 }
 
+// openGates removes scheduling gates from a pod that is applied without them. The API allows no
+// other change of gates.
+func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
+	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
+		return false
+	}
+	object := *p.object
+	object.Spec.SchedulingGates = applied.Spec.SchedulingGates
+	p.object = &object
+	s.scheduler.renew(p, &object)
+	return true
+}
+
 // on lists the pods on a node by name.
 func (s *pods) on(name string) []*pod {
 	n := s.scheduler.c.Node(name)

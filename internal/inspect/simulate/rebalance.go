@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // Rebalance moves pods as berth rebalance --execute does.
@@ -46,6 +47,15 @@ const (
 
 // moving is a rebalance in progress: one move at a time.
 type moving struct {
+	clock       *clock
+	allowed     *allowed
+	pods        *pods
+	nodes       *nodes
+	controllers *controllers
+	// state returns the cluster as berth rebalance would read it.
+	state    func() *rebalance.State
+	profiles []*plugins.Profile
+
 	done    *Moved
 	policy  *rebalance.Policy
 	arrived map[types.UID]bool // the successors that have landed
@@ -61,28 +71,32 @@ func (w *World) rebalance(op *Rebalance) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &moving{done: &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{}}
+	m := &moving{
+		clock: &w.clock, allowed: &w.allowed, pods: &w.pods, nodes: &w.nodes, controllers: &w.controllers, profiles: w.options.Profiles,
+		state: func() *rebalance.State { return &rebalance.State{AsOf: w.clock.time(), Objects: w.objects()} },
+		done:  &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{},
+	}
 	w.scheduler.settle() // pods that are pending already go first
-	m.anew(w)
+	m.anew()
 	return &Done{Moved: m.done}, nil
 }
 
 // anew makes a plan for the world as it is, and the plan's first move.
-func (m *moving) anew(w *World) {
-	if w.allowed.halted() {
+func (m *moving) anew() {
+	if m.allowed.halted() {
 		return
 	}
-	m.close(w, nil)
-	m.plan = rebalance.Make(&rebalance.State{AsOf: w.clock.time(), Objects: w.objects()}, m.policy,
-		rebalance.Options{Profiles: w.options.Profiles, Arrived: m.arrived, Spent: m.spent})
+	m.close(nil)
+	m.plan = rebalance.Make(m.state(), m.policy,
+		rebalance.Options{Profiles: m.profiles, Arrived: m.arrived, Spent: m.spent})
 	m.next = 0
-	m.step(w)
+	m.step()
 }
 
 // step makes the next move of the plan, or ends.
-func (m *moving) step(w *World) {
+func (m *moving) step() {
 	if m.next == len(m.plan.Moves) {
-		m.end(w, "")
+		m.end("")
 		return
 	}
 	move := &m.plan.Moves[m.next]
@@ -90,45 +104,45 @@ func (m *moving) step(w *World) {
 	if move.Closes == rebalance.MakingRoom {
 		closed = append(closed, move.From)
 	}
-	m.close(w, closed)
-	p := w.pods.named[Name{move.Namespace, move.Name}]
+	m.close(closed)
+	p := m.pods.named[Name{move.Namespace, move.Name}]
 	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it has left, or is about to
-		m.anew(w)
+		m.anew()
 		return
 	}
 	m.done.Moves++
 	m.spent = m.spent.With(*move)
-	w.controllers.depart(p, ByRebalance, move.Cause)
-	m.follow(w, move, w.controllers.departed[len(w.controllers.departed)-1], w.clock.now+landsWithin)
+	m.controllers.depart(p, ByRebalance, move.Cause)
+	m.follow(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
 }
 
 // follow waits for the successor of a move.
-func (m *moving) follow(w *World, move *rebalance.Move, d *Departure, until time.Duration) {
-	w.clock.at(w.clock.now+looksEvery, func() {
+func (m *moving) follow(move *rebalance.Move, d *Departure, until time.Duration) {
+	m.clock.at(m.clock.now+looksEvery, func() {
 		switch next := d.next; {
 		case move.To == "" || next == nil: // none is expected
 			m.next++
-			m.step(w)
-		case next.NodeName == "" && w.clock.now < until:
-			m.follow(w, move, d, until)
+			m.step()
+		case next.NodeName == "" && m.clock.now < until:
+			m.follow(move, d, until)
 		case next.NodeName == "":
-			m.end(w, fmt.Sprintf("the successor %s/%s has no node", next.object.Namespace, next.object.Name))
+			m.end(fmt.Sprintf("the successor %s/%s has no node", next.object.Namespace, next.object.Name))
 		default:
-			m.landed(w, move, next)
+			m.landed(move, next)
 		}
 	})
 }
 
 // landed continues with the plan if the successor is on the planned node, and otherwise makes a new
 // one.
-func (m *moving) landed(w *World, move *rebalance.Move, next *pod) {
+func (m *moving) landed(move *rebalance.Move, next *pod) {
 	m.arrived[next.UID] = true
 	m.next++
 	switch {
 	case next.NodeName == move.To:
 		m.missed = 0
 		if m.next < len(m.plan.Moves) {
-			m.step(w)
+			m.step()
 			return
 		}
 	case slices.Contains(move.Or, next.NodeName):
@@ -136,20 +150,20 @@ func (m *moving) landed(w *World, move *rebalance.Move, next *pod) {
 	default:
 		m.missed++
 		if m.done.Elsewhere++; m.missed >= mostElsewhere {
-			m.end(w, fmt.Sprintf("%d successors in a row did not land where they were proved to", m.missed))
+			m.end(fmt.Sprintf("%d successors in a row did not land where they were proved to", m.missed))
 			return
 		}
 	}
-	m.anew(w)
+	m.anew()
 }
 
-func (m *moving) end(w *World, stopped string) {
+func (m *moving) end(stopped string) {
 	m.done.Stopped, m.done.Stays = stopped, m.plan.Stays
 	var empties []string
 	if stopped == "" {
 		empties = m.plan.Empties
 	}
-	m.close(w, empties)
+	m.close(empties)
 	for name := range m.closed {
 		m.done.Empties = append(m.done.Empties, name)
 	}
@@ -158,27 +172,27 @@ func (m *moving) end(w *World, stopped string) {
 
 // close adds the taint to the nodes that a move needs closed, and removes it from the others that
 // this rebalance has closed, unless they are empty.
-func (m *moving) close(w *World, wanted []string) {
+func (m *moving) close(wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
 	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // always in the same order: what is opened wakes pods
-		if !slices.Contains(wanted, name) && w.nodes.named[name] != nil && w.holdsMovable(name) {
+		if !slices.Contains(wanted, name) && m.nodes.named[name] != nil && m.pods.movable(name) {
 			delete(m.closed, name)
-			w.nodes.change(name, func(n *v1.Node) {
+			m.nodes.change(name, func(n *v1.Node) {
 				n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.MatchTaint(&taint) })
 			})
 		}
 	}
 	for _, name := range wanted {
-		if !m.closed[name] && w.nodes.named[name] != nil {
+		if !m.closed[name] && m.nodes.named[name] != nil {
 			m.closed[name] = true
-			w.nodes.change(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
+			m.nodes.change(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
 		}
 	}
 }
 
-// holdsMovable reports whether the node has a pod that could run elsewhere.
-func (w *World) holdsMovable(node string) bool {
-	return slices.ContainsFunc(w.pods.on(node), func(p *pod) bool {
+// movable reports whether the node has a pod that could run elsewhere.
+func (s *pods) movable(node string) bool {
+	return slices.ContainsFunc(s.on(node), func(p *pod) bool {
 		owner := metav1.GetControllerOfNoCopy(p.object)
 		return p.object.Annotations[v1.MirrorPodAnnotationKey] == "" && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node")
 	})

@@ -1,28 +1,103 @@
 package simulate
 
 import (
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster in virtual time, with the outcome so far. It is not safe for concurrent use.
+// World is a cluster in virtual time, with the outcome so far. It joins parts, each of which
+// changes its own state only and knows no more of the others than newWorld gives it; none knows the
+// World. It is not safe for concurrent use.
 type World struct {
-	options   Options
-	c         *cluster.Cluster
-	workloads workloads
-	origin    manifest.Set // the set as it was at the beginning, for a twin
-	nodes     nodes
-	scheduler scheduler
-	bounds    *bounds
-	budgets   budgets
-	claims    claims
-	clock     clock
-	report    report
+	options Options
+	origin  manifest.Set // as it was at the beginning, for a twin
+	gangs   bool         // Jobs become gangs
 
-	evictions   evictions
+	clock   clock
+	report  report
+	allowed allowed
+
+	// The API server's objects.
+	c         *cluster.Cluster // as decisions see them
+	pods      pods
+	nodes     nodes
+	workloads workloads
+	claims    claims
+	budgets   budgets
+	bounds    *bounds
+
+	// What reacts to them.
+	scheduler   scheduler
 	health      health
-	pods        pods
+	evictions   evictions
 	controllers controllers
-	gangs       bool // Jobs become gangs
-	allowed     allowed
+}
+
+func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
+	if o.Profiles == nil {
+		o.Profiles = []*plugins.Profile{plugins.Default()}
+	}
+	gates, gangs, err := Gates(o.Gates, set)
+	if err != nil {
+		return nil, err
+	}
+	clocks := clocksOf(set)
+	w := &World{
+		options: o, workloads: workloads{set: set, deleted: map[string]bool{}}, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
+		gangs: gangs,
+	}
+	if !o.Now.IsZero() {
+		w.clock.start = o.Now
+	}
+	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.nodes.named) }}
+	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
+	w.report = report{clock: &w.clock, said: said, timed: lasting}
+	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
+	w.budgets = budgets{scheduler: &w.scheduler, unready: map[*cluster.PodClass]int{}}
+	w.claims = claims{scheduler: &w.scheduler, templates: map[Name]*resourcev1.ResourceClaimTemplate{}}
+	w.pods = pods{
+		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds, claims: &w.claims, evictions: &w.evictions,
+		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
+		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.terminated,
+	}
+	w.nodes = nodes{
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
+		named: map[string]*machine{}, joined: w.controllers.joined, changed: w.controllers.changed, seen: w.health.see,
+	}
+	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, options: o.Health}
+	w.controllers = controllers{
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, claims: &w.claims,
+		pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads,
+		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{},
+	}
+	w.scheduler = scheduler{
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
+		landed: w.pods.landed, preempt: w.controllers.preempt, remove: w.pods.remove,
+	}
+	if o.Progress != nil {
+		w.scheduler.progress = func(decided int) { o.Progress(decided, w.pods.entered) }
+	}
+	if asked := lasting && o.For == 0; asked {
+		w.scheduler.behind = queue.MaxBackoff
+	}
+	if err := w.scheduler.start(o.Seed, o.Profiles); err != nil {
+		return nil, err
+	}
+	w.c = w.scheduler.c
+	w.load(set)
+	w.claims.identify()
+	w.claims.know(set.ResourceClaimTemplates)
+	for _, n := range set.Nodes {
+		w.nodes.add(n)
+	}
+	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)
+	return w, nil
 }
