@@ -126,11 +126,15 @@ func (k *costs) bound(name string) Cost {
 		if owner == nil {
 			c.Lost++
 		}
-		for _, b := range k.budgets.of(p.Class) {
+		covering := k.budgets.of(p.Class)
+		if len(covering) > 1 { // the Eviction API refuses it whatever these allow
+			c.Blocked++
+			continue
+		}
+		for _, b := range covering {
 			key := b.Namespace + "/" + b.Name
 			if allowed[key]++; allowed[key] > b.Status.DisruptionsAllowed {
 				c.Blocked++
-				break
 			}
 		}
 	}

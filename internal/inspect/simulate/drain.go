@@ -67,6 +67,7 @@ type draining struct {
 	done     *Drained
 	nodes    []string
 	left     []*pod // of the first of nodes: those that are still to be evicted
+	failed   int    // of its pods, those that the API server has refused to evict for good
 	selector labels.Selector
 	began    time.Duration          // with the first of nodes: each has the timeout to itself
 	progress time.Duration          // when a pod was last evicted
@@ -98,7 +99,7 @@ func (w *World) drain(op *Drain) (*Done, error) {
 // next begins with the first remaining node.
 func (d *draining) next() {
 	for len(d.nodes) > 0 {
-		d.left, d.began, d.progress = nil, d.clock.now, d.clock.now
+		d.left, d.failed, d.began, d.progress = nil, 0, d.clock.now, d.clock.now
 		refused := len(d.done.Refused)
 		for _, p := range d.pods.on(d.nodes[0]) {
 			d.sort(p)
@@ -151,13 +152,18 @@ func (d *draining) try() {
 		if p.gone || p.Terminating { // another has deleted it meanwhile
 			continue
 		}
-		if budget, message := d.forbidden(p); message != "" {
+		if budget, message, forGood := d.forbidden(p); message != "" {
 			if _, known := d.asked[p]; !known {
 				d.asked[p] = d.clock.now
 				d.report.tell(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
 			}
 			d.blocked[p] = Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Budget: budget, Message: message}
-			left = append(left, p)
+			if forGood {
+				d.failed++
+				d.done.Blocked = append(d.done.Blocked, d.blocked[p])
+			} else {
+				left = append(left, p)
+			}
 			continue
 		}
 		d.progress = d.clock.now
@@ -177,7 +183,11 @@ func (d *draining) try() {
 	}
 	switch {
 	case len(left) == 0:
-		d.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+		if d.failed == 0 {
+			d.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+		} else { // kubectl reports it and goes on with the next node
+			d.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods cannot be evicted", d.failed)})
+		}
 		d.nodes = d.nodes[1:]
 		d.next()
 	case patient:
@@ -194,28 +204,29 @@ func (d *draining) try() {
 	}
 }
 
-// forbidden checks the pod's disruption budget, as the Eviction API does.
-func (d *draining) forbidden(p *pod) (budget, message string) {
+// forbidden checks the pod's disruption budget, as the Eviction API does. What it refuses for good,
+// kubectl does not ask for again.
+func (d *draining) forbidden(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
-		return "", ""
+		return "", "", false
 	}
 	covering := d.budgets.of(p.Class)
 	switch {
 	case len(covering) == 0, p.unready && p.object.Status.Phase == v1.PodPending: // or its containers have not started yet
-		return "", ""
+		return "", "", false
 	case len(covering) > 1:
-		return covering[0].Name, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+		return covering[0].Name, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", true
 	}
 	b := covering[0]
 	if p.unready {
 		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
 		if always || b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0 {
-			return "", ""
+			return "", "", false
 		}
 	}
 	if b.Status.DisruptionsAllowed > 0 {
-		return "", ""
+		return "", "", false
 	}
 	return b.Name, fmt.Sprintf("Cannot evict pod as it would violate the pod's disruption budget. The disruption budget %s needs %d healthy pods and has %d currently",
-		b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+		b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy), false
 }
