@@ -85,7 +85,7 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
 			continue
 		}
-		w.pods.create(p.DeepCopy())
+		w.pods.create(p.DeepCopy(), false)
 	}
 	done.Notes = append(done.Notes, w.pods.refusals...)
 	return done, nil

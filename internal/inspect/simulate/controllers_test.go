@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -40,5 +41,89 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 	}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Whoever scales a ReplicaSet of a Deployment finds it back at the Deployment's number.
+func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
+	for _, replicas := range []int{1, 5} {
+		w := opened(t, twoNodes+storedDeployment)
+		done := do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "rs/web-1", Replicas: replicas}})
+		if pods := names(w, "web-"); len(pods) != 3 || len(done.Notes) != 1 {
+			t.Errorf("scaled to %d: %v, notes %q", replicas, pods, done.Notes)
+		}
+	}
+}
+
+// A strategy that keeps pods of the old template keeps them only until they are deleted.
+func TestDeletedPodsComeBackFromTheNewTemplate(t *testing.T) {
+	const workload = `
+apiVersion: apps/v1
+kind: KIND
+metadata: {name: web}
+spec:
+  STRATEGY
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: "i:1", resources: {requests: {cpu: CPU}}}]}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+`
+	for _, c := range []struct{ kind, strategy, cpu string }{
+		{"StatefulSet", "{replicas: 2, updateStrategy: {type: OnDelete}", "2"},
+		{"StatefulSet", "{replicas: 2, updateStrategy: {rollingUpdate: {partition: 1}}", "1"}, // web-0 stays behind
+		{"DaemonSet", "{updateStrategy: {type: OnDelete}", "2"},
+		{"ReplicaSet", "{replicas: 2", "2"},
+	} {
+		strategy := strings.ReplaceAll(strings.Trim(c.strategy, "{"), ", ", "\n  ")
+		text := strings.NewReplacer("KIND", c.kind, "STRATEGY", strategy).Replace(workload)
+		w := opened(t, twoNodes+strings.Replace(text, "CPU", "1", 1))
+		apply(t, w, strings.Replace(text, "CPU", "2", 1))
+		first := names(w, "web-")[0]
+		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + first}})
+		d := w.Departures()[len(w.Departures())-1]
+		next, node, message, ok := d.Next()
+		if !ok || node == "" {
+			t.Fatalf("%s %s: %s is not made again: %s", c.kind, c.strategy, first, message)
+		}
+		f, _ := w.Find(next.Namespace, next.Name)
+		if cpu := f.Object.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]; cpu.String() != c.cpu {
+			t.Errorf("%s %s: %s comes back with %s CPUs, want %s", c.kind, c.strategy, first, cpu.String(), c.cpu)
+		}
+		if b, _ := w.Cluster().Budgets.Get("default", "web"); b.Status.ExpectedPods != 2 || b.Status.CurrentHealthy != 2 {
+			t.Errorf("%s %s: the budget counts %d of %d pods", c.kind, c.strategy, b.Status.CurrentHealthy, b.Status.ExpectedPods)
+		}
+	}
+}
+
+// A DaemonSet that is rolled out while a node keeps its pods off has its new pod there afterwards.
+func TestADaemonSetsGapIsFilledFromTheNewTemplate(t *testing.T) {
+	const set = `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: c, image: "i:1", resources: {requests: {cpu: CPU}}}]}
+`
+	w := opened(t, twoNodes+strings.Replace(set, "CPU", "1", 1))
+	tainting := &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-1"}, Taints: []string{"k=v:NoExecute"}}
+	do(t, w, simulate.Operation{Taint: tainting})
+	w.Advance(time.Minute)
+	apply(t, w, strings.Replace(set, "CPU", "2", 1))
+	do(t, w, simulate.Operation{Untaint: tainting})
+	for _, f := range w.Each() {
+		if cpu := f.Object.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]; cpu.String() != "2" {
+			t.Errorf("%s on %s is of the old template", f.Object.Name, f.Object.Spec.NodeName)
+		}
+	}
+	if pods := names(w, "agent"); len(pods) != 2 {
+		t.Errorf("pods: %v", pods)
 	}
 }

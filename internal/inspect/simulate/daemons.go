@@ -75,9 +75,13 @@ func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
 
 // makeDaemon makes the pod of a DaemonSet for one node.
 func (c *controllers) makeDaemon(d *appsv1.DaemonSet, node string) {
+	c.pods.create(c.daemonPod(d, node), false)
+}
+
+func (c *controllers) daemonPod(d *appsv1.DaemonSet, node string) *v1.Pod {
 	p := manifest.DaemonPod(d, node)
 	p.Name = c.pods.generated(d.Namespace, d.Name+"-")
-	c.pods.create(p)
+	return p
 }
 
 // pinTo restricts the pod to the node, as the DaemonSet controller does.

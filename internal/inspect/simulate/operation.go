@@ -115,7 +115,7 @@ func (w *World) do(op *Operation) (*Done, error) {
 	case op.Deploy != nil:
 		return w.deploy(op.Deploy)
 	case op.Scale != nil:
-		return &Done{}, w.controllers.scale(op.Scale)
+		return w.controllers.scale(op.Scale)
 	case op.Delete != nil:
 		return w.delete(op.Delete)
 	case op.Rebalance != nil:

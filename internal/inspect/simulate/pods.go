@@ -171,8 +171,9 @@ func (s *pods) forget(p *pod) {
 	}
 }
 
-// create adds a new pod through admission. A pod that is refused is reported and not added.
-func (s *pods) create(p *v1.Pod) *pod {
+// create adds a new pod through admission, in place of another that has left or beside all others.
+// A pod that is refused is reported and not added.
+func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 	p.CreationTimestamp = metav1.NewTime(s.clock.time())
 	admitted, err := s.admit(p)
 	if err != nil {
@@ -186,7 +187,9 @@ func (s *pods) create(p *v1.Pod) *pod {
 	s.claims.makeFor(admitted)
 	s.report.touched = true
 	made := s.enter(admitted, s.bounds.charge(admitted, true))
-	s.budgets.expect(made, 1)
+	if !replaces {
+		s.budgets.expect(made, 1)
+	}
 	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
 		s.budgets.joined(made.Pod)
 	}

@@ -133,8 +133,9 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 		d.Fate = Ends
 		c.gaps[d.Node] = append(c.gaps[d.Node], p.object)
 	default:
-		d.Fate, d.next = Returns, c.makeAgain(p.object)
-		d.next.again = cause == ByTaint
+		if d.Fate, d.next = Returns, c.makeAgain(p.object); d.next != nil {
+			d.next.again = cause == ByTaint
+		}
 	}
 }
 
@@ -266,9 +267,13 @@ func (c *controllers) comeBack(p *pod) {
 	c.returns(p.departure, p.object)
 }
 
-// makeAgain creates the replacement of a pod, as its controller does.
+// makeAgain creates the replacement of a pod, as its controller does. It returns nil if a changed
+// template makes a pod that is refused.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	owner := metav1.GetControllerOfNoCopy(object)
+	if next := c.renewed(object, owner); next != nil {
+		return c.pods.create(next, true)
+	}
 	next := object.DeepCopy()
 	next.Spec.NodeName = ""
 	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: object.Status.QOSClass}

@@ -98,6 +98,7 @@ func defaulted(t *v1.PodTemplateSpec) *v1.PodSpec {
 func (c *controllers) update(was, l *workload, set *manifest.Set) {
 	c.workloads.keep(l.object)
 	if !sameTemplate(was.template, l.template) {
+		c.workloads.renewed[controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())] = true
 		c.rollOut(was, l, set)
 	}
 	if l.replicas == nil {
@@ -130,9 +131,7 @@ func (c *controllers) rollOut(was, l *workload, set *manifest.Set) {
 		if strategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 			return
 		}
-		if r := strategy.RollingUpdate; r != nil && r.Partition != nil {
-			stays = func(p *pod) bool { return ordinalOf(o, p.Name) < int(*r.Partition) }
-		}
+		stays = func(p *pod) bool { return staysBehind(o, ordinalOf(o, p.Name)) }
 	}
 	pods := c.podsOf(was)
 	if d, ok := l.object.(*appsv1.Deployment); ok {
@@ -146,6 +145,37 @@ func (c *controllers) rollOut(was, l *workload, set *manifest.Set) {
 	if d, ok := l.object.(*appsv1.DaemonSet); ok {
 		c.makeDaemons(d)
 	}
+}
+
+// staysBehind reports whether a rolling update leaves the set's pod of that number at the old
+// template.
+func staysBehind(set *appsv1.StatefulSet, ordinal int) bool {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	return r != nil && r.Partition != nil && ordinal < int(*r.Partition)
+}
+
+// renewed returns the pod that its controller makes in place of an old one if its template was
+// changed since, or nil.
+func (c *controllers) renewed(old *v1.Pod, owner *metav1.OwnerReference) *v1.Pod {
+	if !c.workloads.renewed[controllerName(owner.Kind, old.Namespace, owner.Name)] {
+		return nil
+	}
+	l, err := c.workloads.named(owner.Kind+"/"+owner.Name, old.Namespace)
+	if err != nil {
+		return nil
+	}
+	switch o := l.object.(type) {
+	case *appsv1.DaemonSet:
+		return c.daemonPod(o, manifest.DaemonNode(old))
+	case *appsv1.ReplicaSet:
+		return c.podOf(o, l.kind, l.template)
+	case *appsv1.StatefulSet:
+		if ordinal := ordinalOf(o, old.Name); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || !staysBehind(o, ordinal) {
+			p, _ := manifest.StatefulPod(o, ordinal)
+			return p
+		}
+	}
+	return nil
 }
 
 // replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only.

@@ -63,23 +63,28 @@ func magnitude(age time.Duration) int {
 	return bits.Len64(uint64(age)) - 1
 }
 
-func (c *controllers) scale(op *Scale) error {
+func (c *controllers) scale(op *Scale) (*Done, error) {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
-		return fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
+		return nil, fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
 	}
 	l, err := c.workloads.named(op.Workload, op.Namespace)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case l.replicas == nil:
-		return fmt.Errorf("%s has no replicas to set", op.Workload)
+		return nil, fmt.Errorf("%s has no replicas to set", op.Workload)
 	case op.Replicas < 0 || op.Replicas > mostPods:
-		return fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
+		return nil, fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
 	case len(c.workloads.makers(l)) == 0:
-		return fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
+		return nil, fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
 	c.setReplicas(l, op.Replicas)
-	return nil
+	owner := c.workloads.deploymentOf(l)
+	if owner == nil {
+		return &Done{}, nil
+	}
+	c.fillUp(owner, int(*owner.replicas))
+	return &Done{Notes: []string{fmt.Sprintf("%s belongs to %s, which sets its replicas back: scale that", op.Workload, strings.ToLower(owner.ref()))}}, nil
 }
 
 func (c *controllers) setReplicas(l *workload, replicas int) {
@@ -125,7 +130,7 @@ func (c *controllers) fillUp(l *workload, replicas int) {
 	newest := makers[len(makers)-1]
 	maker := workloadOf(newest)
 	for i := len(pods); i < replicas && !c.allowed.halted(); i++ {
-		c.pods.create(c.podOf(newest, maker.kind, maker.template))
+		c.pods.create(c.podOf(newest, maker.kind, maker.template), false)
 	}
 	if l.kind != "Deployment" {
 		return
@@ -156,7 +161,7 @@ func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replica
 			continue
 		}
 		claimed = c.claims.add(claims) || claimed
-		c.pods.create(p)
+		c.pods.create(p, false)
 	}
 	if claimed {
 		c.claims.identify()

@@ -28,6 +28,9 @@ type workload struct {
 type workloads struct {
 	set     *manifest.Set   // what the world was made from, with the workloads as they are now
 	deleted map[string]bool // those that were deleted, by controllerName
+	// renewed are those whose template was changed, by controllerName: pods of the old one may be
+	// left.
+	renewed map[string]bool
 }
 
 // named finds a workload by TYPE/NAME as kubectl writes it, short names included.
@@ -183,6 +186,16 @@ func (w *workloads) makers(l *workload) []metav1.Object {
 	return list
 }
 
+// deploymentOf returns the Deployment that a ReplicaSet belongs to, or nil.
+func (w *workloads) deploymentOf(l *workload) *workload {
+	if owner := metav1.GetControllerOfNoCopy(l.object); owner != nil && owner.Kind == "Deployment" {
+		if d := called(w.set.Deployments, Name{l.object.GetNamespace(), owner.Name}); d != nil {
+			return workloadOf(d)
+		}
+	}
+	return nil
+}
+
 // podsOf returns the workload's pods in the order in which its controller removes them when scaling
 // down.
 func (c *controllers) podsOf(l *workload) []*pod {
@@ -259,8 +272,7 @@ func (c *controllers) delete(op *Delete) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
-	if owner := metav1.GetControllerOfNoCopy(l.object); owner != nil && owner.Kind == "Deployment" &&
-		called(c.workloads.set.Deployments, Name{l.object.GetNamespace(), owner.Name}) != nil {
+	if c.workloads.deploymentOf(l) != nil {
 		for _, p := range c.podsOf(l) { // its Deployment makes the ReplicaSet again, and that its pods
 			c.deletePod(p)
 		}

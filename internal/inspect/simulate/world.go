@@ -51,7 +51,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	clocks := clocksOf(set)
 	w := &World{
-		options: o, workloads: workloads{set: set, deleted: map[string]bool{}}, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
+		options: o, workloads: workloads{set: set, deleted: map[string]bool{}, renewed: map[string]bool{}}, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
 		gangs: gangs,
 	}
 	if !o.Now.IsZero() {
