@@ -53,6 +53,25 @@ func (c *claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVo
 	c.scheduler.show(cycle.Claims, claim)
 }
 
+// release deletes the claims of a pod's ephemeral volumes, and volumes that go with their claims,
+// as the garbage collector does when the pod has gone. Another pod of its name gets new ones.
+func (c *claims) release(p *v1.Pod) {
+	all := c.scheduler.c
+	for i := range p.Spec.Volumes {
+		if p.Spec.Volumes[i].Ephemeral == nil {
+			continue
+		}
+		claim, there := all.Claims.Get(p.Namespace, p.Name+"-"+p.Spec.Volumes[i].Name)
+		if !there || !metav1.IsControlledBy(claim, p) {
+			continue
+		}
+		c.scheduler.showGone(cycle.Claims, claim)
+		if volume, there := all.Volumes.Get("", claim.Spec.VolumeName); there && volume.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
+			c.scheduler.showGone(cycle.Volumes, volume)
+		}
+	}
+}
+
 // identify gives new claims what the API server gives them: a UID and, if they name no
 // storage class, the default one.
 func (c *claims) identify() {

@@ -127,3 +127,89 @@ spec:
 		t.Errorf("pods: %v", pods)
 	}
 }
+
+// Pods that are added have names of their own, and the claims that controllers make for new pods.
+func TestAddedPods(t *testing.T) {
+	const volumes = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: any, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: p
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cache}
+spec:
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+  volumes: [{name: data, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]
+`
+	const devices = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: d
+  nodeName: node-1
+  pool: {name: p, generation: 1, resourceSliceCount: 1}
+  devices: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cache}
+spec:
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}, claims: [{name: g}]}}]
+  resourceClaims: [{name: g, resourceClaimTemplateName: one}]
+`
+	for kind, text := range map[string]string{"ephemeral volumes": volumes, "device claim templates": devices} {
+		w := opened(t, twoNodes+text)
+		for range 2 {
+			done := do(t, w, simulate.Operation{AddPods: &simulate.AddPods{Count: 2, Like: "pod/cache"}})
+			if done.Fill.Placed != 2 {
+				t.Errorf("%s: placed %d: %s", kind, done.Fill.Placed, done.Fill.Stops)
+			}
+		}
+		if pods := names(w, "cache"); len(pods) != 5 {
+			t.Errorf("%s: pods: %v", kind, pods)
+		}
+	}
+}
+
+// A pod that comes back under its name gets new ephemeral volumes: those of its predecessor go with
+// it.
+func TestEphemeralVolumesGoWithTheirPod(t *testing.T) {
+	const set = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: any, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: p
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers: [{name: c, image: i}]
+      volumes: [{name: data, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]
+`
+	w := opened(t, twoNodes+set)
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/db-0"}})
+	if f, ok := w.Find("default", "db-0"); !ok || f.Pod == nil || f.Pod.NodeName == "" {
+		t.Errorf("it waits: %s", f.Message)
+	}
+}

@@ -52,14 +52,18 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
 	w.scheduler.settle() // pods that are pending already go first
+	number := 0
 	for fill.Placed < limit && !w.allowed.halted() {
-		p := w.pods.copyOf(model, fill.Placed+1)
+		p := w.pods.copyOf(model, &number)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
+			w.claims.makeFor(p.object)
 			if fill.Stops, fill.Reasons = w.scheduler.tryAlone(p); fill.Stops != "" {
 				w.bounds.release(p.object)
+				w.claims.release(p.object)
 			}
 		}
 		if fill.Stops != "" {
+			number-- // its name is free
 			break
 		}
 		p.charged = true
@@ -69,7 +73,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		fill.Nodes[p.NodeName]++
 	}
 	for i := fill.Placed + 1; i <= op.Count && !w.allowed.halted(); i++ { // the others stay pending, or preempt
-		p := w.pods.copyOf(model, i)
+		p := w.pods.copyOf(model, &number)
 		w.claims.makeFor(p.object)
 		w.budgets.expect(w.pods.enter(p.object, w.bounds.charge(p.object, true)), 1)
 	}
@@ -80,10 +84,13 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	return &Done{Fill: fill}, nil
 }
 
-// copyOf is a new pod like the model.
-func (s *pods) copyOf(model *v1.Pod, number int) *pod {
+// copyOf is a new pod like the model, whose name has the next number that is free.
+func (s *pods) copyOf(model *v1.Pod, number *int) *pod {
 	object := *model
-	object.Name = fmt.Sprintf("%s-copy-%d", strings.TrimSuffix(model.Name, "-"), number)
+	for taken := true; taken; taken = s.named[Name{object.Namespace, object.Name}] != nil {
+		*number++
+		object.Name = fmt.Sprintf("%s-copy-%d", strings.TrimSuffix(model.Name, "-"), *number)
+	}
 	object.UID = types.UID(fmt.Sprintf("%s/%s-%d", object.Namespace, object.Name, s.entered+1))
 	object.CreationTimestamp = metav1.NewTime(s.clock.time())
 	s.entered++

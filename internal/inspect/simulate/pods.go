@@ -166,6 +166,7 @@ func (s *pods) forget(p *pod) {
 		s.bounds.release(p.object)
 		p.charged = false
 	}
+	s.claims.release(p.object)
 	if name := (Name{p.object.Namespace, p.object.Name}); s.named[name] == p {
 		delete(s.named, name)
 	}
