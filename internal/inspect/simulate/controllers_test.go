@@ -128,6 +128,49 @@ spec:
 	}
 }
 
+// Node health marks the pods of a silent node as not ready: a budget that has lost one of its pods
+// so allows no other to be drained until it has been replaced. Pods are ready again when their node
+// is back.
+func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
+	const web = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: a}}
+  template:
+    metadata: {labels: {app: a}}
+    spec:
+      containers: [{name: c, image: i}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: a}}}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {minAvailable: 2, selector: {matchLabels: {app: a}}}
+`
+	nodes := strings.Split(district(3), "---\napiVersion: apps/v1")[0]
+	for _, c := range []struct {
+		steps string
+		want  time.Duration // the drain evicts its pod
+	}{
+		{"- {at: 1m, fail: {node: node-0}}\n- {at: 3m, drain: {node: node-1}}\n", 6 * time.Minute},
+		{"- {at: 1m, fail: {node: node-0}}\n- {at: 4m, recover: {node: node-0}}\n- {at: 3m, drain: {node: node-1}}\n", 4 * time.Minute},
+	} {
+		s := run(t, nodes+"---"+web, simulate.Options{For: 20 * time.Minute, Scenario: scenario(t, c.steps)})
+		var drained time.Duration
+		for _, e := range s.Timeline {
+			if e.Kind == "PodDrained" {
+				drained = time.Duration(e.After)
+			}
+		}
+		if drained < c.want || drained > c.want+time.Minute {
+			t.Errorf("%s: drained after %s, want %s to %s", c.steps, drained, c.want, c.want+time.Minute)
+		}
+	}
+}
+
 // Pods that are added have names of their own, and the claims that controllers make for new pods.
 func TestAddedPods(t *testing.T) {
 	const volumes = `

@@ -21,6 +21,7 @@ type health struct {
 	clock   *clock
 	report  *report
 	nodes   *nodes
+	pods    *pods
 	core    *nodehealth.Core // nil until begin, and if node health cannot have any effect
 	options nodehealth.Options
 	wave    time.Duration // between two waves
@@ -119,6 +120,56 @@ func (h *health) next() (time.Duration, bool) {
 		at = min(at, max(h.core.Wake(h.clock.time()).Sub(h.clock.start), h.clock.now))
 	}
 	return at, true
+}
+
+// busy reports whether node health may change something although nothing else happens: it has not
+// looked at all nodes since the last change, and some node's taints are not those of its state.
+func (h *health) busy() bool {
+	if !h.unsettled && h.clock.now >= h.alertTo {
+		return false
+	}
+	for name := range h.seen {
+		if !h.nodes.named[name].tainted() {
+			return true
+		}
+	}
+	return false
+}
+
+// tainted reports whether the node has the taints that node health gives a node in its state, and
+// no others of these.
+func (m *machine) tainted() bool {
+	wanted, evicts := map[string]bool{}, "" // the key of the taint that evicts
+	if m.object.Spec.Unschedulable {
+		wanted[v1.TaintNodeUnschedulable] = true
+	}
+	for _, c := range m.object.Status.Conditions {
+		switch {
+		case c.Type == v1.NodeReady && c.Status == v1.ConditionFalse:
+			evicts = v1.TaintNodeNotReady
+		case c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown:
+			evicts = v1.TaintNodeUnreachable
+		case c.Type == v1.NodeReady && m.dead: // it will be Unknown
+			return false
+		case conditionTaints[c.Type] != "" && c.Status == v1.ConditionTrue:
+			wanted[conditionTaints[c.Type]] = true
+		}
+	}
+	if evicts != "" {
+		wanted[evicts] = true
+	}
+	for _, t := range m.object.Spec.Taints {
+		switch {
+		case !ofState[t.Key] || t.Key == v1.TaintNodeOutOfService:
+		case t.Effect == v1.TaintEffectNoExecute && t.Key == evicts:
+			evicts = ""
+		case t.Effect == v1.TaintEffectNoSchedule && wanted[t.Key]:
+			delete(wanted, t.Key)
+		default:
+			return false
+		}
+	}
+	return len(wanted) == 0 && evicts == ""
 }
 
 func (h *health) step() {
@@ -290,6 +341,7 @@ func (h *health) act(actions []nodehealth.Action) {
 				}
 			})
 		case nodehealth.MarkPods:
+			h.pods.mark(a.Node)
 			h.act(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
 		case nodehealth.ZoneChanged:
 			if a.From != nodehealth.Initial {

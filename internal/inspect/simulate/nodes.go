@@ -92,6 +92,9 @@ func (n *nodes) alter(m *machine, alter func(node *v1.Node)) {
 			}
 		}
 	}
+	if readyOf(before) != v1.ConditionTrue && readyOf(m.object) == v1.ConditionTrue {
+		n.pods.unmark(m.object.Name)
+	}
 	n.changed(m, before)
 }
 

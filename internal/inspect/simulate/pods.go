@@ -61,6 +61,7 @@ type pod struct {
 	since   time.Time    // when it came to its node
 	refusal string       // why it could not be placed, the last time it was tried
 	unready bool         // counts in budgets.unready
+	marked  bool         // it is unready because node health has marked it
 	// again is set if it is the replacement of a pod that a taint evicted.
 	again bool
 	// departure is set while the pod is stuck on a node that does not respond.
@@ -232,6 +233,28 @@ func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	p.object = &object
 	s.scheduler.renew(p, &object)
 	return true
+}
+
+// mark marks the pods of a node as not ready, on behalf of node health.
+func (s *pods) mark(node string) {
+	for _, p := range s.on(node) {
+		if !p.unready && !p.Terminating {
+			p.unready, p.marked = true, true
+			s.budgets.unready[p.Class]++
+			s.budgets.left(p.Pod)
+		}
+	}
+}
+
+// unmark has the kubelet of a node that is back report its pods, which are ready as before.
+func (s *pods) unmark(node string) {
+	for _, p := range s.on(node) {
+		if p.unready && p.marked && !p.Terminating {
+			p.unready, p.marked = false, false
+			s.budgets.unready[p.Class]--
+			s.budgets.joined(p.Pod)
+		}
+	}
 }
 
 // on lists the pods on a node by name.

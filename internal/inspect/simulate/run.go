@@ -63,7 +63,7 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	}
 	w.scheduler.settle()
 	if o.For > 0 {
-		if o.Scenario != nil || w.nodes.sick() {
+		if w.BeginHealth(); o.Scenario != nil && w.health.core == nil {
 			w.health.begin()
 		}
 		w.Advance(o.For)
@@ -91,6 +91,15 @@ func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, tr
 func (w *World) Twin() (*World, error) {
 	set := original(&w.origin)
 	return open(&set, w.options, true)
+}
+
+// BeginHealth has node health act from now on, unless it cannot have any effect because all nodes
+// are well.
+func (w *World) BeginHealth() {
+	if w.nodes.sick() {
+		w.health.reportReady("")
+		w.health.begin()
+	}
 }
 
 // Uneventful reports whether nothing will happen by itself: no eviction is due, and the agenda is

@@ -55,7 +55,7 @@ func (c *clock) strike() {
 	}
 }
 
-// upcoming is when the next event happens.
+// upcoming is when the next event happens. Renewals of Leases are none if nothing else is to come.
 func (w *World) upcoming() (at time.Duration, ok bool) {
 	sooner := func(t time.Duration, there bool) {
 		if there && (!ok || t < at) {
@@ -69,7 +69,9 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 	if at, ok := w.scheduler.core.Due(); ok {
 		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
 	}
-	sooner(w.health.next())
+	if at, there := w.health.next(); ok || w.health.busy() {
+		sooner(at, there)
+	}
 	return at, ok
 }
 
@@ -114,7 +116,7 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.settle()
 	for !w.allowed.halted() {
 		at, ok := w.upcoming()
-		onlyAgain := len(w.clock.agenda) == 0 && w.evictions.onlyAgain()
+		onlyAgain := len(w.clock.agenda) == 0 && !w.health.busy() && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true

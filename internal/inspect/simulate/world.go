@@ -72,7 +72,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
 		named: map[string]*machine{}, joined: w.controllers.joined, changed: w.controllers.changed, seen: w.health.see,
 	}
-	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, options: o.Health}
+	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, options: o.Health}
 	w.controllers = controllers{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, claims: &w.claims,
 		pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads,

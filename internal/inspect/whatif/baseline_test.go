@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -80,11 +81,36 @@ func TestSoonerThanAnyway(t *testing.T) {
 
 // Who stays because of the operation is said, too.
 func TestSparedPods(t *testing.T) {
-	f := forecast(t, silent("8", 3, 1), whatif.Step{Operation: &simulate.Operation{Untaint: &simulate.Tainting{
-		Nodes: simulate.Nodes{Node: "node-0"}, Taints: []string{v1.TaintNodeUnreachable},
-	}}})
+	objects := silent("8", 3, 1)
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *v1.Node:
+			o.Status.Conditions = nil
+			for i := range o.Spec.Taints {
+				o.Spec.Taints[i].Key = "maintenance"
+			}
+		case *v1.Pod:
+			o.Spec.Tolerations[0].Key = "maintenance"
+		}
+	}
+	f := forecast(t, objects, untaint("maintenance"))
 	if len(f.Spared) != 3 || len(f.Leaving)+len(f.Anyway) != 0 {
 		t.Errorf("spared %+v, leaving %+v, anyway %+v", f.Spared, f.Leaving, f.Anyway)
+	}
+}
+
+func untaint(key string) whatif.Step {
+	return whatif.Step{Operation: &simulate.Operation{Untaint: &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-0"}, Taints: []string{key}}}}
+}
+
+// Node health adds the taint of a silent node again, so that removing it delays the evictions only.
+func TestATaintOfANodesStateComesBack(t *testing.T) {
+	f := forecast(t, silent("8", 3, 1), untaint(v1.TaintNodeUnreachable))
+	if len(f.Spared) != 0 || len(f.Leaving) != 0 || len(f.Anyway) != 3 {
+		t.Fatalf("spared %+v, leaving %+v, anyway %+v", f.Spared, f.Leaving, f.Anyway)
+	}
+	if after := f.Anyway[0].After.Duration(); after < 5*time.Minute || after > 5*time.Minute+10*time.Second {
+		t.Errorf("evicted after %s, want 5 minutes after node health's next pass", after)
 	}
 }
 
@@ -141,5 +167,46 @@ func TestARefusedDrainIsTheHeadline(t *testing.T) {
 	}
 	if lines := strings.Split(out.String(), "\n"); !strings.HasPrefix(lines[1], "kubectl drain refuses to begin on node-0 because of 1 pod.") {
 		t.Errorf("%s", out.String())
+	}
+}
+
+// A node that has been silent for long, and has no pods left, makes nothing happen.
+func TestNothingHappensOnANodeThatHasBeenEmptied(t *testing.T) {
+	f := forecast(t, silent("8", 0, 1, 1), cordon("node-1"))
+	if f.For != 0 || !f.Settled || f.Utilisation.Without != nil {
+		t.Errorf("after %s, settled %v, without the operation %+v", f.For, f.Settled, f.Utilisation.Without)
+	}
+}
+
+// A node that has just fallen silent is not tainted yet. Node health will taint it, so that its
+// pods leave, and nothing is placed there: with the operation as without it.
+func TestANodeThatIsAboutToBeUnreachable(t *testing.T) {
+	objects := town("8", 2, 1, 1)
+	for i, o := range objects {
+		switch o := o.(type) {
+		case *v1.Node:
+			renewed := metav1.NewMicroTime(noon)
+			if i == 0 {
+				renewed = metav1.NewMicroTime(noon.Add(-45 * time.Second))
+			}
+			o.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
+			duration := int32(40)
+			objects = append(objects, &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: o.Name},
+				Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed, LeaseDurationSeconds: &duration},
+			})
+		case *v1.Pod:
+			grace := int64(300)
+			o.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeUnreachable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &grace}}
+		}
+	}
+	f := forecast(t, objects, cordon("node-1"))
+	if len(f.Leaving) != 0 || len(f.Anyway) != 2 || !f.Settled {
+		t.Fatalf("leaving %+v, anyway %+v, settled %v", f.Leaving, f.Anyway, f.Settled)
+	}
+	for _, l := range f.Anyway {
+		if l.After.Duration() < 5*time.Minute || l.After.Duration() > 6*time.Minute || l.Next == nil || l.Next.Node != "node-2" {
+			t.Errorf("%+v", l)
+		}
 	}
 }

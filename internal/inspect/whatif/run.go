@@ -37,6 +37,7 @@ const longest = 24 * time.Hour
 // the same reason.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	w.Settle()
+	w.BeginHealth()
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
@@ -47,6 +48,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			return nil, err
 		}
 		without.Settle()
+		without.BeginHealth()
 	}
 	f := &Forecast{
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
