@@ -87,13 +87,13 @@ func (h *hasher) strings(list []string) {
 }
 
 // resources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources are
-// looked up by name, which is faster than iterating over the map.
-func (h *hasher) resources(list v1.ResourceList) {
+// looked up by name, which is faster than iterating over the map. more: there are others than these.
+func (h *hasher) resources(list v1.ResourceList) (more bool) {
 	h.word(uint64(len(list)))
 	left := len(list)
 	for _, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		if left == 0 {
-			return
+			return false
 		}
 		quantity, ok := list[name]
 		h.bool(ok)
@@ -103,7 +103,7 @@ func (h *hasher) resources(list v1.ResourceList) {
 		}
 	}
 	if left == 0 {
-		return
+		return false
 	}
 	var all unordered
 	for name, quantity := range list {
@@ -116,6 +116,7 @@ func (h *hasher) resources(list v1.ResourceList) {
 		all.add(one)
 	}
 	h.set(left, all)
+	return true
 }
 
 func (h *hasher) labelSelector(s *metav1.LabelSelector) {

@@ -97,7 +97,7 @@ func (h *hasher) shape(pod *v1.Pod) {
 	for i := range spec.SchedulingGates {
 		h.string(spec.SchedulingGates[i].Name)
 	}
-	h.resized(&pod.Status)
+	h.resized(pod)
 }
 
 func (h *hasher) tolerations(list []v1.Toleration) {
@@ -207,7 +207,9 @@ func (h *hasher) containers(list []v1.Container) {
 	for i := range list {
 		c := &list[i]
 		h.string(c.Image)
-		h.resources(c.Resources.Requests)
+		if more := h.resources(c.Resources.Requests); more {
+			h.string(c.Name) // under which devices for it are recorded
+		}
 		h.bool(c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways)
 		h.word(uint64(len(c.RestartPolicyRules)))
 		for j := range c.RestartPolicyRules {
@@ -274,8 +276,16 @@ func isResized(s *v1.PodStatus) bool {
 }
 
 // resized hashes the amounts that a kubelet reports for containers resized in place; they count
-// instead of the spec's.
-func (h *hasher) resized(s *v1.PodStatus) {
+// instead of those that the spec has for the containers of these names.
+func (h *hasher) resized(pod *v1.Pod) {
+	s := &pod.Status
+	if isResized(s) {
+		for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				h.string(list[i].Name)
+			}
+		}
+	}
 	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {
 			c := &list[i]

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // without is for fields that no decision depends on.
@@ -113,6 +114,47 @@ func TestWhatSetsClassesApart(t *testing.T) {
 		if classDigest(pod) == classDigest(examplePod()) {
 			t.Errorf("%s: the class is the same", name)
 		}
+	}
+}
+
+// TestNamesOfContainersCount where something is recorded under them: the amounts of a container that
+// is resized in place, and its devices.
+func TestNamesOfContainersCount(t *testing.T) {
+	for name, given := range map[string]func(*v1.Pod){
+		"resized": func(p *v1.Pod) {
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{
+				Name: "c", Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}},
+			}}
+		},
+		"devices": func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1") },
+	} {
+		a, b := examplePod(), examplePod()
+		given(a)
+		given(b)
+		b.Spec.Containers[0].Name = "d"
+		if classDigest(a) == classDigest(b) {
+			t.Errorf("%s: a pod whose container has another name is of the same class", name)
+		}
+	}
+	a, b := examplePod(), examplePod()
+	b.Spec.Containers[0].Name = "d"
+	if classDigest(a) != classDigest(b) {
+		t.Error("neither: a pod whose container has another name is of another class")
+	}
+	c := New()
+	resized := func(uid, first, second string) *PodClass {
+		p := examplePod()
+		p.UID, p.Spec.Containers[0].Name = types.UID(uid), first
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: second, Image: "app:v1", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")},
+		}})
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{
+			Name: "c", Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}},
+		}}
+		return c.Pending(p).Class
+	}
+	if x, y := resized("u", "c", "d").Requests.MilliCPU, resized("v", "d", "c").Requests.MilliCPU; x != 5000 || y != 4000 {
+		t.Errorf("they take %d and %d, want 5000 and 4000", x, y)
 	}
 }
 
