@@ -31,7 +31,9 @@ type Decider struct {
 	balance []int8
 
 	// The constants of these names; worthSumming is worthRanking. Tests change them.
-	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, worthSumming, leafSize, mostEffort int
+	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, worthSumming, leafSize, mostEffort, manyTerms int
+
+	hardWeight int32 // see plugins.TermCounter
 
 	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
 	// pods with volumes of their own.
@@ -58,6 +60,7 @@ type Decider struct {
 	standing standing // its shifts are always zero
 	survey   survey
 	key      []byte
+	about    []byte
 	axes     []topologyAxis
 }
 
@@ -83,7 +86,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, f := range profile.Filters {
@@ -92,6 +95,9 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 		}
 	}
 	for _, s := range profile.Scorers {
+		if f, is := s.Scorer.(plugins.TermCounter); is {
+			d.hardWeight, _ = f.TermWeights()
+		}
 		if f, is := s.Scorer.(plugins.Worthy); is {
 			before := d.worth
 			d.worth = func(p *cluster.Pod) string {

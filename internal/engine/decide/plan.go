@@ -46,7 +46,6 @@ type plan struct {
 	filtersPods    bool // it is a filter of the profile
 	scoresPods     bool // it is a scorer
 	onlyOwnVotes   bool // and scores only pods with preferences of their own
-	hardWeight     int32
 	voteWeight     int64
 
 	others said // what the terms of other pods say about the class
@@ -306,7 +305,7 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 		return err == nil
 	case plugins.TermCounter:
 		pl.scoresPods, pl.voteWeight = true, s.Weight
-		pl.hardWeight, pl.onlyOwnVotes = f.TermWeights()
+		_, pl.onlyOwnVotes = f.TermWeights()
 		return pl.example.Class.TermError == nil
 	}
 	fixed, _ := s.Scorer.(plugins.FixedScorer)

@@ -30,7 +30,7 @@ func (d *Decider) planTallies(pl *plan) {
 	pl.affinities = plugins.NewAffinities(d.c, own)
 	pl.attractsItself = pl.affinities.AttractsItself()
 	if pl.filtersPods || pl.scoresPods {
-		pl.others = d.terms.saidTo(pl, &d.keys)
+		pl.others = d.saidTo(pl)
 	}
 	pl.strangersApart, pl.strangersSummed = false, false
 	d.planTerms(pl)
@@ -230,6 +230,11 @@ func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
 	if pl.filtersPods {
 		attracts = pl.affinities.Attracts(class)
 	}
+	says, repels := pl.others.of(class.Affinities), pl.affinities.Repels(class)
+	var own []plugins.Vote
+	if pl.countsVotes() {
+		own = pl.affinities.OwnVotes(class)
+	}
 	for k := range pl.tallies {
 		t := &pl.tallies[k]
 		var weight int64
@@ -243,13 +248,18 @@ func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
 				weight = 1
 			}
 		case repel:
-			weight = occurrences(pl.affinities.Repels(class), t.key)
+			weight = occurrences(repels, t.key)
 		case repelledBy:
-			if t.strangers == pl.apart(class.Affinities) {
-				weight = occurrences(pl.affinities.RepelledBy(class), t.key)
+			if t.strangers == pl.apart(class.Affinities) && slices.Contains(says.repelled, t.key) {
+				weight = 1
 			}
 		case vote:
-			weight = pl.votes(class, t)
+			if !t.strangers {
+				weight = votesFor(t.key, own)
+			}
+			if t.strangers == pl.apart(class.Affinities) {
+				weight += votesFor(t.key, says.votes)
+			}
 		}
 		if weight != 0 {
 			effects = append(effects, effect{tally: k, weight: weight})
@@ -267,16 +277,10 @@ func occurrences(keys []string, key string) (n int64) {
 	return n
 }
 
-func (pl *plan) votes(class *cluster.PodClass, t *tallyPlan) (sum int64) {
-	var votes []plugins.Vote
-	if !t.strangers {
-		votes = pl.affinities.OwnVotes(class)
-	}
-	if t.strangers == pl.apart(class.Affinities) {
-		votes = append(votes, pl.affinities.VotesOf(class, pl.hardWeight)...)
-	}
+// votesFor adds up the votes for a topology key.
+func votesFor(key string, votes []plugins.Vote) (sum int64) {
 	for _, v := range votes {
-		if v.Key == t.key {
+		if v.Key == key {
 			sum += v.Weight
 		}
 	}

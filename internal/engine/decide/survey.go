@@ -275,7 +275,7 @@ func (s *survey) crowded(node int32) bool {
 		return true
 	}
 	if s.plan.strangersSummed && slices.ContainsFunc(guests, func(g *cluster.Pod) bool {
-		return s.plan.filtersPods && slices.ContainsFunc(s.plan.affinities.RepelledBy(g.Class), n.Has)
+		return slices.ContainsFunc(s.plan.others.of(g.Class.Affinities).repelled, n.Has)
 	}) {
 		return true
 	}

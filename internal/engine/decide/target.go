@@ -58,5 +58,7 @@ func (d *Decider) mayBeRepelled(class *cluster.PodClass) bool {
 		return false
 	}
 	affinities := plugins.NewAffinities(d.c, class)
-	return slices.ContainsFunc(users, func(u *termUsers) bool { return len(affinities.RepelledBy(u.class)) > 0 })
+	return slices.ContainsFunc(users, func(u *termUsers) bool {
+		return len(u.class.RequiredAntiAffinity) > 0 && len(d.saidOf(u, class, affinities).repelled) > 0
+	})
 }

@@ -24,7 +24,9 @@ type terms struct {
 	// unused counts the users of terms that no longer have pods. They are kept for a while, since
 	// pods with such terms often come again, and dropping them makes new plans necessary.
 	unused  int
-	version int // grows when terms are added or dropped
+	version int    // grows when terms are added or dropped
+	round   uint64 // counts searches; see termUsers.found
+	sayings sayings
 }
 
 // label is a label of a pod.
@@ -42,6 +44,10 @@ type termUsers struct {
 	class *cluster.PodClass // one of theirs
 	pods  int
 	lists []*termList // those that they are in
+
+	found    uint64    // the last search that found them
+	size     int       // how many terms they have, and long ones count as more
+	mentions *mentions // nil until needed
 }
 
 // fewUnused terms are not worth the trouble of dropping.
@@ -58,7 +64,7 @@ func (t *terms) add(class *cluster.PodClass) {
 	users := t.known[class.Affinities]
 	switch {
 	case users == nil:
-		users = &termUsers{class: class}
+		users = &termUsers{class: class, size: sizeOf(class)}
 		t.known[class.Affinities] = users
 		t.version++
 		t.list(users)
@@ -97,9 +103,10 @@ func (t *terms) listBy(users *termUsers, selector labels.Selector) {
 	}
 }
 
+// add adds new users, which may be the last that were added.
 func (l *termList) add(users *termUsers, version int) {
 	l.version = version
-	if !slices.Contains(users.lists, l) {
+	if last := len(l.users) - 1; last < 0 || l.users[last] != users {
 		users.lists = append(users.lists, l)
 		l.users = append(l.users, users)
 	}
@@ -135,7 +142,7 @@ func (t *terms) dropUnused() {
 		return len(list.users) == 0
 	})
 	maps.DeleteFunc(t.known, func(_ [2]uint64, users *termUsers) bool { return gone(users) })
-	t.unused = 0
+	t.unused, t.sayings = 0, sayings{}
 }
 
 // versionFor changes whenever a term comes that may match pods with these labels. When one is
@@ -151,13 +158,18 @@ func (t *terms) versionFor(own labels.Set) int {
 	return version
 }
 
-// about lists the users of the terms that may match pods with these labels.
+// about lists the users of the terms that may match pods with these labels, each once.
 func (t *terms) about(own labels.Set) []*termUsers {
 	found := slices.Clone(t.others.users)
+	t.round++
+	for _, users := range found {
+		users.found = t.round
+	}
 	for key, value := range own {
 		if list := t.byLabel[label{Key: key, Value: value}]; list != nil {
 			for _, users := range list.users {
-				if len(users.lists) == 1 || !slices.Contains(found, users) {
+				if users.found != t.round {
+					users.found = t.round
 					found = append(found, users)
 				}
 			}
@@ -174,29 +186,37 @@ type said struct {
 // saidBy is what the terms of pods with the same affinity say.
 type saidBy struct {
 	affinities [2]uint64
-	repelled   []string // topology keys
-	votes      []plugins.Vote
+	repelled   []string       // topology keys, each once
+	votes      []plugins.Vote // each key once
 }
 
 // saidTo returns what all terms say about the pending pod of a plan. Keys that no node has are left
 // out.
-func (t *terms) saidTo(pl *plan, keys *labelKeys) (s said) {
-	own, a := pl.example.Class, pl.affinities
-	for _, users := range t.about(own.Labels) {
-		by := saidBy{affinities: users.class.Affinities}
-		if pl.filtersPods {
-			by.repelled = slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !keys.has(key) })
+func (d *Decider) saidTo(pl *plan) (s said) {
+	own := pl.example.Class
+	for _, users := range d.terms.about(own.Labels) {
+		by := d.saidOf(users, own, pl.affinities)
+		if !pl.filtersPods {
+			by.repelled = nil
 		}
-		if pl.countsVotes() {
-			by.votes = slices.DeleteFunc(byKey(a.VotesOf(users.class, pl.hardWeight)), func(v plugins.Vote) bool { return !keys.has(v.Key) })
+		if !pl.countsVotes() {
+			by.votes = nil
 		}
-		if len(by.repelled)+len(by.votes) == 0 {
-			continue
+		if len(by.repelled)+len(by.votes) > 0 {
+			s.by = append(s.by, by)
 		}
-		s.by = append(s.by, by)
 	}
 	slices.SortFunc(s.by, func(a, b saidBy) int { return slices.Compare(a.affinities[:], b.affinities[:]) })
 	return s
+}
+
+// of returns what the terms of pods with the given affinities say.
+func (s *said) of(affinities [2]uint64) (by saidBy) {
+	i, says := slices.BinarySearchFunc(s.by, affinities, func(by saidBy, at [2]uint64) int { return slices.Compare(by.affinities[:], at[:]) })
+	if says {
+		by = s.by[i]
+	}
+	return by
 }
 
 // byKey adds up the votes for each key.

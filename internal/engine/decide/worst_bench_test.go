@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -46,11 +47,21 @@ var worstCases = []worstCase{
 		}
 		c.SetPod(towards("many", change...))
 	}},
+	{"two thousand preferred terms for nearly every pod, by nine keys", func(c *cluster.Cluster) { c.SetPod(thousandsOfTerms("nobody")) }},
+	{"two thousand preferred terms, each for every pod but those of one app", func(c *cluster.Cluster) { c.SetPod(thousandsOfTerms("app")) }},
 	{"terms for nearly every pod by host name, zone and another key", func(c *cluster.Cluster) {
 		c.SetPod(towards("three", preferring(v1.LabelHostname, notOf("nobody")), preferring(v1.LabelTopologyZone, notOf("app-1")), avoiding("k7", notOf("app-1"))))
 	}},
 	{"a selector of a thousand values", func(c *cluster.Cluster) {
 		c.SetPod(towards("thousand", preferring(v1.LabelHostname, thousandApps())))
+	}},
+	{"a preference for pods not of ten thousand apps", func(c *cluster.Cluster) {
+		apps := make([]string, 10_000)
+		for i := range apps {
+			apps[i] = fmt.Sprint("app-", i)
+		}
+		selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: apps}}}
+		c.SetPod(towards("but", preferring(v1.LabelTopologyZone, selector)))
 	}},
 	{"a pod with two hundred labels", func(c *cluster.Cluster) {
 		pod := towards("labels")
@@ -104,6 +115,15 @@ func hundredTerms() *v1.Pod {
 		change = append(change, preferring(fmt.Sprint("k", i%9), &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", i%10)}}))
 	}
 	return towards("hundred", change...)
+}
+
+// thousandsOfTerms are for all pods but those of an app of this name and the term's number.
+func thousandsOfTerms(but string) *v1.Pod {
+	var change []func(*v1.Pod)
+	for i := range 2000 {
+		change = append(change, preferring(fmt.Sprint("k", i%9), notOf(fmt.Sprint(but, "-", i))))
+	}
+	return towards("thousands", change...)
 }
 
 func thousandApps() *metav1.LabelSelector {
@@ -169,7 +189,18 @@ func strangeNode(change func(*v1.Node)) *v1.Node {
 }
 
 // worstModes are what ordinary pods ask for.
-var worstModes = []string{"plain", "spread", "affinity", "anti", "500 shapes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti", "service"}
+var worstModes = []string{
+	"plain", "spread", "affinity", "anti", "500 shapes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti", "service", "new apps, spread", "new apps, anti",
+}
+
+// worstPod is the i-th pod of a round, and one of an app that never was before in a mode of new
+// apps.
+func worstPod(i, serial int, mode string) *v1.Pod {
+	if of, is := strings.CutPrefix(mode, "new apps, "); is {
+		return benchPod(serial, "1000 apps, "+of)
+	}
+	return benchPod(i, mode)
+}
 
 // worstCluster is what the pods of a mode are decided on.
 func worstCluster(nodes int, mode string) *cluster.Cluster {
@@ -196,8 +227,8 @@ func costOf(mode string, rounds int, add func(*cluster.Cluster)) time.Duration {
 		began := processorTime()
 		var placed []*cluster.Pod
 		for i := range pods {
-			pod := benchPod(i, mode)
 			serial++
+			pod := worstPod(i, serial, mode)
 			pod.UID = types.UID(fmt.Sprint("p", serial))
 			p := c.Pending(pod)
 			decision := d.Decide(p)

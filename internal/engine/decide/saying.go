@@ -1,0 +1,321 @@
+package decide
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// manyTerms is from how many terms of one pod on what they say is remembered: every class that is
+// seen for the first time would otherwise be held against each of them. So many values that
+// selectors list, valuesOfTerm, count as one term. mostSayings bounds how much is remembered in all.
+// Tests lower manyTerms.
+const manyTerms, valuesOfTerm, mostSayings = 16, 16, 1 << 12
+
+// sayings remembers what the terms of users say about classes. It holds as long as the versions are
+// the same and no users are dropped.
+type sayings struct {
+	// known has what they say about classes that the terms cannot tell apart, and usual what they
+	// say about classes whose labels have values that no term lists. About other classes, only the
+	// terms that list one of their values can say something else.
+	known map[saying]saidBy
+	usual map[saying]*termSum
+
+	namespaces uint64
+	keys       int
+}
+
+// saying identifies classes by what the users' terms can tell of them; see mentions.describe.
+type saying struct {
+	users *termUsers
+	about string
+}
+
+// termSum adds up what terms say.
+type termSum struct {
+	repelled map[string]int      // by topology key: how many terms
+	votes    map[string]int64    // by topology key: their weights
+	unlisted *plugins.Affinities // of a class with values that no term lists
+}
+
+// mentions are the labels that the selectors of terms name. Selectors of pods ask whether a pod has
+// a label, and whether its value is in a list, and nothing else.
+type mentions struct {
+	keys  []string
+	byKey map[string]int // where in keys
+	// numbers are those of the values that requirements list, from 1. Values that the same
+	// requirements list have the same one. lists has the terms that list them, by number.
+	numbers map[label]int32
+	lists   [][]int32
+}
+
+// unlisted is a value that no selector lists: no label can have it.
+const unlisted = "\x00"
+
+// saidOf returns what the users' terms say about a class, whose affinities are a. Keys that no node
+// has are left out. What it returns is shared: it must not be changed.
+func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
+	if users.size < d.manyTerms {
+		return d.ask(users, a)
+	}
+	s := &d.terms.sayings
+	if s.known == nil || s.namespaces != d.c.Namespaces.Version || s.keys != d.keys.version {
+		*s = sayings{known: map[saying]saidBy{}, usual: map[saying]*termSum{}, namespaces: d.c.Namespaces.Version, keys: d.keys.version}
+	}
+	if users.mentions == nil {
+		users.mentions = mentionsOf(users)
+	}
+	d.about = users.mentions.describe(d.about[:0], own, true)
+	by, known := s.known[saying{users, string(d.about)}]
+	if known {
+		return by
+	}
+	about := string(d.about)
+	by = d.hearUnusual(users, own, a)
+	if len(s.known) >= mostSayings {
+		clear(s.known)
+	}
+	s.known[saying{users, about}] = by
+	return by
+}
+
+// hearUnusual starts from what is usually said, and asks the terms that list values of the class.
+func (d *Decider) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
+	s := &d.terms.sayings
+	d.about = users.mentions.describe(d.about[:0], own, false)
+	usual, known := s.usual[saying{users, string(d.about)}]
+	if !known {
+		usual = d.hearAll(users, own)
+		if len(s.usual) >= mostSayings {
+			clear(s.usual)
+		}
+		s.usual[saying{users, string(d.about)}] = usual
+	}
+	mine := termSum{repelled: maps.Clone(usual.repelled), votes: maps.Clone(usual.votes)}
+	for _, term := range users.mentions.listing(own) {
+		d.hear(&mine, users, int(term), usual.unlisted, -1)
+		d.hear(&mine, users, int(term), a, 1)
+	}
+	return mine.says(users)
+}
+
+// ask holds a class against each of the users' terms.
+func (d *Decider) ask(users *termUsers, a *plugins.Affinities) saidBy {
+	repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !d.keys.has(key) })
+	slices.Sort(repelled)
+	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, d.hardWeight), func(v plugins.Vote) bool { return !d.keys.has(v.Key) }))
+	votes = slices.DeleteFunc(votes, func(v plugins.Vote) bool { return v.Weight == 0 })
+	slices.SortFunc(votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
+	return saidBy{users.class.Affinities, slices.Compact(repelled), votes}
+}
+
+// hearAll adds up what the users' terms say about classes that they cannot tell from a given one,
+// if no term lists a value of theirs.
+func (d *Decider) hearAll(users *termUsers, own *cluster.PodClass) *termSum {
+	like := &cluster.PodClass{Namespace: own.Namespace, Labels: labels.Set{}}
+	for key := range own.Labels {
+		if _, named := users.mentions.byKey[key]; named {
+			like.Labels[key] = unlisted
+		}
+	}
+	sum := &termSum{repelled: map[string]int{}, votes: map[string]int64{}, unlisted: plugins.NewAffinities(d.c, like)}
+	for term := range users.terms() {
+		d.hear(sum, users, term, sum.unlisted, 1)
+	}
+	return sum
+}
+
+// hear adds what one of the users' terms says about the class with these affinities, so many times.
+func (d *Decider) hear(s *termSum, users *termUsers, term int, a *plugins.Affinities, times int) {
+	alone := users.alone(term)
+	for _, key := range a.RepelledBy(&alone) {
+		if d.keys.has(key) {
+			s.repelled[key] += times
+		}
+	}
+	for _, v := range a.VotesOf(&alone, d.hardWeight) {
+		if d.keys.has(v.Key) {
+			s.votes[v.Key] += int64(times) * v.Weight
+		}
+	}
+}
+
+// says returns the sum as ask does.
+func (s *termSum) says(users *termUsers) saidBy {
+	by := saidBy{affinities: users.class.Affinities}
+	for key, terms := range s.repelled {
+		if terms > 0 {
+			by.repelled = append(by.repelled, key)
+		}
+	}
+	slices.Sort(by.repelled)
+	for key, weight := range s.votes {
+		if weight != 0 {
+			by.votes = append(by.votes, plugins.Vote{Key: key, Weight: weight})
+		}
+	}
+	slices.SortFunc(by.votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
+	return by
+}
+
+// terms counts the users' terms.
+func (u *termUsers) terms() int {
+	c := u.class
+	return len(c.RequiredAffinity) + len(c.RequiredAntiAffinity) + len(c.PreferredAffinity) + len(c.PreferredAntiAffinity)
+}
+
+// alone returns a class like the users' with one of the terms, by number.
+func (u *termUsers) alone(term int) cluster.PodClass {
+	c := u.class
+	alone := cluster.PodClass{Namespace: c.Namespace}
+	for _, list := range [...]struct{ from, to *[]cluster.Term }{
+		{&c.RequiredAffinity, &alone.RequiredAffinity}, {&c.RequiredAntiAffinity, &alone.RequiredAntiAffinity},
+	} {
+		if term < len(*list.from) {
+			*list.to = (*list.from)[term : term+1]
+			return alone
+		}
+		term -= len(*list.from)
+	}
+	if term < len(c.PreferredAffinity) {
+		alone.PreferredAffinity = c.PreferredAffinity[term : term+1]
+	} else {
+		term -= len(c.PreferredAffinity)
+		alone.PreferredAntiAffinity = c.PreferredAntiAffinity[term : term+1]
+	}
+	return alone
+}
+
+// selector returns that of a term, by number.
+func (u *termUsers) selector(term int) labels.Selector {
+	alone := u.alone(term)
+	for _, list := range [...][]cluster.Term{alone.RequiredAffinity, alone.RequiredAntiAffinity} {
+		if len(list) > 0 {
+			return list[0].Selector
+		}
+	}
+	return append(alone.PreferredAffinity, alone.PreferredAntiAffinity...)[0].Selector
+}
+
+// sizeOf counts the terms of a class, and what makes them longer than usual.
+func sizeOf(class *cluster.PodClass) (size int) {
+	add := func(selector labels.Selector) {
+		size++
+		requirements, _ := selector.Requirements()
+		for i := range requirements {
+			if r := &requirements[i]; r.Operator() == selection.In || r.Operator() == selection.NotIn {
+				size += len(r.ValuesUnsorted()) / valuesOfTerm
+			}
+		}
+	}
+	for _, list := range [...][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
+		for i := range list {
+			add(list[i].Selector)
+		}
+	}
+	for _, list := range [...][]cluster.WeightedTerm{class.PreferredAffinity, class.PreferredAntiAffinity} {
+		for i := range list {
+			add(list[i].Selector)
+		}
+	}
+	return size
+}
+
+// mentionsOf reads the selectors of the users' terms.
+func mentionsOf(users *termUsers) *mentions {
+	m := &mentions{byKey: map[string]int{}, numbers: map[label]int32{}}
+	next := int32(1)
+	for term := range users.terms() {
+		requirements, _ := users.selector(term).Requirements()
+		for i := range requirements {
+			next = m.number(&requirements[i], next)
+		}
+	}
+	m.lists = make([][]int32, next)
+	for term := range users.terms() {
+		requirements, _ := users.selector(term).Requirements()
+		for i := range requirements {
+			m.list(int32(term), &requirements[i])
+		}
+	}
+	return m
+}
+
+// number gives those of the values that a requirement lists, and that had the same number, another
+// one in common, from next on. It returns the next one.
+func (m *mentions) number(r *labels.Requirement, next int32) int32 {
+	key := r.Key()
+	if _, known := m.byKey[key]; !known {
+		m.byKey[key] = len(m.keys)
+		m.keys = append(m.keys, key)
+	}
+	instead := map[int32]int32{}
+	for _, value := range r.ValuesUnsorted() {
+		at := label{Key: key, Value: value}
+		number, known := instead[m.numbers[at]]
+		if !known {
+			number = next
+			next++
+			instead[m.numbers[at]] = number
+		}
+		m.numbers[at] = number
+	}
+	return next
+}
+
+// list records that a term lists the values of a requirement.
+func (m *mentions) list(term int32, r *labels.Requirement) {
+	for _, value := range r.ValuesUnsorted() {
+		list := &m.lists[m.numbers[label{Key: r.Key(), Value: value}]]
+		if last := len(*list) - 1; last < 0 || (*list)[last] != term {
+			*list = append(*list, term)
+		}
+	}
+}
+
+// describe writes what the terms can tell of a class: its namespace, which labels that they name it
+// has, and with values also the numbers of their values.
+func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byte {
+	to = append(binary.AppendUvarint(to, uint64(len(own.Namespace))), own.Namespace...)
+	add := func(i int, value string) {
+		if to = binary.AppendUvarint(to, uint64(i)); values {
+			to = binary.AppendUvarint(to, uint64(m.numbers[label{Key: m.keys[i], Value: value}]))
+		}
+	}
+	if len(m.keys) <= len(own.Labels) {
+		for i, key := range m.keys {
+			if value, has := own.Labels[key]; has {
+				add(i, value)
+			}
+		}
+		return to
+	}
+	var few [16]int
+	named := few[:0]
+	for key := range own.Labels {
+		if i, is := m.byKey[key]; is {
+			named = append(named, i)
+		}
+	}
+	slices.Sort(named)
+	for _, i := range named {
+		add(i, own.Labels[m.keys[i]])
+	}
+	return to
+}
+
+// listing returns the terms that list values of the class's labels, each once.
+func (m *mentions) listing(own *cluster.PodClass) (terms []int32) {
+	for key, value := range own.Labels {
+		terms = append(terms, m.lists[m.numbers[label{Key: key, Value: value}]]...)
+	}
+	slices.Sort(terms)
+	return slices.Compact(terms)
+}

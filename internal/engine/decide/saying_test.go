@@ -1,0 +1,147 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestWhatManyTermsSayIsRemembered: for classes that the terms cannot tell apart, and for no
+// others, whatever the selectors.
+func TestWhatManyTermsSayIsRemembered(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 7))
+	answers, remembered, usual := 0, 0, 0
+	for round := range 60 {
+		c := benchCluster(20, false)
+		withManyKeys(c)
+		for _, name := range []string{"default", "other"} {
+			c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": name}}})
+		}
+		d := New(c, plugins.Default(), 1)
+		d.manyTerms = 0
+		c.SetPod(sayingMuch(rng, round))
+		d.sync()
+		for i := range 40 {
+			own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: []string{"default", "other"}[rng.IntN(2)], Labels: oddLabels(rng), UID: types.UID(fmt.Sprint(i))}}
+			class := c.Pending(own).Class
+			a := plugins.NewAffinities(c, class)
+			for _, users := range d.terms.known {
+				got, want := d.saidOf(users, class, a), d.ask(users, a)
+				if !slices.Equal(got.repelled, want.repelled) || !slices.Equal(got.votes, want.votes) || got.affinities != want.affinities {
+					t.Fatalf("of %v in %s is remembered %+v, want %+v", own.Labels, own.Namespace, got, want)
+				}
+				answers++
+			}
+			if i == 20 {
+				c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"team": "default"}}})
+			}
+		}
+		remembered += len(d.terms.sayings.known)
+		usual += len(d.terms.sayings.usual)
+	}
+	if remembered == 0 || remembered > answers*4/5 || usual == 0 || usual > remembered*4/5 {
+		t.Errorf("%d of %d answers are remembered, from %d usual ones", remembered, answers, usual)
+	}
+}
+
+// sayingMuch has terms with selectors of every kind.
+func sayingMuch(rng *rand.Rand, round int) *v1.Pod {
+	pod := towards("much")
+	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	for range 1 + rng.IntN(12) {
+		selector := &metav1.LabelSelector{}
+		for range rng.IntN(3) {
+			r := metav1.LabelSelectorRequirement{Key: pick("app", "tier", "pod"), Operator: metav1.LabelSelectorOperator(pick("In", "NotIn", "Exists", "DoesNotExist"))}
+			if r.Operator == "In" || r.Operator == "NotIn" {
+				for range 1 + rng.IntN(3) {
+					r.Values = append(r.Values, pick("", "a", "b", "c", "d"))
+				}
+			}
+			selector.MatchExpressions = append(selector.MatchExpressions, r)
+		}
+		key := fmt.Sprint("k", rng.IntN(9))
+		[]func(string, *metav1.LabelSelector) func(*v1.Pod){preferring, disliking, avoiding}[rng.IntN(3)](key, selector)(pod)
+		if list := pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution; len(list) > 0 && round%2 == 0 {
+			list[len(list)-1].PodAffinityTerm.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": pick("default", "other")}}
+		}
+	}
+	return pod
+}
+
+func oddLabels(rng *rand.Rand) map[string]string {
+	labels := map[string]string{}
+	for _, key := range []string{"app", "tier", "pod", "x"} {
+		if rng.IntN(2) == 0 {
+			labels[key] = []string{"", "a", "b", "c", "d", "e", "f"}[rng.IntN(7)]
+		}
+	}
+	return labels
+}
+
+// TestManyTermsAreAskedOnce: a hundred workloads are told the same by a pod with very many terms,
+// or with one that lists very many values, if it names none of them, or all in one list.
+func TestManyTermsAreAskedOnce(t *testing.T) {
+	var nobody, everybody []string
+	for i := range 2000 {
+		nobody, everybody = append(nobody, fmt.Sprint("nobody-", i)), append(everybody, fmt.Sprint("app-", i))
+	}
+	not := func(values []string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: values}}}
+	}
+	for name, test := range map[string]struct {
+		pod  *v1.Pod
+		want int
+	}{
+		"terms that name nobody": {thousandsOfTerms("nobody"), 1},
+		"one that names nobody":  {towards("thousands", preferring("k1", not(nobody))), 1},
+		"one that names all":     {towards("thousands", avoiding("k1", not(everybody[1:]))), 2},
+		"terms that name each":   {thousandsOfTerms("app"), 100},
+	} {
+		c := benchCluster(20, false)
+		withManyKeys(c)
+		d := New(c, plugins.Default(), 1)
+		c.SetPod(test.pod)
+		for i := range 100 {
+			pod := benchPod(0, "plain")
+			pod.Labels, pod.UID = map[string]string{"app": fmt.Sprint("app-", i)}, types.UID(fmt.Sprint(i))
+			p := c.Pending(pod)
+			decision := d.Decide(p)
+			if i%10 == 0 {
+				holds(t, c, d, p, decision)
+			}
+		}
+		if s := &d.terms.sayings; len(s.known) != test.want || len(s.usual) != 1 {
+			t.Errorf("%s: %d answers are remembered from %d, want %d from 1", name, len(s.known), len(s.usual), test.want)
+		}
+		c.RemovePod(test.pod.UID)
+		d.sync()
+		d.terms.dropUnused()
+		if n := len(d.terms.sayings.known) + len(d.terms.sayings.usual); n != 0 {
+			t.Errorf("%s: %d answers of pods that are gone are remembered", name, n)
+		}
+	}
+}
+
+// TestUsersAreListedOnce: terms that name the same labels, and labels without number.
+func TestUsersAreListedOnce(t *testing.T) {
+	d := newTerms(0)
+	c := cluster.New()
+	pod := towards("lists", preferring("k1", thousandApps()), preferring("k2", thousandApps()), preferring("k3", everyPod()), preferring("k4", everyPod()))
+	d.add(c.Pending(pod).Class)
+	for _, users := range d.known {
+		if len(users.lists) != 1001 {
+			t.Errorf("they are in %d lists, want 1001", len(users.lists))
+		}
+	}
+	if about := d.about(map[string]string{"app": "app-1", "tier": "x"}); len(about) != 1 || len(d.others.users) != 1 {
+		t.Errorf("%d users are found, %d for all labels; want 1", len(about), len(d.others.users))
+	}
+}
