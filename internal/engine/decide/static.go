@@ -65,14 +65,14 @@ func (r *ranking) internStatic(n *cluster.Node) int32 {
 }
 
 func (r *ranking) judgeStatic(n *cluster.Node) *static {
-	pl, s := r.plan, r.plan.scoreStatic(n)
+	pl := r.plan
 	for _, f := range pl.early {
 		if rejection := f.judge(n); rejection != nil {
 			id := r.reasonOf(f.name, rejection)
-			s.early, s.bucket = &reason{f.name, rejection}, ^(id | settled)
-			return s
+			return &static{early: &reason{f.name, rejection}, bucket: ^(id | settled)}
 		}
 	}
+	s := pl.scoreStatic(n)
 	for _, f := range pl.late {
 		if rejection := f.judge(n); rejection != nil {
 			s.lateIndex = r.reasonOf(f.name, rejection)

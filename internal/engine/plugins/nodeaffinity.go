@@ -31,7 +31,6 @@ type NodeAffinity struct {
 	addedRequired  *nodeTerms // nil: none
 	addedPreferred []weightedNodeTerm
 
-	required  lastRead[v1.NodeSelector, requiredTerms]
 	preferred lastRead[v1.PreferredSchedulingTerm, preferences]
 }
 
@@ -40,6 +39,18 @@ type requiredTerms struct {
 	*termIndex
 	names  map[string]bool
 	narrow bool
+}
+
+// lastRequired is shared by all plugins that look at the required affinity of a pod, and by all
+// profiles: what was read depends on the spec alone.
+var lastRequired lastRead[v1.NodeSelector, requiredTerms]
+
+func readRequired(required *v1.NodeSelector) requiredTerms {
+	terms, _ := lastRequired.of(required, len(required.NodeSelectorTerms), func() (requiredTerms, error) {
+		names, narrow := namedNodes(required)
+		return requiredTerms{indexTerms(readNodeTerms(required), nil), names, narrow}, nil
+	})
+	return terms
 }
 
 // lastRead keeps what was read last from a part of a pod's spec that takes long to read: an attempt
@@ -151,10 +162,7 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	var terms requiredTerms
 	if required != nil {
-		terms, _ = pl.required.of(required, len(required.NodeSelectorTerms), func() (requiredTerms, error) {
-			names, narrow := namedNodes(required)
-			return requiredTerms{indexTerms(readNodeTerms(required), nil), names, narrow}, nil
-		})
+		terms = readRequired(required)
 	}
 	judge := Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {

@@ -167,3 +167,24 @@ func TestHintsKnowClassesThatComeLater(t *testing.T) {
 		t.Errorf("a look at a class that came late takes %v allocations, %v at the first one", later, first)
 	}
 }
+
+// TestInclusionSeesAnEmptyHostName: a node that gets the label without a value has it.
+func TestInclusionSeesAnEmptyHostName(t *testing.T) {
+	c := cluster.New()
+	selector := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+		expressions(v1.NodeSelectorRequirement{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpExists}),
+	}}
+	i := NewSpreadInclusion(c.Pending(&v1.Pod{Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: selector,
+	}}}}))
+	constraint := &SpreadConstraint{NodeAffinityPolicy: v1.NodeInclusionPolicyHonor}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}}
+	for _, has := range []bool{false, true, false} {
+		if delete(node.Labels, v1.LabelHostname); has {
+			node.Labels[v1.LabelHostname] = ""
+		}
+		if n := c.SetNode(node.DeepCopy()); i.Includes(constraint, n) != has {
+			t.Errorf("included: %t, want %t", !has, has)
+		}
+	}
+}

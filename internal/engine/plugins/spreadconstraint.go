@@ -170,6 +170,7 @@ type SpreadInclusion struct {
 // individual is what tells a node apart from all others.
 type individual struct {
 	name, hostname string
+	hasHostname    bool
 	labels         *cluster.LabelSet
 }
 
@@ -183,7 +184,7 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	}
 	_, i.individual = spec.NodeSelector[v1.LabelHostname]
 	if required, _ := podNodeAffinity(spec); required != nil {
-		i.required, i.terms = true, indexTerms(readNodeTerms(required), nil)
+		i.required, i.terms = true, readRequired(required).termIndex
 		i.individual = i.individual || i.terms.terms.identify()
 	}
 	return i
@@ -202,7 +203,7 @@ func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
 func (i *SpreadInclusion) selects(n *cluster.Node) bool {
 	if i.individual {
-		if asked := (individual{n.Name, n.Hostname, n.Labels}); i.last != asked {
+		if asked := (individual{n.Name, n.Hostname, n.HasHostname, n.Labels}); i.last != asked {
 			i.last, i.selectsLast = asked, i.matches(n)
 		}
 		return i.selectsLast

@@ -34,10 +34,14 @@ type termIndex struct {
 	mutex sync.Mutex
 	// lacking has, by the numbers of the keys that a node has, the sound terms that need no other.
 	lacking map[string][]uint64
+	// matched has the latest answers of match, if the terms are many: several plugins ask about the
+	// same nodes.
+	matched map[individual]bool
 }
 
-// mostLacking bounds termIndex.lacking.
-const mostLacking = 256
+// mostLacking and mostMatched bound the maps of these names; manyWords is from how many words on
+// answers are kept.
+const mostLacking, mostMatched, manyWords = 256, 1 << 14, 8
 
 // indexedKey is what the terms require of one label. A term has at most one requirement with each
 // operator.
@@ -259,6 +263,28 @@ func (x *termIndex) match(n *cluster.Node) bool {
 	if x.words == 0 {
 		return x.terms.match(n)
 	}
+	if x.words < manyWords {
+		return x.anyMatches(n)
+	}
+	asked := individual{n.Name, n.Hostname, n.HasHostname, n.Labels}
+	x.mutex.Lock()
+	matches, known := x.matched[asked]
+	x.mutex.Unlock()
+	if known {
+		return matches
+	}
+	matches = x.anyMatches(n)
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	if x.matched == nil || len(x.matched) >= mostMatched {
+		x.matched = map[individual]bool{}
+	}
+	x.matched[asked] = matches
+	return matches
+}
+
+// anyMatches is match by the index.
+func (x *termIndex) anyMatches(n *cluster.Node) bool {
 	w := x.search(n)
 	defer x.spare.Put(w)
 	return slices.ContainsFunc(w.left, func(word uint64) bool { return word != 0 })
