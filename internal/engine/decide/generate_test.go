@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -133,6 +134,9 @@ func (m *machine) newNode(t *draw, name string) *v1.Node {
 	if disk := one(t, "ssd", "hdd", ""); disk != "" {
 		node.Labels["disk"] = disk
 	}
+	if serial := one(t, "", "1", "5", "5.5", "many"); serial != "" {
+		node.Labels["serial"] = serial
+	}
 	if m.likes(t, "keys") {
 		usual := one(t, 0.7, 1)
 		for i := 1; i <= 9; i++ {
@@ -214,14 +218,26 @@ func (m *machine) draw(t *draw) *v1.Pod {
 	}
 	pod.Spec.Containers[0].Resources.Requests = requests
 	priority := one[int32](t, 0, 10, 20)
-	pod.Spec.Priority = &priority
-	if m.likes(t, "ports") {
-		pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: one[int32](t, 80, 81), HostIP: one(t, "", "10.0.0.1")}}
+	if t.chance(0.1) { // the least of all, and those of the system
+		priority = one[int32](t, math.MinInt32, 2000000000, 2000001000)
 	}
-	if m.likes(t, "taints") {
-		pod.Spec.Tolerations = []v1.Toleration{{
+	pod.Spec.Priority = &priority
+	if t.chance(0.05) {
+		pod.Spec.PreemptionPolicy = new(v1.PreemptNever)
+	}
+	for m.likes(t, "ports") && len(pod.Spec.Containers[0].Ports) < 3 {
+		pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, v1.ContainerPort{
+			HostPort: one[int32](t, 80, 81), HostIP: one(t, "", "0.0.0.0", "10.0.0.1", "::"), Protocol: one(t, "", v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP),
+		})
+	}
+	for m.likes(t, "taints") && len(pod.Spec.Tolerations) < 3 {
+		toleration := v1.Toleration{
 			Key: one(t, "k1", "k2", ""), Operator: v1.TolerationOpExists, Effect: one(t, "", v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule),
-		}}
+		}
+		if toleration.Key != "" && t.chance(0.4) {
+			toleration.Operator, toleration.Value = v1.TolerationOpEqual, one(t, "v1", "v2")
+		}
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, toleration)
 	}
 	if m.likes(t, "selects") {
 		pod.Spec.NodeSelector = map[string]string{one(t, "disk", v1.LabelTopologyZone): one(t, "ssd", "z1")}
@@ -244,11 +260,17 @@ func (m *machine) draw(t *draw) *v1.Pod {
 func (m *machine) affinity(t *draw, pod *v1.Pod) {
 	a := &v1.Affinity{}
 	if m.likes(t, "node affinity") {
-		a.NodeAffinity = &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{
-			Weight: one[int32](t, 1, 30), Preference: nodeTerm(t),
-		}}}
+		a.NodeAffinity = &v1.NodeAffinity{}
+		preferred := &a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		for range one(t, 0, 1, 1, 3) {
+			*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: one[int32](t, 1, 30), Preference: nodeTerm(t)})
+		}
 		if t.chance(0.5) {
-			a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{nodeTerm(t)}}
+			required := &v1.NodeSelector{}
+			for range one(t, 1, 1, 2, 3) {
+				required.NodeSelectorTerms = append(required.NodeSelectorTerms, nodeTerm(t))
+			}
+			a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
 		}
 	}
 	if m.likes(t, "pod affinity") {
@@ -286,16 +308,29 @@ func (m *machine) podTerms(t *draw) (required []v1.PodAffinityTerm, preferred []
 	return required, preferred
 }
 
-func nodeTerm(t *draw) v1.NodeSelectorTerm {
+func nodeTerm(t *draw) (term v1.NodeSelectorTerm) {
 	if t.chance(0.25) {
-		return v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{{
+		term.MatchFields = []v1.NodeSelectorRequirement{{
 			Key: "metadata.name", Operator: one(t, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: []string{one(t, nodeNames...)},
-		}}}
+		}}
+		if t.chance(0.7) {
+			return term
+		}
 	}
-	return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{
-		Key: one(t, "disk", v1.LabelTopologyZone, v1.LabelHostname), Operator: one(t, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn),
-		Values: []string{one(t, "ssd", "z1", "z2", "a")},
-	}}}
+	for range one(t, 1, 1, 2) {
+		r := v1.NodeSelectorRequirement{
+			Key: one(t, "disk", v1.LabelTopologyZone, v1.LabelHostname), Operator: one(t, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn,
+				v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt),
+		}
+		switch r.Operator {
+		case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
+			r.Values = []string{one(t, "ssd", "z1", "z2", "a", "")}
+		case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+			r.Key, r.Values = "serial", []string{one(t, "0", "3", "9223372036854775807")}
+		}
+		term.MatchExpressions = append(term.MatchExpressions, r)
+	}
+	return term
 }
 
 func (m *machine) topologyKey(t *draw) string {
