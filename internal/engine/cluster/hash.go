@@ -87,7 +87,7 @@ func (h *hasher) strings(list []string) {
 }
 
 // resources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources are
-// looked up by name, which is faster than iterating over the map. more: there are others than these.
+// looked up by name, which is faster than iterating over the map. more: there are other ones.
 func (h *hasher) resources(list v1.ResourceList) (more bool) {
 	h.word(uint64(len(list)))
 	left := len(list)

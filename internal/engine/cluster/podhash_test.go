@@ -117,8 +117,8 @@ func TestWhatSetsClassesApart(t *testing.T) {
 	}
 }
 
-// TestNamesOfContainersCount where something is recorded under them: the amounts of a container that
-// is resized in place, and its devices.
+// TestNamesOfContainersCount where something is recorded under them: the amounts of a container
+// that is resized in place, and its devices.
 func TestNamesOfContainersCount(t *testing.T) {
 	for name, given := range map[string]func(*v1.Pod){
 		"resized": func(p *v1.Pod) {

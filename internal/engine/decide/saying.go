@@ -14,9 +14,9 @@ import (
 )
 
 // manyTerms is from how many terms of one pod on what they say is remembered: every class that is
-// seen for the first time would otherwise be held against each of them. So many values that
-// selectors list, valuesOfTerm, count as one term. mostSayings bounds how much is remembered in all.
-// Tests lower manyTerms.
+// seen for the first time would otherwise be held against each of them. valuesOfTerm is how many
+// listed values count as a term. mostSayings bounds how much is remembered in all. Tests lower
+// manyTerms.
 const manyTerms, valuesOfTerm, mostSayings = 16, 16, 1 << 12
 
 // sayings remembers what the terms of users say about classes. It holds as long as the versions are
