@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,6 +129,27 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 			t.Errorf("%s: %d answers of pods that are gone are remembered", name, n)
 		}
 	}
+}
+
+// TestALongSelectorHoldsNobodyUp: one that lists as many values as fit into an object took three
+// seconds of the next decision, when each of its labels was looked for among those before.
+func TestALongSelectorHoldsNobodyUp(t *testing.T) {
+	c := benchCluster(100, false)
+	d := New(c, plugins.Default(), 1)
+	apps := make([]string, 100_000)
+	for i := range apps {
+		apps[i] = fmt.Sprint("app-", i)
+	}
+	long := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: apps}}}
+	c.SetPod(towards("long", preferring(v1.LabelTopologyZone, long)))
+	p := c.Pending(benchPod(1, "plain"))
+	before := processorTime()
+	decision := d.Decide(p)
+	// About a tenth of this, on a busy machine.
+	if took := processorTime() - before; took > time.Second {
+		t.Errorf("it took %v of processor time", took)
+	}
+	holds(t, c, d, p, decision)
 }
 
 // TestUsersAreListedOnce: terms that name the same labels, and labels without number.
