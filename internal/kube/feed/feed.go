@@ -36,17 +36,23 @@ const (
 	// watchFor is the minimum time after which the server ends a watch. One that it does not end
 	// within answerWithin after that is given up: something between has died unnoticed.
 	watchFor = 5 * time.Minute
-	// answerWithin bounds a page of a list.
+	// answerWithin bounds a page of a list, and wholeWithin a list without pages: a little longer
+	// than the API server takes for any request (--request-timeout, a minute).
 	answerWithin = 30 * time.Second
+	wholeWithin  = 65 * time.Second
+	// uselessAfter is how long watches from one version may be refused, or show nothing that can be
+	// read, before the feed lists instead.
+	uselessAfter = 30 * time.Second
 	// briefly is how long a watch lasts at least that the server ends as agreed.
 	briefly = time.Second
 )
 
 // Why a watch is lost that the API server has not refused.
 var (
-	errUnopened = errors.New("the connection ended, or timed out, before the watch began")
-	errBrief    = errors.New("the watch ended as soon as it began")
-	errOverdue  = errors.New("the watch did not end when it was to end")
+	errUnreadable = errors.New("an event that cannot be read")
+	errUnopened   = errors.New("the connection ended, or timed out, before the watch began")
+	errBrief      = errors.New("the watch ended as soon as it began")
+	errOverdue    = errors.New("the watch did not end when it was to end")
 )
 
 // Source is how one kind of object is listed and watched.
@@ -125,6 +131,9 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			f.complain(ctx, err)
 			f.tell(sink.Lost)
 		}
+		if err == nil && f.version == "" { // Anew: somebody waits for the list
+			continue
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -139,6 +148,8 @@ type feed struct {
 	version string          // up to which the sink has seen everything; "": it must list
 	anew    <-chan struct{} // of the source, until it was closed
 	fresh   bool            // the list under way, or the next one, is the one that Anew asked for
+	whole   bool            // the next list is to have no pages: the last one took too long for them
+	useless time.Time       // since when watches from this version have been; zero: they are not
 
 	complaint seldom.Line // about what the API server answers
 }
@@ -153,9 +164,16 @@ func (f *feed) goOn(ctx context.Context) error {
 			return fmt.Errorf("list %s: %w", f.source.Name, err)
 		}
 	}
+	from := f.version
 	err := f.watch(ctx)
-	if forgotten(err) {
-		f.version = ""
+	switch {
+	case err == nil || f.version != from:
+		f.useless = time.Time{}
+	case permanent(err) && f.useless.IsZero():
+		f.useless = time.Now()
+	}
+	if forgotten(err) || permanent(err) && !f.useless.IsZero() && time.Since(f.useless) >= uselessAfter {
+		f.version, f.useless = "", time.Time{}
 	}
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", f.source.Name, err)
@@ -183,15 +201,34 @@ func forgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
+// permanent reports whether another watch from the same version may end with the same error for
+// ever: the API server cannot read what it has to show, or does not serve the watch at all. Errors
+// of a server that is busy, or away, are not of that kind.
+func permanent(err error) bool {
+	if errors.Is(err, errUnreadable) {
+		return true
+	}
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,
+		metav1.StatusReasonServiceUnavailable:
+		return false
+	}
+	return true
+}
+
 func (f *feed) list(ctx context.Context) error {
 	if closed(f.anew) {
 		f.anew, f.fresh = nil, true
 	}
 	f.sink.Listing()
 	options := metav1.ListOptions{FieldSelector: f.source.Selector, Limit: pageSize}
+	if f.whole {
+		options.Limit, f.whole = 0, false
+	}
 	for {
 		page, err := f.page(ctx, options)
 		if err != nil {
+			f.whole = options.Continue != "" && forgotten(err)
 			return err
 		}
 		if err := meta.EachListItem(page, func(o runtime.Object) error { f.sink.Seen(o); return nil }); err != nil {
@@ -233,7 +270,11 @@ func (f *feed) page(ctx context.Context, options metav1.ListOptions) (runtime.Ob
 }
 
 func (f *feed) request(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	within := answerWithin
+	if options.Limit == 0 {
+		within = wholeWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	return f.source.List(ctx, options)
 }
@@ -324,11 +365,11 @@ func (f *feed) show(event watch.Event) error {
 		f.sink.Gone(event.Object)
 	case watch.Bookmark:
 	default:
-		return errors.New("unknown event " + string(event.Type))
+		return fmt.Errorf("%w: of type %q", errUnreadable, event.Type)
 	}
 	object, err := meta.Accessor(event.Object)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	f.version = object.GetResourceVersion()
 	return nil

@@ -291,9 +291,42 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 		return nil
 	}
 	said := run(t, a, func() { time.Sleep(time.Second) })
-	wants(t, said, "listing", "seen a", "lost", "listing", `continue=""`, "seen c", "listed", "watch from 9", "back")
+	wants(t, said, "listing", "seen a", "lost", "listing", `continue="" limit=0`, "seen c", "listed", "watch from 9", "back") // no page can be too late again
 	if strings.Contains(said, "watch from 7") || strings.Count(said, "listed") != 1 {
 		t.Errorf("a list that failed counts:\n%s", said)
+	}
+}
+
+// TestWatchesThatAreOfNoUseAreGivenUp: one from the same version would end with the same error
+// again. An API server that is only busy is not asked for all objects in addition.
+func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		lists int
+	}{
+		{apierrors.NewBadRequest("no such version"), 2},
+		{apierrors.NewInternalError(errors.New("unable to decode an event from the watch stream")), 2},
+		{fmt.Errorf("%w: of type X", errUnreadable), 2},
+		{apierrors.NewServiceUnavailable("shutting down"), 1},
+		{apierrors.NewTooManyRequests("overloaded", 1), 1},
+		{errors.New("connection refused"), 1},
+	} {
+		a := &api{pages: []v1.PodList{page("7", "", "a"), page("30", "", "b")}}
+		said := run(t, a, func() {
+			a.fail(c.err)
+			a.current().Stop()
+			time.Sleep(uselessAfter - time.Second)
+			a.say("not yet")
+			time.Sleep(3 * time.Second)
+			a.fail(nil)
+			time.Sleep(5 * time.Second)
+		})
+		if n := strings.Count(said, "listing"); n != c.lists {
+			t.Errorf("%v: %d lists, want %d:\n%s", c.err, n, c.lists, said)
+		}
+		if c.lists > 1 {
+			wants(t, said, "listed", "not yet", "listing", "seen b", "watch from 30", "back")
+		}
 	}
 }
 
