@@ -1,5 +1,5 @@
-// Package certfile serves a certificate from files, so that one that was renewed is used without a
-// restart.
+// Package certfile reads certificates from files, again and again, so that those that were renewed
+// are used without a restart.
 package certfile
 
 import (
@@ -8,10 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 )
 
-// reread is how long a certificate is used before its files are read again.
+// reread is how long certificates are used before their files are read again.
 const reread = time.Minute
 
 // Pair is a certificate with its key.
@@ -68,4 +69,42 @@ func (p *Pair) Newest(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		p.at = time.Now()
 	}
 	return p.current, nil
+}
+
+// Bundle is the certificates of CAs.
+type Bundle struct {
+	file string
+
+	mu      sync.Mutex
+	current *x509.CertPool
+	at      time.Time // when it was read
+}
+
+// ReadBundle reads the file.
+func ReadBundle(file string) (*Bundle, error) {
+	b := &Bundle{file: file}
+	return b, b.read()
+}
+
+func (b *Bundle) read() (err error) {
+	pool, err := cert.NewPool(b.file)
+	if err == nil {
+		b.current, b.at = pool, time.Now()
+	}
+	return err
+}
+
+// Newest is the CAs. The file is read again if it has not been for a while. If it cannot be read,
+// the last ones are used.
+func (b *Bundle) Newest() *x509.CertPool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.at) < reread {
+		return b.current
+	}
+	if err := b.read(); err != nil {
+		klog.Background().Error(err, "CAs not read again, the last ones are used", "file", b.file)
+		b.at = time.Now()
+	}
+	return b.current
 }

@@ -75,3 +75,34 @@ func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
 	p.Renew = func(*x509.Certificate) error { f.write(t, "three"); return errors.New("not made") }
 	shows(t, p, "two")
 }
+
+// TestCAsAreReadAgain, and when the file cannot be read, the last ones are used.
+func TestCAsAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	f := files{filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")}
+	if _, err := ReadBundle(f.cert); err == nil {
+		t.Error("a file that is not there is no error")
+	}
+	f.write(t, "one")
+	b, err := ReadBundle(f.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := b.Newest()
+	f.write(t, "two")
+	if !b.Newest().Equal(first) {
+		t.Error("read again immediately")
+	}
+	b.at = time.Now().Add(-2 * reread)
+	second := b.Newest()
+	if second.Equal(first) {
+		t.Error("not read again")
+	}
+	if err := os.WriteFile(f.cert, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.at = time.Now().Add(-2 * reread)
+	if !b.Newest().Equal(second) {
+		t.Error("the last CAs are forgotten")
+	}
+}

@@ -20,6 +20,8 @@ import (
 	recordutil "k8s.io/client-go/tools/record/util"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
 const (
@@ -73,6 +75,9 @@ type Log struct {
 	waiting []queued
 	more    chan struct{} // has an element when some wait
 	inLanes int           // events that wait in lanes
+	dropped int           // events that found the queue full
+
+	full seldom.Line
 }
 
 type queued struct {
@@ -104,12 +109,18 @@ func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
 	l.Tell(Event{About: about, Type: eventType, Reason: reason, Message: message})
 }
 
-// Tell queues an event. It never waits: an event that finds the queue full is dropped.
+// Tell queues an event. It never waits: an event that finds the queue full is dropped, counted and
+// logged.
 func (l *Log) Tell(e Event) {
 	one := queued{e, metav1.Now()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting)+l.inLanes >= most {
+		l.dropped++
+		if l.full.Due() {
+			klog.Background().Info("Too many events wait to be written, further ones are dropped", "waiting", most, "droppedSoFar", l.dropped,
+				"reason", e.Reason, "about", klog.KRef(e.About.Namespace, e.About.Name))
+		}
 		return
 	}
 	l.waiting = append(l.waiting, one)

@@ -1,9 +1,11 @@
 package eventlog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
 )
 
 func about(pod string) v1.ObjectReference {
@@ -217,10 +220,18 @@ func TestEventsAreInTheNameOfWhoReportsThem(t *testing.T) {
 }
 
 func TestFullQueueDropsEvents(t *testing.T) {
+	var said bytes.Buffer
+	klog.LogToStderr(false)
+	klog.SetOutput(&said)
+	t.Cleanup(func() { klog.LogToStderr(true); klog.SetOutput(os.Stderr) })
 	log := New(fake.NewClientset(), "default-scheduler")
 	tellOnce(log, most+10)
-	if n := len(log.waiting); n != most {
-		t.Errorf("%d events wait, want %d", n, most)
+	if n := len(log.waiting); n != most || log.dropped != 10 {
+		t.Errorf("%d events wait and %d are dropped, want %d and 10", n, log.dropped, most)
+	}
+	klog.Flush()
+	if !strings.Contains(said.String(), "dropped") || strings.Count(said.String(), "\n") != 1 {
+		t.Errorf("said once: %q", said.String())
 	}
 }
 

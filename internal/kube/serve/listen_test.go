@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -254,4 +255,38 @@ func TestWhoHasAClientCertificateIsItsCommonName(t *testing.T) {
 	if code, _ := fetch(t, url+"/livez", &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{other}}); code == 200 {
 		t.Error("a certificate of somebody else's authority is taken")
 	}
+}
+
+// TestClientCAsAreReadAgain: those that were replaced are no longer trusted.
+func TestClientCAsAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Defaults(1)
+		o.ClientCAFile = filepath.Join(t.TempDir(), "clients.crt")
+		trusted := func(c tls.Certificate, config *tls.Config) bool {
+			t.Helper()
+			config, err := config.GetConfigForClient(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed, err := x509.ParseCertificate(c.Certificate[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = parsed.Verify(x509.VerifyOptions{Roots: config.ClientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+			return err == nil
+		}
+		before := admin(t, o.ClientCAFile)
+		config, err := o.tlsConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !trusted(before, config) {
+			t.Error("the first CA is not trusted")
+		}
+		after := admin(t, o.ClientCAFile)
+		time.Sleep(2 * time.Minute)
+		if trusted(before, config) || !trusted(after, config) {
+			t.Error("the file was not read again")
+		}
+	})
 }

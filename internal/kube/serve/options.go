@@ -47,7 +47,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "key of --tls-cert-file")
 	flags.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "VersionTLS12 or VersionTLS13")
 	flags.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites for HTTPS by their Go names (default: Go's)")
-	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "CA bundle for client certificates; the common name is the user")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "CA bundle for client certificates, reloaded when it changes; the common name is the user")
 	flags.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", o.AlwaysAllow, "paths that --secure-port serves without authorization")
 	o.AddPlainFlag(flags)
 }

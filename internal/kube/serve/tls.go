@@ -22,12 +22,17 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: version, CipherSuites: suites, NextProtos: []string{"http/1.1"}}
 	if o.ClientCAFile != "" {
-		pool, err := cert.NewPool(o.ClientCAFile)
+		authorities, err := certfile.ReadBundle(o.ClientCAFile)
 		if err != nil {
 			return nil, fmt.Errorf("--client-ca-file: %w", err)
 		}
-		config.ClientCAs = pool
 		config.ClientAuth = tls.VerifyClientCertIfGiven
+		config.SessionTicketsDisabled = true // what a CA vouched for must not outlive it
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			own := config.Clone()
+			own.GetConfigForClient, own.ClientCAs = nil, authorities.Newest()
+			return own, nil
+		}
 	}
 	if o.CertFile == "" {
 		own, err := selfSigned()
