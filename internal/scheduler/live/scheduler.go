@@ -248,10 +248,9 @@ func (s *Scheduler) Sizes() cycle.Sizes {
 // goroutines.
 func (s *Scheduler) Synced() bool { return s.synced.Load() }
 
-// Inspect shows the scheduler's state between two decisions. Safe for all goroutines but the owner.
-func (s *Scheduler) Inspect(ctx context.Context, look func(cycle.View)) error {
-	return s.ask(ctx, func() { look(s.core.View()) })
-}
+// Look shows the scheduler's state between two decisions, in the order of the calls, and does not
+// wait for that. Safe for all goroutines.
+func (s *Scheduler) Look(look func(cycle.View)) { s.loop.Look(func() { look(s.core.View()) }) }
 
 // Decision is what was decided about a pod last; nil if that is not known, or no longer. Safe for
 // all goroutines but the owner.

@@ -66,8 +66,9 @@ func (k keeper) End(a *cycle.Attempt, bound bool) {
 		if k.f.current == y {
 			k.f.current = nil
 		}
-		if !y.ended.Swap(true) {
-			k.f.set.attempted(-1, false)
+		if !y.ended.Swap(true) && k.f.set.attempted(-1, false) {
+			k.f.set.cancel()
+			go k.f.set.end() // decisions do not wait for what plugins do at their end
 		}
 	}
 }

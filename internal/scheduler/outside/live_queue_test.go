@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
@@ -115,5 +116,34 @@ func TestCustomResourcesWakePods(t *testing.T) {
 		}
 		w.set.happened(custom, fwk.Add, nil, &v1.Pod{})
 		w.expect(time.Second, "p on n1")
+	})
+}
+
+// TestNominationsAreMadeInTheirOrder, and taken back: a plugin that works on goroutines of its own
+// does not wait for the one to be made before it asks for the other.
+func TestNominationsAreMadeInTheirOrder(t *testing.T) {
+	inWorld(t, everywhere, []fwk.Plugin{&fakePlugin{name: "A", quiet: true}}, func(w *world) {
+		w.addNode("n1", 1)
+		w.api.Put(pod("p", "2"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		to := &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "n1"}
+		nominated := func() (n int) {
+			w.set.host().Look(func(v cycle.View) { n = v.Cluster.Nominations() })
+			synctest.Wait()
+			return n
+		}
+		for range 20 {
+			w.handle.AddNominatedPod(klog.Background(), newPodInfo(pod("p", "2")), to)
+			w.handle.DeleteNominatedPodIfExists(pod("p", "2"))
+			if n := nominated(); n != 0 {
+				t.Fatalf("%d nominations, and the last one was taken back", n)
+			}
+			w.handle.DeleteNominatedPodIfExists(pod("p", "2"))
+			w.handle.AddNominatedPod(klog.Background(), newPodInfo(pod("p", "2")), to)
+			if n := nominated(); n != 1 {
+				t.Fatalf("%d nominations, want the last one", n)
+			}
+		}
 	})
 }

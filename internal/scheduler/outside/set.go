@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,6 +62,9 @@ type Set struct {
 	recorders  recorders
 	attempts   int                        // that are under way
 	closing    bool                       // ends with the last of them
+	keeping    bool                       // the store keeps objects for this set
+	changes    []func(c *cluster.Cluster) // that plugins have asked for and that were not made yet, in their order
+	shutdown   sync.Once
 	customs    map[fwk.EventResource]bool // custom resources that are watched
 }
 
@@ -70,7 +74,7 @@ type Host interface {
 	EachWaitingPod(func(*live.WaitingPod))
 	Activate(pods ...types.UID)
 	Happened(e *queue.Event)
-	Inspect(ctx context.Context, look func(cycle.View)) error
+	Look(look func(cycle.View))
 }
 
 // defaultParallelism is upstream's; it holds until the configuration is read.
@@ -204,6 +208,9 @@ func (s *Set) Start(ctx context.Context) error {
 	if err := s.store.Need(ctx, s.options.Client); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.keeping = true
+	s.mu.Unlock()
 	return s.informers.start(ctx, s.ctx)
 }
 
@@ -222,40 +229,78 @@ func (s *Set) host() Host {
 
 // Close ends the plugins' context, their informers and their events, as soon as no attempt that
 // they take part in is under way: a configuration may have replaced another while pods that the
-// other decided wait at Permit.
-func (s *Set) Close() { s.attempted(0, true) }
-
-// attempted counts the attempts under way.
-func (s *Set) attempted(delta int, closing bool) {
-	s.mu.Lock()
-	s.attempts += delta
-	s.closing = s.closing || closing
-	over := s.closing && s.attempts <= 0
-	s.mu.Unlock()
-	if over {
-		s.cancel()
-		s.informers.Shutdown()
-		s.recorders.close()
+// other decided wait at Permit. It may be called more than once.
+func (s *Set) Close() {
+	if s.attempted(0, true) {
+		s.end()
 	}
 }
 
-// onOwner changes the cluster on its owner's goroutine: immediately if a plugin that may call back
-// is running, otherwise between two pods.
+// attempted counts the attempts under way, and reports whether the set is to end.
+func (s *Set) attempted(delta int, closing bool) (over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempts += delta
+	s.closing = s.closing || closing
+	return s.closing && s.attempts <= 0
+}
+
+// closeWithin is how long the end of informers and events is waited for: a plugin's event handler
+// may not return.
+const closeWithin = 5 * time.Second
+
+// end ends everything that belongs to the set.
+func (s *Set) end() {
+	s.shutdown.Do(func() {
+		s.cancel()
+		s.mu.Lock()
+		keeping := s.keeping
+		s.mu.Unlock()
+		if keeping {
+			s.store.Spare()
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.informers.Shutdown()
+			s.recorders.close()
+		}()
+		select {
+		case <-done:
+		case <-time.After(closeWithin):
+			klog.FromContext(s.ctx).Error(nil, "Event handlers of out-of-tree plugins do not return", "waitedFor", closeWithin)
+		}
+	})
+}
+
+// onOwner changes the cluster on its owner's goroutine, after all changes that were asked for
+// before: immediately if a plugin that may call back is running, otherwise between two pods.
 func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
+	s.mu.Lock()
+	s.changes = append(s.changes, change)
+	host := s.live
+	s.mu.Unlock()
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()
 		if y := f.opened(); y != nil {
-			y.meanwhile(change)
+			y.meanwhile(s.change)
 			return
 		}
 	}
-	host := s.host()
-	if host == nil {
-		return
+	if host != nil {
+		host.Look(func(v cycle.View) { s.change(v.Cluster) })
 	}
-	go func() {
-		if err := host.Inspect(s.ctx, func(v cycle.View) { change(v.Cluster) }); err != nil {
-			klog.FromContext(s.ctx).V(4).Info("A plugin's nomination came too late", "err", err)
+}
+
+// change makes the changes that plugins have asked for, unless the set is closed.
+func (s *Set) change(c *cluster.Cluster) {
+	s.mu.Lock()
+	changes := s.changes
+	s.changes = nil
+	s.mu.Unlock()
+	for _, change := range changes {
+		if s.ctx.Err() == nil {
+			change(c)
 		}
-	}()
+	}
 }

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
@@ -179,6 +184,62 @@ func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
+// TestSetEndsThoughAnEventHandlerDoesNotReturn: a configuration without the plugin is in effect,
+// and a scheduler that is to end ends.
+func TestSetEndsThoughAnEventHandlerDoesNotReturn(t *testing.T) {
+	t.Run("with a pod under way", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, true) })
+	t.Run("without", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, false) })
+}
+
+func endsThoughAHandlerDoesNotReturn(t *testing.T, under bool) {
+	synctest.Test(t, func(t *testing.T) {
+		returns := make(chan struct{})
+		set := New(context.Background(), Options{Client: fake.NewClientset(pod("p", "1")), Factories: map[string]Factory{
+			"A": func(_ context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+				_, err := h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-returns }})
+				return &fakePlugin{name: "A"}, err
+			},
+		}})
+		c, err := parse(set, "profiles: [{schedulerName: x, plugins: {permit: {enabled: [{name: A}]}}}]")
+		if err != nil {
+			t.Fatal(err)
+		}
+		profiles, err := set.Profiles(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		extensions := profiles[0].Extensions
+		if under { // a pod is under way, and ends on the goroutine that decides
+			a := &cycle.Attempt{Pod: pod("p", "1")}
+			extensions[0].(cycle.Beginner).Begin(a)
+			set.Close()
+			if set.ctx.Err() != nil {
+				t.Error("the plugin's context has ended before its last pod")
+			}
+			began := time.Now()
+			extensions[0].(cycle.Ender).End(a, true)
+			if took := time.Since(began); took != 0 {
+				t.Errorf("decisions wait for %v", took)
+			}
+		} else {
+			began := time.Now()
+			set.Close()
+			if took := time.Since(began); took != closeWithin {
+				t.Errorf("it took %v to end, want %v", took, closeWithin)
+			}
+		}
+		if set.ctx.Err() == nil {
+			t.Error("the plugin's context has not ended")
+		}
+		time.Sleep(time.Minute)
+		close(returns)
+	})
+}
+
 // TestObjectsThatWereShownBeforeTheyWereNeededAreListed, as when a configuration brings the first
 // plugin; what is shown meanwhile is newer than the list.
 func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
@@ -197,8 +258,62 @@ func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	if store.pods["q"].info.pod != newer {
 		t.Error("the list takes the place of what is newer")
 	}
+	store.Spare()
+	if len(store.pods)+len(store.nodes) != 0 {
+		t.Errorf("kept though nobody needs it: %v, %v", store.pods, store.nodes)
+	}
+	if err := store.Need(t.Context(), client); err != nil || len(store.pods) != 2 {
+		t.Errorf("needed again, there are %v, %v", store.pods, err)
+	}
 	fresh := NewStore()
 	if err := fresh.Need(t.Context(), client); err != nil || len(fresh.pods) != 0 {
 		t.Errorf("a store that has missed nothing lists: %v, %v", fresh.pods, err)
+	}
+}
+
+// TestWhatGoesWhileItIsListedIsNotKept: nothing would ever take it away.
+func TestWhatGoesWhileItIsListedIsNotKept(t *testing.T) {
+	store := NewStore()
+	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")), pod("r", "1", on("n1")))
+	client.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+		store.PodGone("p")
+		ended := pod("q", "1", on("n1"))
+		ended.Status.Phase = v1.PodSucceeded
+		store.Pod(ended)
+		store.NodeGone("n1")
+		return false, nil, nil
+	})
+	client.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, &v1.NodeList{Items: []v1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, {ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}}, nil
+	})
+	store.Pod(pod("p", "1", on("n1")))
+	if err := store.Need(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	if store.Shown("p") != nil || store.Shown("q") != nil || store.Shown("r") == nil {
+		t.Errorf("got %v, want r alone", store.pods)
+	}
+	if len(store.nodes) != 1 || store.nodes["n2"] == nil {
+		t.Errorf("got %v, want n2 alone", store.nodes)
+	}
+}
+
+// TestObjectsThatCouldNotBeListedAreListedTheNextTime that a configuration needs them.
+func TestObjectsThatCouldNotBeListedAreListedTheNextTime(t *testing.T) {
+	store, fails := NewStore(), true
+	client := fake.NewClientset(pod("p", "1"))
+	client.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, errors.New("timed out")
+	})
+	store.Pod(pod("p", "1"))
+	if err := store.Need(t.Context(), client); err == nil {
+		t.Fatal("objects are missing, and that is no error")
+	}
+	if store.Pod(pod("q", "1")); store.Shown("q") != nil {
+		t.Error("objects are kept for a configuration that was refused")
+	}
+	fails = false
+	if err := store.Need(t.Context(), client); err != nil || store.Shown("p") == nil {
+		t.Errorf("p is missing: %v", err)
 	}
 }

@@ -15,16 +15,21 @@ import (
 )
 
 // Store keeps the API objects of nodes and pods, which a cluster.Cluster does not, for plugins that
-// need them, and makes the snapshots that plugins see. It keeps nothing before Need.
+// need them, and makes the snapshots that plugins see. It keeps nothing but between Need and Spare.
 //
 // It is updated in step with the cluster, on the goroutine that owns the cluster; snapshots are
-// made there too. Need may be called from any goroutine.
+// made there too. Need and Spare may be called from any goroutine.
 type Store struct {
-	mu    sync.Mutex
-	on    bool
-	shown bool // objects were shown before they were kept
-	pods  map[types.UID]*known
-	nodes map[string]*v1.Node
+	listing sync.Mutex // held by Need
+
+	mu     sync.Mutex
+	needed int  // by so many sets; objects are kept if it is above 0
+	missed bool // objects were shown while none were kept
+	pods   map[types.UID]*known
+	nodes  map[string]*v1.Node
+	// gone are the pods and nodes that went while those that were missed are listed: the list may
+	// still have them. nil: nothing is listed.
+	gone map[any]bool
 	// touched are nodes that differ from the last snapshot, in addition to those in the cluster's
 	// log.
 	touched map[string]bool
@@ -50,13 +55,20 @@ func (s *Store) Pod(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.on:
-		s.shown = true
+	case s.needed == 0:
+		s.missed = true
 	case rules.IsTerminal(pod):
-		delete(s.pods, pod.UID)
+		s.forget(pod.UID)
 	default:
 		s.pods[pod.UID] = &known{info: newPodInfo(pod)}
 		s.touch(pod.Spec.NodeName)
+	}
+}
+
+func (s *Store) forget(uid types.UID) {
+	delete(s.pods, uid)
+	if s.gone != nil {
+		s.gone[uid] = true
 	}
 }
 
@@ -74,15 +86,15 @@ func (s *Store) Shown(uid types.UID) *v1.Pod {
 func (s *Store) PodGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.pods, uid)
+	s.forget(uid)
 }
 
 // Node stores a node that the API shows.
 func (s *Store) Node(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.on {
-		s.shown = true
+	if s.needed == 0 {
+		s.missed = true
 		return
 	}
 	s.nodes[node.Name] = node
@@ -94,6 +106,9 @@ func (s *Store) NodeGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, name)
+	if s.gone != nil {
+		s.gone[name] = true
+	}
 }
 
 func (s *Store) touch(node string) {
@@ -102,22 +117,36 @@ func (s *Store) touch(node string) {
 	}
 }
 
-// Need makes the store keep objects from now on, and lists those that it was shown before. What it
-// is shown in the meantime is newer than the list.
+// Need makes the store keep objects until a Spare, and lists those that it was shown before. What
+// it is shown in the meantime is newer than the list. With an error, nothing is needed.
 func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
+	s.listing.Lock()
+	defer s.listing.Unlock()
 	s.mu.Lock()
-	missed := s.shown && !s.on
-	s.on = true
+	s.needed++
+	missed := s.missed && client != nil
+	if missed {
+		s.gone = map[any]bool{}
+	}
 	s.mu.Unlock()
-	if !missed || client == nil {
+	if !missed {
 		return nil
 	}
-	fromCache := metav1.ListOptions{ResourceVersion: "0"}
-	nodes, err := client.CoreV1().Nodes().List(ctx, fromCache)
+	err := s.list(ctx, client)
+	if err != nil {
+		s.Spare()
+	}
+	return err
+}
+
+// list adds what was missed. It does not take what the API server has cached: that may be older
+// than what the store was shown before.
+func (s *Store) list(ctx context.Context, client kubernetes.Interface) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the nodes for plugins: %w", err)
 	}
-	pods, err := client.CoreV1().Pods("").List(ctx, fromCache)
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the pods for plugins: %w", err)
 	}
@@ -129,17 +158,30 @@ func (s *Store) add(nodes []v1.Node, pods []v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range nodes {
-		if _, ok := s.nodes[nodes[i].Name]; !ok {
+		if _, ok := s.nodes[nodes[i].Name]; !ok && !s.gone[nodes[i].Name] {
 			s.nodes[nodes[i].Name] = &nodes[i]
 			s.touch(nodes[i].Name)
 		}
 	}
 	for i := range pods {
-		if _, ok := s.pods[pods[i].UID]; !ok && !rules.IsTerminal(&pods[i]) {
+		if _, ok := s.pods[pods[i].UID]; !ok && !s.gone[pods[i].UID] && !rules.IsTerminal(&pods[i]) {
 			s.pods[pods[i].UID] = &known{info: newPodInfo(&pods[i])}
 			s.touch(pods[i].Spec.NodeName)
 		}
 	}
+	s.missed, s.gone = false, nil
+}
+
+// Spare takes a Need back. Without any, the objects are forgotten.
+func (s *Store) Spare() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.needed--; s.needed > 0 {
+		return
+	}
+	s.missed = s.missed || len(s.pods)+len(s.nodes) > 0
+	s.pods, s.nodes, s.gone = map[types.UID]*known{}, map[string]*v1.Node{}, nil
+	s.touched, s.snapshots = map[string]bool{}, snapshots{}
 }
 
 // waiting returns a pending pod as the API shows it.
