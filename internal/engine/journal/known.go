@@ -27,7 +27,11 @@ func newKnown() *known {
 func (k *known) note(e cycle.Event, written []byte) {
 	switch e := e.(type) {
 	case cycle.Follows:
-		k.kinds = e.Kinds
+		for _, kind := range e.Kinds { // in addition to those before, which may be told again
+			if !slices.Contains(k.kinds, kind) {
+				k.kinds = append(k.kinds, kind)
+			}
+		}
 	case cycle.Led:
 		k.led = true
 	case cycle.WallSet:

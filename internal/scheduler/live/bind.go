@@ -16,8 +16,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// requestTimeout bounds one request to the API server.
-const requestTimeout = 30 * time.Second
+const (
+	// readWithin bounds a request that reads, and the first try of a binding: its connection may be
+	// dead, and the next try may get another one.
+	readWithin = 30 * time.Second
+	// writtenWithin bounds any other request that writes: longer than the API server takes for any
+	// (--request-timeout, a minute). A webhook that is gone takes up to 30 s of that, and what is
+	// given up earlier is not carried out, however often it is tried. Twice as long bounds work of
+	// two such requests.
+	writtenWithin = 65 * time.Second
+	// finishWithin is how long what is under way may take after the scheduler was told to stop,
+	// plugins included. The kubelet allows 30 s by default for that and for what comes after it.
+	finishWithin = 25 * time.Second
+)
 
 // Pauses between tries, and how many tries there are for a binding that the API server was unable
 // to take.
@@ -37,7 +48,9 @@ func (s *Scheduler) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	}
 	for _, p := range a.By.PostBind {
 		done := s.timing(a.Attempt, p.Name(), plugins.PostBind)
-		err := s.guarded(p, func() error { p.PostBind(ctx, a.Attempt); return nil })
+		back := s.binders.lend(ctx)
+		_, err := guarded(s, p, func() (none struct{}, err error) { p.PostBind(ctx, a.Attempt); return none, nil })
+		back()
 		done(err == nil)
 	}
 	return cycle.Outcome{}
@@ -64,15 +77,15 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 	b := a.Attempt
 	began := time.Now()
 	for try := 1; ; try++ {
-		own, err := s.tryToBind(ctx, a)
+		own, err := s.tryToBind(ctx, a, try)
 		if err != nil {
 			s.observer.BindRefused(string(apierrors.ReasonForError(err)))
 		}
 		if err != nil && own {
 			err = fmt.Errorf("binding rejected: %w", err)
 		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			has, lookErr := s.hasNode(ctx, b)
+		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may miss something else than the pod
+			has, lookErr := s.hasNode(ctx, b, err)
 			if lookErr != nil {
 				err = lookErr
 			}
@@ -93,7 +106,7 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 
 // tryToBind asks the plugins that bind, in their order; own: they all passed, and Berth's
 // DefaultBinder was tried.
-func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err error) {
+func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
 	b := a.Attempt
 	for _, binder := range a.By.Bind {
 		done := s.timing(b, binder.Name(), plugins.Bind)
@@ -106,7 +119,11 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err 
 	if !a.By.Default {
 		return false, errors.New("no plugin binds the pod")
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	limit := writtenWithin
+	if try == 1 {
+		limit = readWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := s.timing(b, "DefaultBinder", plugins.Bind)
 	err = s.post(ctx, &v1.Binding{
@@ -118,25 +135,31 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err 
 }
 
 func (s *Scheduler) askBinder(ctx context.Context, binder cycle.Binder, b *cycle.Attempt) (passed bool, err error) {
-	err = s.guarded(binder, func() (err error) {
-		passed, err = binder.Bind(ctx, b)
-		return err
-	})
-	return passed, err
+	defer s.binders.lend(ctx)()
+	return guarded(s, binder, func() (bool, error) { return binder.Bind(ctx, b) })
 }
 
 // hasNode reads whether the pod has its node in spite of an error. The error that it returns means
 // that the pod will not get it. As long as the API server cannot be asked, nothing is known, and
-// the room is kept.
-func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt) (has bool, err error) {
+// the room is kept. If it refuses to say, its answer to the binding counts; without one the room is
+// kept for as long as the binding can still be carried out.
+func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt, why error) (has bool, err error) {
 	err = errors.New("the scheduler stops")
+	began := time.Now()
 	s.insist(ctx, func(ctx context.Context) bool {
 		pod, failed := s.client.CoreV1().Pods(b.Pod.Namespace).Get(ctx, b.Pod.Name, metav1.GetOptions{})
-		if failed != nil && !apierrors.IsNotFound(failed) {
-			return false
-		}
 		switch {
-		case failed != nil, pod.UID != b.Pod.UID:
+		case apierrors.IsNotFound(failed):
+			err = errGone
+		case failed != nil && answered(failed):
+			if s.unread.Due() {
+				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod", klog.KObj(b.Pod), "node", b.Node)
+			}
+			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", why, failed)
+			return answered(why) || time.Since(began) >= writtenWithin
+		case failed != nil:
+			return false
+		case pod.UID != b.Pod.UID:
 			err = errGone
 		case pod.Spec.NodeName == b.Node:
 			has, err = true, nil
@@ -169,7 +192,7 @@ func answered(err error) bool {
 // insist tries until it works or the scheduler stops.
 func (s *Scheduler) insist(ctx context.Context, try func(context.Context) bool) {
 	once := func() bool {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		ctx, cancel := context.WithTimeout(ctx, readWithin)
 		defer cancel()
 		return try(ctx)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -52,7 +53,8 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	case cycle.PreBind:
 		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			return s.timed(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
-				return outcome(s.guarded(a.Plugin, func() error { return a.Plugin.PreBind(ctx, a.Attempt) }))
+				_, err := guarded(s, a.Plugin, func() (none struct{}, err error) { return none, a.Plugin.PreBind(ctx, a.Attempt) })
+				return outcome(err)
 			})
 		})
 	case cycle.WriteVolumes:
@@ -70,10 +72,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	case cycle.Release:
 		s.permits.release(a.Ticket)
 	case cycle.Ask:
-		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			a.Aside.Ask(ctx)
-			return cycle.Outcome{}
-		})
+		return func(context.Context) cycle.Event { return s.askAside(a) }
 	case cycle.Panicked:
 		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
 		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
@@ -163,6 +162,22 @@ func (s *Scheduler) cancel(a cycle.Cancel) {
 	}
 }
 
+// askAside waits for an extender's answer for as long as a pod is to be decided with it. The event
+// that says that the scheduler stops changes nothing.
+func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		a.Aside.Ask(s.life)
+	}()
+	select {
+	case <-asked:
+		return cycle.Answered{Ticket: a.Ticket}
+	case <-s.life.Done():
+		return cycle.Activate{}
+	}
+}
+
 // outcome is that of an action that ended with this error, or with nil.
 func outcome(err error) cycle.Outcome {
 	if err == nil {
@@ -181,26 +196,41 @@ func (s *Scheduler) timed(a *cycle.Attempt, plugin string, do func() cycle.Outco
 }
 
 // guarded calls an out-of-tree plugin on a goroutine of the pod's own, where nothing else would
-// recover: a panic becomes an error of the pod.
-func (s *Scheduler) guarded(plugin cycle.Extension, ask func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = fmt.Errorf("plugin %q panicked: %v", plugin.Name(), value)
-			klog.Background().Error(err, "An out-of-tree plugin panicked", "stack", string(debug.Stack()))
-			s.observer.Panicked()
-		}
+// recover: a panic becomes an error of the pod. So does a call that does not return in time when
+// the scheduler stops.
+func guarded[T any](s *Scheduler, plugin cycle.Extension, ask func() (T, error)) (T, error) {
+	type answer struct {
+		said T
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if value := recover(); value != nil {
+				a.err = fmt.Errorf("plugin %q panicked: %v", plugin.Name(), value)
+				klog.Background().Error(a.err, "An out-of-tree plugin panicked", "stack", string(debug.Stack()))
+				s.observer.Panicked()
+			}
+			answers <- a
+		}()
+		a.said, a.err = ask()
 	}()
-	return ask()
+	select {
+	case a := <-answers:
+		return a.said, a.err
+	case <-s.finishing.Done():
+		var a answer
+		a.err = fmt.Errorf("plugin %q did not return within %v after the scheduler was to stop", plugin.Name(), finishWithin)
+		klog.Background().Error(a.err, "An out-of-tree plugin is not waited for")
+		return a.said, a.err
+	}
 }
 
 // preflight asks the plugins what they have to do before the binding.
 func (s *Scheduler) preflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
 	for _, p := range a.By.PreBind {
-		var work cycle.PreBindWork
-		err := s.guarded(p, func() (err error) {
-			work, err = p.Needed(ctx, a.Attempt)
-			return err
-		})
+		work, err := guarded(s, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
 		if err != nil {
 			return outcome(fmt.Errorf("running PreBindPreFlight %q: %w", p.Name(), err))
 		}
@@ -222,7 +252,7 @@ func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
 
 // writeVolumes writes what was decided about a pod's volumes and claims.
 func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(w.Volumes)+len(w.Claims))*writtenWithin)
 	defer cancel()
 	for _, volume := range w.Volumes {
 		if _, err := s.client.CoreV1().PersistentVolumes().Update(ctx, volume, metav1.UpdateOptions{}); err != nil {

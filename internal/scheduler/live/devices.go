@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,7 +25,7 @@ import (
 
 // releaseClaim removes the pod from a claim, or deletes one that was made for it.
 func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim, pod types.UID) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
 		return s.deleteClaim(ctx, claim)
@@ -43,7 +44,8 @@ func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.Resource
 	return err
 }
 
-// deleteClaim removes the finalizer that protects claims with devices, and then the claim.
+// deleteClaim removes the finalizer that protects claims with devices, and then the claim. Another
+// claim that has its name by now keeps both.
 func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	claims, current := s.client.ResourceV1().ResourceClaims(claim.Namespace), claim
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -51,6 +53,9 @@ func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceC
 			if current, err = claims.Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
 				return err
 			}
+		}
+		if current.UID != claim.UID {
+			return errReplaced
 		}
 		without := current.DeepCopy()
 		without.Finalizers = slices.DeleteFunc(without.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
@@ -61,11 +66,13 @@ func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceC
 	if err == nil {
 		err = claims.Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
 	}
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || errors.Is(err, errReplaced) {
 		return nil
 	}
 	return err
 }
+
+var errReplaced = errors.New("another claim has the name")
 
 // claimTurn is what those who write the same claim share.
 type claimTurn struct {
@@ -165,7 +172,7 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		return made, false, err
 	}
 	defer t.pass()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	switch {
 	case t.newest != nil:
@@ -245,7 +252,7 @@ func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 // createClaim creates the claim for a pod's extended resources, and reports it to the core in place
 // of its stand-in.
 func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
 	standIn := reserved.Claim
 	claim := standIn.DeepCopy()
@@ -260,7 +267,7 @@ func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserv
 
 // nameClaim tells the kubelet in the pod's status which claim has its extended resources.
 func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
 	pod := a.Attempt.Pod
 	patch, err := json.Marshal(map[string]any{
@@ -281,7 +288,7 @@ func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *r
 
 // giveBackClaim frees the devices of a claim.
 func (s *Scheduler) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	if a.Delete {
 		return s.deleteClaim(ctx, a.Claim)

@@ -35,6 +35,14 @@ type outsider struct {
 	desired []queue.Interest
 
 	parallel bool // at PreBind
+	// hangs are the calls that do not return before their channel is closed, by point and pod.
+	hangs map[string]chan struct{}
+}
+
+func (o *outsider) hang(point string, a *cycle.Attempt) {
+	if until := o.hangs[point+" "+a.Pod.Name]; until != nil {
+		<-until
+	}
 }
 
 func (o *outsider) say(what string, a *cycle.Attempt) {
@@ -78,6 +86,7 @@ func (o *outsider) Needed(context.Context, *cycle.Attempt) (cycle.PreBindWork, e
 }
 func (o *outsider) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	o.say("prebind", a)
+	o.hang("prebind", a)
 	if o.refuse == "prebind" {
 		return fmt.Errorf("not now")
 	}
@@ -90,12 +99,16 @@ func (o *outsider) PreBind(ctx context.Context, a *cycle.Attempt) error {
 }
 func (o *outsider) Bind(_ context.Context, a *cycle.Attempt) (bool, error) {
 	o.say("bind", a)
+	o.hang("bind", a)
 	if !o.binds {
 		return true, nil
 	}
 	return false, o.bind(a)
 }
-func (o *outsider) PostBind(_ context.Context, a *cycle.Attempt) { o.say("postbind", a) }
+func (o *outsider) PostBind(_ context.Context, a *cycle.Attempt) {
+	o.say("postbind", a)
+	o.hang("postbind", a)
+}
 func (o *outsider) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
 	o.say(fmt.Sprintf("rescue with %d verdicts", len(evaluate().Nodes)), a)
 	return cycle.Rescue{Message: "nothing to be done"}

@@ -40,7 +40,7 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 
 // writeGroup merges the condition into the PodGroup's, whatever others wrote meanwhile.
 func (s *Scheduler) writeGroup(ctx context.Context, a cycle.WriteGroup) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": a.Group.UID}, "status": map[string]any{"conditions": []metav1.Condition{a.Condition}},

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/loop"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
 // Scheduler runs the scheduling cycle against an API server. Fields belong to the goroutine of Run
@@ -44,6 +45,7 @@ type Scheduler struct {
 	ahead     time.Duration // of the wall clock, as the core knows it
 
 	life             context.Context // ends when the scheduler is to stop; set before anything runs
+	finishing        context.Context // ends finishWithin after life
 	binders, helpers *workers
 	post             func(context.Context, *v1.Binding) error // one binding
 
@@ -53,6 +55,7 @@ type Scheduler struct {
 	podStatuses   *statuses[*statusWrite]
 	groupStatuses *statuses[cycle.WriteGroup]
 	turns         claimTurns
+	unread        seldom.Line // about pods that cannot be read
 	events        *eventlog.Log
 	sizes         [7]atomic.Int64
 	synced        atomic.Bool
@@ -121,7 +124,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 	s := &Scheduler{
 		client: client, observer: o.Observer, ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
-		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, life: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
+		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, life: context.Background(), finishing: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
 	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
 	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.step, s.wake, cycle.Tick{}, s.carryOut
@@ -147,10 +150,14 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 }
 
 // Run schedules until the context ends. Bindings under way are finished; those that have not begun
-// are dropped.
+// are dropped. What takes longer than finishWithin after that is given up, and a plugin that does
+// not return then is not waited for: the process has to end.
 func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	defer close(s.ended)
-	s.life = ctx
+	finishing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishWithin, giveUp) })()
+	s.life, s.finishing = ctx, finishing
 	if err := s.watch(ctx); err != nil {
 		return err
 	}
@@ -163,8 +170,8 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 		s.loop.See(cycle.Led{})
 	}
 	s.loop.Run(ctx, append(s.feeds,
-		func(ctx context.Context) { s.binders.run(ctx, binders) },
-		func(ctx context.Context) { s.helpers.run(ctx, helperCount) },
+		func(ctx context.Context) { s.binders.run(ctx, finishing, binders) },
+		func(ctx context.Context) { s.helpers.run(ctx, finishing, helperCount) },
 	)...)
 	s.finish()
 	silence() // events are written after all else, to the end

@@ -55,7 +55,7 @@ func (s *Scheduler) writeFirst(ctx context.Context, a *statusWrite) error {
 // must never undo what a binding wrote.
 func (s *Scheduler) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 	pod := a.Pod
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
 	pods := s.client.CoreV1().Pods(pod.Namespace)
 	status := map[string]any{}

@@ -16,7 +16,7 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		by, ended := newWorkers(), make(chan struct{})
-		go func() { defer close(ended); by.run(ctx, 2) }()
+		go func() { defer close(ended); by.run(ctx, context.Background(), 2) }()
 		var tried []string
 		down := true
 		s := newStatuses(by, func(_ context.Context, what string) error {

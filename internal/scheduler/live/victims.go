@@ -16,7 +16,7 @@ import (
 // remove deletes a victim, after a condition in its status says why.
 func (s *Scheduler) remove(ctx context.Context, a cycle.Remove) error {
 	victim := a.Victim
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	pods := s.client.CoreV1().Pods(victim.Namespace)
 	patch, err := json.Marshal(map[string]any{

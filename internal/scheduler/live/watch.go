@@ -3,11 +3,14 @@ package live
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
@@ -38,36 +41,83 @@ func (s *Scheduler) watch(ctx context.Context) error {
 	return s.watchDevices(ctx)
 }
 
-// watchDevices follows devices where the API server has that API.
+// watchDevices follows devices where the API server has that API, now or later: one that is upgraded
+// may begin to serve it, and of several some may do so already.
 func (s *Scheduler) watchDevices(ctx context.Context) error {
 	var err error
 	s.insist(ctx, func(context.Context) bool {
-		_, err = s.client.Discovery().ServerResourcesForGroupVersion(resourcev1.SchemeGroupVersion.String())
+		err = s.servesDevices()
 		return answered(err)
 	})
 	switch {
-	case apierrors.IsNotFound(err), ctx.Err() != nil:
+	case ctx.Err() != nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		s.feeds = append(s.feeds, s.awaitDevices)
 		return nil
 	case err != nil:
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
-	devices := s.client.ResourceV1()
-	follow(s, cycle.ResourceSlices, devices.ResourceSlices())
-	follow(s, cycle.ResourceClaims, devices.ResourceClaims(""))
-	follow(s, cycle.DeviceClasses, devices.DeviceClasses())
+	kinds, feeds := s.deviceFeeds()
+	s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, feeds...)
 	return nil
+}
+
+// servesDevices returns nil if the API server has the API of devices.
+func (s *Scheduler) servesDevices() error {
+	_, err := s.client.Discovery().ServerResourcesForGroupVersion(resourcev1.SchemeGroupVersion.String())
+	return err
+}
+
+// devicesAgain is how often the API server is asked for devices as long as it does not serve them.
+const devicesAgain = time.Minute
+
+// awaitDevices follows devices once the API server serves them. No pod is decided then until they
+// are known.
+func (s *Scheduler) awaitDevices(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(devicesAgain):
+		}
+		if s.servesDevices() == nil {
+			break
+		}
+	}
+	klog.FromContext(ctx).Info("The API server serves devices now", "version", resourcev1.SchemeGroupVersion)
+	kinds, feeds := s.deviceFeeds()
+	s.loop.See(cycle.Follows{Kinds: kinds})
+	var running sync.WaitGroup
+	for _, feed := range feeds {
+		running.Go(func() { feed(ctx) })
+	}
+	running.Wait()
+}
+
+func (s *Scheduler) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
+	devices := s.client.ResourceV1()
+	return []cycle.Kind{cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}, []func(context.Context){
+		feedOf(s, cycle.ResourceSlices, devices.ResourceSlices()),
+		feedOf(s, cycle.ResourceClaims, devices.ResourceClaims("")),
+		feedOf(s, cycle.DeviceClasses, devices.DeviceClasses()),
+	}
 }
 
 // follow adds a kind to those that are watched.
 func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) {
+	s.kinds, s.feeds = append(s.kinds, kind), append(s.feeds, feedOf(s, kind, client))
+}
+
+// feedOf returns what gives the core everything of a kind.
+func feedOf[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) func(context.Context) {
 	source := feed.From(string(kind), client, "")
 	var fresh func()
 	if s.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
 		source.Anew, fresh = s.lead, s.leads
 		s.stale.Add(1)
 	}
-	s.kinds = append(s.kinds, kind)
-	s.feeds = append(s.feeds, func(ctx context.Context) {
+	return func(ctx context.Context) {
 		feed.Run(ctx, source, feed.Sink{
 			Listing: func() { s.loop.See(cycle.Listing{Kind: kind}) },
 			Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
@@ -83,7 +133,7 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L
 			},
 			Fresh: fresh,
 		})
-	})
+	}
 }
 
 // leads begins to decide, once this scheduler has been elected and has then listed all pods and

@@ -3,15 +3,22 @@ package live
 import (
 	"context"
 	"sync"
+	"time"
 )
+
+// patience is how long a plugin may hold a worker before another one stands in for it.
+const patience = time.Second
 
 // workers carry out tasks, a bounded number at a time. They begin them in the order in which they
 // were queued.
 type workers struct {
-	mu    sync.Mutex
-	tasks []func(context.Context)
-	more  *sync.Cond
-	ended bool
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	tasks   []func(context.Context)
+	more    *sync.Cond
+	ended   bool
+	surplus int // workers that are to end, since those that they stood in for are back
 }
 
 func newWorkers() *workers {
@@ -29,25 +36,44 @@ func (w *workers) do(task func(context.Context)) {
 }
 
 // run works with n goroutines until the context ends; what is under way is finished, what waits is
-// dropped.
-func (w *workers) run(ctx context.Context, n int) {
-	stop := context.AfterFunc(ctx, func() {
+// dropped. Tasks get the context finishing.
+func (w *workers) run(ctx, finishing context.Context, n int) {
+	for range n {
+		w.begin(finishing)
+	}
+	<-ctx.Done()
+	w.mu.Lock()
+	w.ended = true
+	w.more.Broadcast()
+	w.mu.Unlock()
+	w.running.Wait()
+}
+
+func (w *workers) begin(finishing context.Context) {
+	w.running.Go(func() {
+		for task := w.next(); task != nil; task = w.next() {
+			task(finishing)
+		}
+	})
+}
+
+// lend is called by a task before it calls a plugin, and what it returns afterwards: a plugin that
+// takes long, or never returns, holds up no other task. ctx is that of the task.
+func (w *workers) lend(ctx context.Context) (back func()) {
+	overdue := time.AfterFunc(patience, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.ended = true
-		w.more.Broadcast()
+		if !w.ended {
+			w.begin(ctx)
+		}
 	})
-	defer stop()
-	var running sync.WaitGroup
-	finishing := context.WithoutCancel(ctx)
-	for range n {
-		running.Go(func() {
-			for task := w.next(); task != nil; task = w.next() {
-				task(finishing)
-			}
-		})
+	return func() {
+		if !overdue.Stop() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.surplus++
+		}
 	}
-	running.Wait()
 }
 
 // busy reports whether tasks wait.
@@ -60,6 +86,10 @@ func (w *workers) busy() bool {
 func (w *workers) next() func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.surplus > 0 {
+		w.surplus--
+		return nil
+	}
 	for len(w.tasks) == 0 && !w.ended {
 		w.more.Wait()
 	}
