@@ -39,6 +39,7 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
 		Panicked: p.recorder.Panicked,
 	})}
+	unhook := context.AfterFunc(ctx, l.close) // ends what plugins wait for while they are made
 	read := config.Options{CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe}
 	if p.client != nil {
 		read.PolicyFromConfigMap = options.PolicyFromConfigMap(p.client)
@@ -49,6 +50,9 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 	}
 	if err == nil {
 		err = p.flags.Profiles(l.pure())
+	}
+	if !unhook() && err == nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		l.close()

@@ -194,20 +194,22 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	if err != nil {
 		return err
 	}
-	if err := first.use(ctx, p.scheduler); err != nil {
-		return err
-	}
-	p.recorder.Watch(p.scheduler.Sizes)
-	p.recorder.Configured()
 	for _, url := range p.server.URLs() {
 		fmt.Fprintf(p.err, "health and metrics on %s\n", url)
 	}
 	if err := p.writeAddresses(); err != nil {
 		return err
 	}
+	p.recorder.Watch(p.scheduler.Sizes)
+	// Health is served before plugins wait for their informers: an API server that is slow must not
+	// have the kubelet restart the scheduler again and again.
 	tellers.Go(func() { p.server.Run(telling, p.endpoints(), p.asking) })
 	tellers.Go(func() { p.events.Run(telling) })
 	tellers.Go(func() { giveback.Run(telling) })
+	if err := first.use(ctx, p.scheduler); err != nil {
+		return err
+	}
+	p.recorder.Configured()
 	if p.source.Follow {
 		following, stop := context.WithCancel(ctx)
 		defer stop()
