@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,61 +34,103 @@ func init() {
 // binders is `berth scheduler`'s default.
 const binders = 32
 
-func newScheduler(ctx context.Context, with hook.Scheduler) (run func(context.Context)) {
-	schedule, err := prepare(ctx, with)
-	return func(ctx context.Context) {
-		if err == nil {
-			err = schedule(ctx)
-		}
-		if err != nil && !errors.Is(err, context.Canceled) {
-			klog.FromContext(ctx).Error(err, "Berth's scheduler does not run")
-		}
-	}
+// made is Berth's scheduler as upstream's tests use theirs.
+type made struct {
+	set       *outside.Set
+	scheduler *live.Scheduler
+	err       error         // if it could not be made
+	leads     chan struct{} // closed by Run
+
+	begun sync.Once // sets the next two
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+func newScheduler(ctx context.Context, with hook.Scheduler) hook.Made {
+	m := &made{leads: make(chan struct{})}
+	m.err = m.prepare(ctx, with)
+	return m
 }
 
 // prepare makes the plugins and the scheduler.
-func prepare(ctx context.Context, with hook.Scheduler) (run func(context.Context) error, err error) {
+func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	file, err := fileOf(with)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	factories := map[string]outside.Factory{}
 	for name, factory := range with.Plugins {
 		factories[name] = factory
 	}
 	store := outside.NewStore()
-	set := outside.New(ctx, outside.Options{
+	m.set = outside.New(ctx, outside.Options{
 		Factories: factories, Store: store, Client: with.Client, KubeConfig: with.KubeConfig, PodsToActivate: with.PodsToActivate,
 	})
 	read, err := config.Parse("integration.yaml", file, config.Options{
-		Probe: set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
+		Probe: m.set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	profiles, err := set.Profiles(read)
+	profiles, err := m.set.Profiles(read)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s, err := live.New(with.Client, with.Client, live.Options{
-		Profiles: profiles, Objects: store,
+	m.scheduler, err = live.New(with.Client, with.Client, live.Options{
+		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
 			Generic: on(features.GenericWorkload), Gang: on(features.GangScheduling), Topology: on(features.TopologyAwareWorkloadScheduling),
 			Preemption: on(features.WorkloadAwarePreemption),
 		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error {
-		defer set.Close()
-		if err := set.Start(ctx); err != nil {
-			return err
+	return err
+}
+
+// Follow implements hook.Made: the scheduler stands by.
+func (m *made) Follow(ctx context.Context) {
+	m.begin(ctx)
+	for m.err == nil && !m.scheduler.Synced() {
+		select {
+		case <-m.ended:
+			return
+		case <-time.After(time.Millisecond):
 		}
-		set.Attach(s)
-		return s.Run(ctx, binders)
-	}, nil
+	}
+}
+
+// Run implements hook.Made.
+func (m *made) Run(ctx context.Context) {
+	close(m.leads)
+	m.begin(ctx)
+	defer context.AfterFunc(ctx, m.stop)()
+	<-m.ended
+}
+
+// begin runs the scheduler, which decides nothing before it leads.
+func (m *made) begin(ctx context.Context) {
+	m.begun.Do(func() {
+		ctx, m.stop = context.WithCancel(ctx)
+		m.ended = make(chan struct{})
+		go func() {
+			defer close(m.ended)
+			if err := m.schedule(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				klog.FromContext(ctx).Error(err, "Berth's scheduler does not run")
+			}
+		}()
+	})
+}
+
+func (m *made) schedule(ctx context.Context) error {
+	if m.err != nil {
+		return m.err
+	}
+	defer m.set.Close()
+	if err := m.set.Start(ctx); err != nil {
+		return err
+	}
+	m.set.Attach(m.scheduler)
+	return m.scheduler.Run(ctx, binders)
 }
 
 func on(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.Enabled(gate) }

@@ -32,10 +32,19 @@ type NodeHealth struct {
 	LargeCluster                                          int32
 }
 
+// Made is a scheduler in place of upstream's.
+type Made interface {
+	// Follow begins to follow the cluster, until the context ends, and returns when it is known.
+	Follow(context.Context)
+	// Run decides pods until the context ends. It follows the cluster if Follow was not called.
+	Run(context.Context)
+}
+
 // What runs in place of upstream's; nil: upstream's own. The scheduler is made when upstream's is,
-// and run when that is: tests prepare their plugins in between.
+// follows the cluster when upstream's informers are synced, and runs when that runs: tests prepare
+// their plugins in between, and count on a scheduler that knows the cluster when it begins to run.
 var (
-	NewScheduler  func(context.Context, Scheduler) (run func(context.Context))
+	NewScheduler  func(context.Context, Scheduler) Made
 	RunNodeHealth func(context.Context, NodeHealth)
 	RunEviction   func(context.Context, kubernetes.Interface)
 )

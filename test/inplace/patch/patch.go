@@ -22,10 +22,12 @@ type edit struct {
 }
 
 var edits = []edit{
-	{file: "pkg/scheduler/scheduler.go", at: "type Scheduler struct {\n", text: "\tinPlace func(context.Context)\n"},
+	{file: "pkg/scheduler/scheduler.go", at: "type Scheduler struct {\n", text: "\tinPlace madeInPlace\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextPod = podQueue.Pop\n", text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "func (sched *Scheduler) Run(ctx context.Context) {\n",
-		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace(ctx)\n\t\treturn\n\t}\n"},
+		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
+	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
+		text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.SchedulerCtx)\n"},
 	// What counts its calls must not be called by two schedulers.
 	{file: "pkg/scheduler/scheduler.go", at: "WithPreEnqueuePluginMap(preEnqueuePluginMap)", text: "WithPreEnqueuePluginMap(unlessInPlace(preEnqueuePluginMap))", replace: true},
 	{file: "pkg/controller/nodelifecycle/node_lifecycle_controller.go", at: "func (nc *Controller) Run(ctx context.Context) {\n",
@@ -50,7 +52,16 @@ import (
 	"` + hook + `"
 )
 
-func inPlace(ctx context.Context, client clientset.Interface, o *schedulerOptions) func(context.Context) {
+type madeInPlace = hook.Made
+
+// FollowInPlace has what runs in place of the scheduler, if anything does, know the cluster.
+func (sched *Scheduler) FollowInPlace(ctx context.Context) {
+	if sched.inPlace != nil {
+		sched.inPlace.Follow(ctx)
+	}
+}
+
+func inPlace(ctx context.Context, client clientset.Interface, o *schedulerOptions) hook.Made {
 	if hook.NewScheduler == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ func TestUpstreamTakesThePatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(to, "pkg/scheduler/scheduler.go"))
-	if err != nil || !strings.Contains(string(text), "sched.inPlace(ctx)") {
+	if err != nil || !strings.Contains(string(text), "sched.inPlace.Run(ctx)") {
 		t.Errorf("the copy is not patched: %v", err)
 	}
 	if _, err := (edit{file: "f", at: "a"}).apply("a a"); err == nil {
