@@ -191,6 +191,8 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 			ticket, node = a.Ticket, a.Node
 		case nodehealth.MarkPods:
 			ticket, node = a.Ticket, a.Node
+		case nodehealth.StopMarking:
+			node = a.Node
 		case nodehealth.Record:
 			node = a.Node
 		}

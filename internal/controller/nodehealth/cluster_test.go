@@ -37,6 +37,8 @@ type cluster struct {
 	stale  int           // so many writes still find the node changed
 	failed int           // so many writes still fail
 	cut    bool          // the controller sees nothing
+	marks  time.Duration // how long it takes to mark the pods of a node
+	frozen bool          // the controller's process is stopped
 	skew   time.Duration // the nodes' clocks
 }
 
@@ -151,6 +153,9 @@ func (m *machine) has(taint string) bool {
 }
 
 func (c *cluster) step(event nodehealth.Event) {
+	if c.frozen {
+		return
+	}
 	actions := c.core.Step(c.now, event)
 	c.told(event, actions)
 	for _, action := range actions {
@@ -171,8 +176,9 @@ func (c *cluster) step(event nodehealth.Event) {
 
 func (c *cluster) carryOut(action nodehealth.Action) {
 	life := c.life
+	takes := 2 * time.Millisecond
 	answer := func(ticket nodehealth.Ticket, do func() (nodehealth.Outcome, *nodehealth.Node)) {
-		c.after(2*time.Millisecond, func() {
+		c.after(takes, func() {
 			outcome, node := do()
 			if c.life == life {
 				c.step(nodehealth.Answered{Ticket: ticket, Outcome: outcome, Node: node})
@@ -204,6 +210,7 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 			})
 		})
 	case nodehealth.MarkPods:
+		takes += c.marks
 		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
 			if c.failed > 0 {
 				c.failed--
@@ -244,6 +251,20 @@ func (c *cluster) written(name, version string, change func(*machine)) (nodeheal
 	}
 	node := nodehealth.NodeOf(m.DeepCopy())
 	return outcome, &node
+}
+
+// freeze stops the controller's process for some time. What it notices first is that time has
+// passed; what the nodes have written meanwhile comes after that.
+func (c *cluster) freeze(d time.Duration) {
+	c.frozen = true
+	c.run(d)
+	c.frozen = false
+	c.step(nodehealth.Tick{})
+	c.run(10 * time.Millisecond)
+	for _, name := range c.order {
+		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].DeepCopy())})
+		c.showLease(c.nodes[name])
+	}
 }
 
 func (c *cluster) after(wait time.Duration, do func()) {

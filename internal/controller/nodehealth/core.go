@@ -47,7 +47,8 @@ func Defaults() Options {
 // Invariants: at most one write per node is in flight, and it is based on the newest version of the
 // node that was seen; its pods may be marked meanwhile. No taint that evicts is added before every
 // node and Lease was listed once, nor while every zone is down. Silence is measured by the Core's
-// own clock, from the moments at which it saw signs of life.
+// own clock, from the moments at which it saw signs of life. It is stepped once every MonitorPeriod
+// at least, see Wake; a time without steps is one in which nothing could be seen.
 type Core struct {
 	options Options
 
@@ -63,6 +64,7 @@ type Core struct {
 	listing  bool
 	// Before everything has been listed once, a zone would look smaller than it is.
 	nodesListed, leasesListed bool
+	stepped                   time.Time // the last step
 	nextPass                  time.Time // when all nodes are looked at again
 	passes                    int       // how often they were
 	blindSince                time.Time // zero: signs of life can be seen
@@ -72,8 +74,9 @@ type Core struct {
 
 // request is a write in flight.
 type request struct {
-	node  *node
-	marks bool // it is MarkPods
+	node    *node
+	marks   bool // it is MarkPods
+	stopped bool // StopMarking followed
 }
 
 type lease struct {
@@ -115,6 +118,7 @@ func New(options Options) *Core {
 // Step applies an event and returns the actions that follow from it and from the time.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.actions = nil
+	c.resumed(now)
 	switch e := event.(type) {
 	case NodeSeen:
 		c.nodeSeen(now, e.Node)

@@ -111,6 +111,12 @@ type (
 		Ticket Ticket
 		Node   string
 	}
+	// StopMarking ends the MarkPods with that ticket, if it is still under way: the node is back.
+	// MarkPods is answered all the same.
+	StopMarking struct {
+		Ticket Ticket
+		Node   string
+	}
 	// Record is an event on the node.
 	Record struct {
 		Node            string
@@ -128,6 +134,7 @@ type (
 func (WriteStatus) action() {}
 func (WriteNode) action()   {}
 func (MarkPods) action()    {}
+func (StopMarking) action() {}
 func (Record) action()      {}
 func (ZoneChanged) action() {}
 
@@ -157,8 +164,9 @@ func (a WriteNode) String() string {
 	return strings.TrimSpace(text)
 }
 
-func (a MarkPods) String() string { return "pods of " + a.Node + ": Ready=False" }
-func (a Record) String() string   { return "event " + a.Reason + ": " + a.Message }
+func (a MarkPods) String() string    { return "pods of " + a.Node + ": Ready=False" }
+func (a StopMarking) String() string { return "pods of " + a.Node + ": no longer Ready=False" }
+func (a Record) String() string      { return "event " + a.Reason + ": " + a.Message }
 func (a ZoneChanged) String() string {
 	return fmt.Sprintf("zone %q: %s, was %s; %g nodes/s", ZoneName(a.Zone), a.To, a.From, a.Rate)
 }

@@ -38,6 +38,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n.Node, n.list = seen, c.nodeList
 	c.adopt(n)
 	c.touch(n)
+	c.stopMarking(n)
 }
 
 // adopt takes over a taint that evicts from a previous controller: a change of leader must neither
@@ -67,6 +68,7 @@ func (c *Core) alive(n *node, now time.Time) {
 	if n.silent {
 		n.silent = false
 		c.touch(n)
+		c.stopMarking(n)
 	}
 }
 
@@ -85,17 +87,32 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	}
 }
 
-// sighted ends a period in which no sign of life could be seen. Silence in it does not count.
+// sighted ends a period in which no sign of life could be seen.
 func (c *Core) sighted(now time.Time) {
-	if c.blindSince.IsZero() {
-		return
+	if !c.blindSince.IsZero() {
+		c.forgive(c.blindSince, now)
+		c.blindSince = time.Time{}
 	}
+}
+
+// resumed notices that the process was stopped, or was not given the processor, for so long that
+// healthy nodes may look silent: what they have written meanwhile is still to be read.
+func (c *Core) resumed(now time.Time) {
+	before := c.stepped
+	c.stepped = now
+	longest := max(2*c.options.MonitorPeriod, c.options.MonitorGracePeriod/2)
+	if !before.IsZero() && now.Sub(before) > longest && c.blindSince.IsZero() {
+		c.forgive(before, now)
+	}
+}
+
+// forgive makes silence in a period not count.
+func (c *Core) forgive(from, to time.Time) {
 	for _, n := range c.nodes {
-		if n.sign.Before(now) && !n.silent {
-			n.sign = n.sign.Add(now.Sub(later(c.blindSince, n.sign)))
+		if n.sign.Before(to) && !n.silent {
+			n.sign = n.sign.Add(to.Sub(later(from, n.sign)))
 		}
 	}
-	c.blindSince = time.Time{}
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -2,6 +2,7 @@ package nodehealth_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -82,6 +83,13 @@ func TestOlderLeaseIsNoSignOfLife(t *testing.T) {
 	}
 }
 
+// live gives the core the ticks that it wants, until before the time is over.
+func live(core *nodehealth.Core, from time.Time, passes time.Duration) {
+	for at := from; at.Before(from.Add(passes)); at = at.Add(5 * time.Second) {
+		core.Step(at, nodehealth.Tick{})
+	}
+}
+
 // TestNewNodeHasItsGraceWhateverTheClock has a node come by an API server whose
 // clock is ten minutes behind. Its kubelet has the time to report that any other
 // has.
@@ -97,9 +105,11 @@ func TestNewNodeHasItsGraceWhateverTheClock(t *testing.T) {
 		}
 		return false
 	}
+	live(core, now, 55*time.Second)
 	if written(55 * time.Second) {
 		t.Error("unknown before its grace of 60 s was over")
 	}
+	live(core, begin.Add(55*time.Second), 10*time.Second)
 	if !written(65 * time.Second) {
 		t.Error("not unknown after its grace of 60 s")
 	}
@@ -125,6 +135,7 @@ func TestLeasesCountAfterARestore(t *testing.T) {
 // the node come back before it is tried again.
 func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
 	core, now := readyNode(begin), begin.Add(time.Minute)
+	live(core, begin, 50*time.Second)
 	node := nodehealth.Node{Name: "n", UID: "n"}
 	marks, version := []nodehealth.MarkPods(nil), 30
 	var carryOut func(actions []nodehealth.Action)
@@ -184,6 +195,7 @@ func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
 // may take minutes.
 func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
 	core, now := readyNode(begin), begin.Add(time.Minute)
+	live(core, begin, 50*time.Second)
 	node := nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "30"}
 	only := func(actions []nodehealth.Action) nodehealth.Action {
 		t.Helper()
@@ -208,5 +220,41 @@ func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
 	}
 	if more := core.Step(now, nodehealth.Answered{Ticket: marks.Ticket}); len(more) > 0 {
 		t.Errorf("written twice at once: %v", more)
+	}
+}
+
+// TestMarkingEndsWhenTheNodeIsBack: also while its taints are still to be removed, and once only.
+func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
+	options := nodehealth.Defaults()
+	c := newCluster(options)
+	for _, name := range []string{"a-1", "a-2", "a-3", "a-4"} {
+		c.add(name, "a")
+	}
+	var marks, stops []nodehealth.Ticket
+	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {
+		for _, action := range actions {
+			switch a := action.(type) {
+			case nodehealth.MarkPods:
+				marks = append(marks, a.Ticket)
+			case nodehealth.StopMarking:
+				stops = append(stops, a.Ticket)
+			}
+		}
+	}
+	c.run(time.Minute)
+	c.silence("a", 1)
+	c.marks = 30 * time.Second
+	c.run(time.Minute)
+	if len(marks) != 1 || len(stops) != 0 {
+		t.Fatalf("marked %v, stopped %v, want one marking", marks, stops)
+	}
+	c.speak()
+	c.run(15 * time.Second)
+	if !slices.Equal(stops, marks) {
+		t.Errorf("marked %v, stopped %v, want that one stopped", marks, stops)
+	}
+	c.run(time.Minute)
+	if len(marks) != 1 || len(stops) != 1 {
+		t.Errorf("marked %v, stopped %v after the node was back", marks, stops)
 	}
 }

@@ -21,7 +21,7 @@ type Knowledge struct {
 	Tickets                            Ticket
 	NodeList                           uint32
 	Listing, NodesListed, LeasesListed bool
-	NextPass                           time.Time
+	Stepped, NextPass                  time.Time
 	Passes                             int
 	BlindSince                         time.Time
 	AllDown                            bool
@@ -63,16 +63,16 @@ type LeaseState struct {
 
 // AskedState is a write in flight.
 type AskedState struct {
-	Ticket Ticket
-	Node   int
-	Marks  bool
+	Ticket         Ticket
+	Node           int
+	Marks, Stopped bool
 }
 
 // Save returns the Core's state.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
-		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
+		LeasesListed: c.leasesListed, Stepped: c.stepped, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
 	}
 	places := map[*node]int{}
 	place := func(n *node) int {
@@ -104,7 +104,7 @@ func (c *Core) Save() Knowledge {
 	}
 	s.Dirty = line(c.dirty)
 	for _, ticket := range slices.Sorted(maps.Keys(c.asked)) {
-		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node), Marks: c.asked[ticket].marks})
+		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node), Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped})
 	}
 	return s
 }
@@ -132,7 +132,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		return nil, err
 	}
 	c.tickets, c.nodeList, c.listing, c.nodesListed, c.leasesListed = s.Tickets, s.NodeList, s.Listing, s.NodesListed, s.LeasesListed
-	c.nextPass, c.passes, c.blindSince, c.allDown = s.NextPass, s.Passes, s.BlindSince, s.AllDown
+	c.stepped, c.nextPass, c.passes, c.blindSince, c.allDown = s.Stepped, s.NextPass, s.Passes, s.BlindSince, s.AllDown
 	for i := range s.Zones {
 		z := &s.Zones[i]
 		c.zones[z.Name] = &zone{
@@ -162,7 +162,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	}
 	c.dirty = line(s.Dirty)
 	for _, asked := range s.Asked {
-		c.asked[asked.Ticket] = request{node: nodes[asked.Node], marks: asked.Marks}
+		c.asked[asked.Ticket] = request{node: nodes[asked.Node], marks: asked.Marks, stopped: asked.Stopped}
 		if asked.Marks {
 			c.marking++
 			nodes[asked.Node].marking = true

@@ -26,6 +26,7 @@ import (
 //	label NAME KEY=VALUE
 //	stale N; fail N                        the next writes find the node changed; fail
 //	cut; back                              the controller sees nothing; sees again
+//	frozen DURATION                        the controller's process is stopped for so long
 //	skew DURATION [NAME]                   the nodes' clocks, or that node's, are ahead by that
 //	restart                                a controller that knows nothing takes over
 //	run DURATION [each DURATION]           time passes: what is done, or a table each so often
@@ -83,6 +84,8 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		s.failed = number(t, word(0))
 	case "cut", "back":
 		s.see(d.Cmd == "cut")
+	case "frozen":
+		s.freeze(duration(t, word(0)))
 	case "skew":
 		if at := duration(t, word(0)); len(d.CmdArgs) > 1 {
 			s.nodes[word(1)].skew = at

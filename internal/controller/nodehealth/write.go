@@ -80,6 +80,20 @@ func (c *Core) next(now time.Time, n *node) Action {
 	return nil
 }
 
+// stopMarking ends the marking of the pods of a node that is back.
+func (c *Core) stopMarking(n *node) {
+	if !n.marking || n.state() != v1.ConditionTrue {
+		return
+	}
+	for ticket, asked := range c.asked {
+		if asked.node == n && asked.marks && !asked.stopped {
+			asked.stopped = true
+			c.asked[ticket] = asked
+			c.do(StopMarking{Ticket: ticket, Node: n.Name})
+		}
+	}
+}
+
 func (c *Core) ask(n *node) Ticket {
 	c.tickets++
 	c.asked[c.tickets] = request{node: n}

@@ -81,8 +81,12 @@ func (b *bucket) take(now time.Time) bool {
 	return true
 }
 
-// next returns when a token will be there. It changes nothing: the result must not depend on how
-// often it is called.
+// furthest bounds how far in the future next looks: a rate can be so low that the time of a token
+// does not fit into a Duration.
+const furthest = 24 * time.Hour
+
+// next returns when a token will be there, or a time before that when to look again. It changes
+// nothing: the result must not depend on how often it is called.
 func (b bucket) next(now time.Time) (time.Time, bool) {
 	if b.rate <= 0 {
 		return time.Time{}, false
@@ -91,7 +95,8 @@ func (b bucket) next(now time.Time) (time.Time, bool) {
 	if b.tokens >= almost {
 		return now, true
 	}
-	return now.Add(time.Duration((1 - b.tokens) / b.rate * float64(time.Second))), true
+	seconds := min((1-b.tokens)/b.rate, furthest.Seconds())
+	return now.Add(time.Duration(seconds * float64(time.Second))), true
 }
 
 // limit changes the rate. As upstream's, a bucket that was empty or closed starts empty at the new

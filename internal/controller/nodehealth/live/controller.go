@@ -42,7 +42,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.O
 	c := &Controller{
 		Loop:     loop.New[nodehealth.Event, nodehealth.Action](Name),
 		client:   client,
-		requests: &requests{client: client, events: events},
+		requests: newRequests(client, events),
 		events:   events,
 		told:     map[string]int{},
 	}
@@ -92,17 +92,21 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 		log.V(2).Info(a.Message, "node", klog.KRef("", a.Node), "reason", a.Reason)
 		c.events.Add(v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: a.Node, UID: a.UID}, v1.EventTypeNormal, a.Reason, a.Message)
 		return nil
+	case nodehealth.StopMarking:
+		c.requests.stopMarking(a.Ticket)
+		return nil
 	case nodehealth.ZoneChanged:
 		log.Info("Zone is in another state", "zone", nodehealth.ZoneName(a.Zone), "from", a.From, "to", a.To, "nodesPerSecond", a.Rate)
 		return nil
 	}
 	log.V(2).Info("Writing", "write", action)
+	if a, pods := action.(nodehealth.MarkPods); pods {
+		return c.requests.marking(ctx, a)
+	}
 	return func(ctx context.Context) nodehealth.Event {
 		began := time.Now()
 		answer := c.requests.carryOut(ctx, action)
-		if _, pods := action.(nodehealth.MarkPods); !pods {
-			writeDuration.Observe(time.Since(began).Seconds())
-		}
+		writeDuration.Observe(time.Since(began).Seconds())
 		return answer
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -35,6 +36,14 @@ type requests struct {
 	events *eventlog.Log
 
 	complaint seldom.Line
+
+	mu sync.Mutex
+	// marks ends the marking of pods that is under way, by ticket.
+	marks map[nodehealth.Ticket]context.CancelFunc
+}
+
+func newRequests(client kubernetes.Interface, events *eventlog.Log) *requests {
+	return &requests{client: client, events: events, marks: map[nodehealth.Ticket]context.CancelFunc{}}
 }
 
 func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
@@ -55,14 +64,33 @@ func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodeh
 			patch["spec"] = map[string]any{"taints": a.Taints}
 		}
 		return r.patchNode(ctx, a.Ticket, a.Node, types.MergePatchType, patch)
-	case nodehealth.MarkPods:
-		err := r.markPods(ctx, a.Node)
-		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Pods of a silent node not all marked NotReady, will try again", "node", klog.KRef("", a.Node))
-		}
-		return nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
 	}
 	return nodehealth.Answered{}
+}
+
+// marking returns the request that marks a node's pods. stopMarking ends it, also before it begins.
+func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(context.Context) nodehealth.Event {
+	ctx, cancel := context.WithTimeout(ctx, markWithin)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.marks[a.Ticket] = cancel
+	return func(context.Context) nodehealth.Event {
+		err := r.markPods(ctx, a.Node)
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			klog.FromContext(ctx).Error(err, "Pods of a silent node not all marked NotReady, will try again", "node", klog.KRef("", a.Node))
+		}
+		r.stopMarking(a.Ticket)
+		return nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
+	}
+}
+
+func (r *requests) stopMarking(ticket nodehealth.Ticket) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if cancel := r.marks[ticket]; cancel != nil {
+		cancel()
+		delete(r.marks, ticket)
+	}
 }
 
 func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType, patch any, subresource ...string) nodehealth.Answered {
@@ -110,8 +138,6 @@ func outcome(err error) nodehealth.Outcome {
 
 // markPods sets Ready=False on the node's pods that say otherwise.
 func (r *requests) markPods(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, markWithin)
-	defer cancel()
 	pods, err := r.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 	})

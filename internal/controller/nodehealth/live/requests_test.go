@@ -8,8 +8,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
@@ -19,7 +21,7 @@ func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
 		api.Put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-		r := &requests{client: api.Client()}
+		r := newRequests(api.Client(), nil)
 		node, err := r.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -31,6 +33,48 @@ func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 		})
 		if answer.Outcome != nodehealth.OK || answer.Node == nil || len(answer.Node.Taints) != 1 {
 			t.Errorf("answered %+v, want the node with its taint", answer)
+		}
+	})
+}
+
+// TestMarkingEndsWhenTheNodeIsBack: the kubelet does not write statuses that have not changed for
+// it, so pods that are marked after that would stay NotReady for some time.
+func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New()
+		for _, name := range []string{"a", "b", "c"} {
+			api.Put(&v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{NodeName: "n"},
+				Status: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
+			})
+		}
+		api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if r.Method == http.MethodPatch {
+				return fakeapi.Fault{Slow: 10 * time.Second}
+			}
+			return fakeapi.Fault{}
+		})
+		client := api.Client()
+		c := New(client, eventlog.New(client, "test"), nodehealth.Defaults())
+		request := c.do(t.Context(), nodehealth.MarkPods{Ticket: 1, Node: "n"})
+		time.AfterFunc(5*time.Second, func() { c.do(t.Context(), nodehealth.StopMarking{Ticket: 1, Node: "n"}) })
+		if answer := request(t.Context()).(nodehealth.Answered); answer.Ticket != 1 || answer.Outcome == nodehealth.OK {
+			t.Errorf("answered %+v, want that not all pods were marked", answer)
+		}
+		marked := 0
+		for _, p := range api.Pods() {
+			if p.Status.Conditions[0].Status == v1.ConditionFalse {
+				marked++
+			}
+		}
+		if marked != 1 {
+			t.Errorf("%d pods were marked, want the first one only", marked)
+		}
+		// One that has not begun does not begin.
+		request = c.do(t.Context(), nodehealth.MarkPods{Ticket: 2, Node: "n"})
+		c.do(t.Context(), nodehealth.StopMarking{Ticket: 2, Node: "n"})
+		if answer := request(t.Context()).(nodehealth.Answered); answer.Outcome != nodehealth.Failed {
+			t.Errorf("answered %+v to a request that was stopped before it began", answer)
 		}
 	})
 }

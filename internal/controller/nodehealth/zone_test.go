@@ -1,0 +1,30 @@
+package nodehealth_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+// TestALowRateIsNoReasonToWakeAllTheTime: at 1e-12 nodes per second, the next node is due in longer
+// than a Duration holds.
+func TestALowRateIsNoReasonToWakeAllTheTime(t *testing.T) {
+	options := nodehealth.Defaults()
+	options.EvictionRate = 1e-12
+	c := newCluster(options)
+	for _, name := range []string{"a-1", "a-2", "a-3", "a-4"} {
+		c.add(name, "a")
+	}
+	c.run(time.Minute)
+	c.told = func(nodehealth.Event, []nodehealth.Action) {
+		if at := c.core.Wake(c.now); at.Before(c.now) {
+			t.Fatalf("at %v the core wants to be woken at %v", c.now, at)
+		}
+	}
+	c.silence("a", 2)
+	c.run(5 * time.Minute)
+	if evicting := c.evicting()["a"]; evicting != 1 {
+		t.Errorf("%d nodes have a taint that evicts, want the first one only", evicting)
+	}
+}
