@@ -106,8 +106,10 @@ func (s *statuses) run(ctx context.Context) {
 	writers.Wait()
 }
 
-// requestTimeout bounds one request.
-const requestTimeout = 10 * time.Second
+// requestTimeout bounds one request: longer than the API server takes for any (--request-timeout, a
+// minute). A webhook that is gone takes up to 30 s of that, and what is given up earlier is not
+// carried out, however often it is tried: a pod that has ended would never be deleted.
+const requestTimeout = 65 * time.Second
 
 func (s *statuses) write(ctx context.Context, w *worker) error {
 	s.mu.Lock()
@@ -220,7 +222,14 @@ func deletePod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) er
 	err := client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid},
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) { // with another pod of that name, or for a reason that passes
+		now, readErr := client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if readErr == nil && now.UID == uid {
+			return err
+		}
+		err = readErr
+	}
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

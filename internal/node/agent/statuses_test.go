@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 func podNamed(name string) *v1.Pod {
@@ -138,5 +142,49 @@ func TestMergedStatus(t *testing.T) {
 	}
 	if len(got.Conditions) != 3 || said["example.com/gate"] != v1.ConditionTrue || said[v1.PodReady] != v1.ConditionFalse {
 		t.Errorf("conditions: %+v", got.Conditions)
+	}
+}
+
+// TestWebhookThatIsGoneDelaysTheEndOfPods has the API server wait for a webhook for the longest
+// time that it can be told to, and then delete the pod.
+func TestWebhookThatIsGoneDelaysTheEndOfPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New()
+		api.Put(podNamed("p"))
+		pod := api.Pods()[0]
+		s := newStatuses(api.Client(), func(w *worker) *v1.Pod { return w.object() })
+		defer s.queue.ShutDown()
+		w := &worker{uid: pod.UID, pod: pod}
+		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
+		s.remove(w)
+		if err := s.write(t.Context(), w); err != nil || len(api.Pods()) != 0 {
+			t.Errorf("%v, and %d pods are left", err, len(api.Pods()))
+		}
+	})
+}
+
+// TestAPodIsDeletedAfterAConflict: a webhook may answer 409 as well. Only another pod of that name
+// means that this one has gone.
+func TestAPodIsDeletedAfterAConflict(t *testing.T) {
+	api := fakeapi.New()
+	api.Put(podNamed("p"))
+	pod := api.Pods()[0]
+	api.SetFault(func(r *http.Request) fakeapi.Fault {
+		if r.Method == http.MethodDelete {
+			return fakeapi.Fault{Status: http.StatusConflict}
+		}
+		return fakeapi.Fault{}
+	})
+	if err := deletePod(t.Context(), api.Client(), pod); !apierrors.IsConflict(err) {
+		t.Errorf("%v for a pod that is still there, want the conflict", err)
+	}
+	before := pod.DeepCopy()
+	before.UID = "before"
+	if err := deletePod(t.Context(), api.Client(), before); err != nil {
+		t.Errorf("%v for a pod whose name another one has", err)
+	}
+	api.Delete(pod)
+	if err := deletePod(t.Context(), api.Client(), pod); err != nil {
+		t.Errorf("%v for a pod that has gone meanwhile", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
@@ -330,4 +332,25 @@ func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	if sent.Load() != actions || most.Load() > workers {
 		t.Errorf("%d sent, %d at once; want %d, at most %d", sent.Load(), most.Load(), actions, workers)
 	}
+}
+
+// TestWebhookThatIsGoneDelaysTheEndOfPods has the API server wait for a webhook for the longest
+// time that it can be told to, and then delete the pod. Heartbeats do not wait as long: the next
+// one is as good.
+func TestWebhookThatIsGoneDelaysTheEndOfPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New()
+		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
+		pod := api.Pods()[0]
+		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
+		s := &sender{client: api.Client(), leases: map[string]*knownLease{}, log: slog.New(slog.DiscardHandler)}
+		remove := kubelet.Action{Kind: kubelet.DeletePod, Pod: types.NamespacedName{Namespace: "default", Name: "p"}, UID: pod.UID}
+		if outcome, _ := s.send(t.Context(), remove); outcome != kubelet.OK || len(api.Pods()) != 0 {
+			t.Errorf("%v, and %d pods are left", outcome, len(api.Pods()))
+		}
+		began := time.Now()
+		if outcome, _ := s.send(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "n", UID: "n"}); outcome != kubelet.Failed || time.Since(began) > 10*time.Second {
+			t.Errorf("a renewal ended as %v after %v", outcome, time.Since(began))
+		}
+	})
 }

@@ -22,8 +22,15 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// requestTimeout is the kubelet's for Leases; nothing here may take longer.
-const requestTimeout = 10 * time.Second
+const (
+	// requestTimeout bounds a request: longer than the API server takes for any (--request-timeout,
+	// a minute). A webhook that is gone takes up to 30 s of that, and what is given up earlier is
+	// not carried out, however often it is tried.
+	requestTimeout = 65 * time.Second
+	// heartbeatTimeout is the kubelet's for Leases and the statuses of nodes. Events do not matter
+	// enough to take longer, either.
+	heartbeatTimeout = 10 * time.Second
+)
 
 // sender carries out actions. Its workers share it.
 type sender struct {
@@ -44,7 +51,12 @@ func (s *sender) send(ctx context.Context, a kubelet.Action) (kubelet.Outcome, a
 	if ctx.Err() != nil {
 		return kubelet.Failed, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	limit := requestTimeout
+	switch a.Kind {
+	case kubelet.Renew, kubelet.PatchNode, kubelet.Report:
+		limit = heartbeatTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	object, err := s.carryOut(ctx, a)
 	outcome := outcomeOf(err)
