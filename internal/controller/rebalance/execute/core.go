@@ -22,22 +22,24 @@ type Options struct {
 
 // Bounds.
 const (
-	pendingFor  = time.Minute      // for how long a successor may be without a node, or not be made at all
-	unreadyFor  = 10 * time.Minute // for how long it may be on its node without being ready
-	leavingFor  = 2 * time.Minute  // beyond its grace period, for how long a victim may take to end
-	refusedFor  = 2 * time.Minute  // for how long the eviction of one pod may be put off
-	allRefused  = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
-	placesFor   = 20 * time.Second // how long the scheduler has to place pending pods that fit
-	settlesFor  = time.Minute      // for how long statuses may take to catch up with the last move
-	firstPause  = time.Second      // between tries, doubled up to lastPause
-	lastPause   = 15 * time.Second //
-	restsFor    = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
-	longestRest = 24 * time.Hour
-	suspended   = 30 * time.Minute // between a run that was stopped and the next
-	mostMissed  = 2                // in a row
-	mostRefused = 3                // moves whose evictions are refused, in a row
-	mostStale   = 5                // plans in a row that were outdated when they were ready
-	mostResting = 2000             // workloads in the journal
+	pendingFor = time.Minute      // for how long a successor may be without a node, or not be made at all
+	unreadyFor = 10 * time.Minute // for how long it may be on its node without being ready
+	leavingFor = 2 * time.Minute  // beyond its grace period, for how long a victim may take to end
+	// longestGrace is the longest grace period that is waited for: a year.
+	longestGrace = 365 * 24 * time.Hour
+	refusedFor   = 2 * time.Minute  // for how long the eviction of one pod may be put off
+	allRefused   = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
+	placesFor    = 20 * time.Second // how long the scheduler has to place pending pods that fit
+	settlesFor   = time.Minute      // for how long statuses may take to catch up with the last move
+	firstPause   = time.Second      // between tries, doubled up to lastPause
+	lastPause    = 15 * time.Second //
+	restsFor     = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
+	longestRest  = 24 * time.Hour
+	suspended    = 30 * time.Minute // between a run that was stopped and the next
+	mostMissed   = 2                // in a row
+	mostRefused  = 3                // moves whose evictions are refused, in a row
+	mostStale    = 5                // plans in a row that were outdated before they could be followed
+	mostResting  = 2000             // workloads in the journal
 )
 
 // phase is what the Core waits for.
@@ -84,6 +86,7 @@ type Core struct {
 	move    *move
 	plan    *rebalance.Plan
 	filled  map[string]bool // nodes that have got a pod since the plan's state was taken
+	busy    bool            // that does not count for this plan: so many before it were outdated
 }
 
 // run is the state of one run.
@@ -232,6 +235,7 @@ func (c *Core) ask() {
 	}
 	c.enter(planning)
 	c.filled = map[string]bool{}
+	c.busy = c.run.stale >= mostStale
 	resting := map[string]time.Time{}
 	for workload, rest := range c.run.resting {
 		resting[workload] = rest.Until.Time
@@ -259,11 +263,7 @@ func (c *Core) planned(plan *rebalance.Plan) {
 		c.finish(interrupted)
 		return
 	case len(plan.Moves) > 0 && c.outdated(&plan.Moves[0]):
-		if c.run.stale++; c.run.stale >= mostStale {
-			c.finish("the cluster changes faster than a plan can be made")
-			return
-		}
-		c.later(firstPause)
+		c.again()
 		return
 	case len(plan.Moves) > 0 && c.places(plan):
 		c.later(firstPause)
@@ -275,8 +275,15 @@ func (c *Core) planned(plan *rebalance.Plan) {
 		c.run.told = true
 		c.do(Told{Result: Proved, Message: plan.Summary()})
 	}
-	c.run.stale = 0
 	c.close(closed(plan))
+}
+
+// again plans again because the plan is outdated. Where some pod gets a node while any plan is
+// made, none that is newer can be had: then pods that get a node no longer count, and the arrival
+// shows whether the proof still held.
+func (c *Core) again() {
+	c.run.stale++
+	c.later(firstPause)
 }
 
 // places reports whether the scheduler is about to place pending pods. If several nodes are as

@@ -30,9 +30,9 @@ func (d *Drainer) answered(e Answered) {
 	p := d.evicting
 	d.evicting = nil
 	switch {
-	case e.Outcome == OK, p.maybe && (e.Outcome == NotFound || e.Outcome == Conflict):
+	case e.Outcome == OK, p.maybe && e.Outcome == NotFound:
 		d.accepted(p)
-	case e.Outcome == NotFound, e.Outcome == Conflict: // it left by itself
+	case e.Outcome == NotFound: // it left by itself
 		d.stale = true
 	case e.Outcome == Busy:
 		d.refused[p.UID] = putOff{d.now.Add(max(retryAfter, min(e.RetryAfter, lastPause))), e.Message}

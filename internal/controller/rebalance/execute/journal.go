@@ -78,8 +78,11 @@ func (c *Core) noted(e Answered) {
 	}
 	if c.outdated(&c.move.Move) {
 		c.drop()
-		c.later(firstPause)
+		c.again()
 		return
+	}
+	if !c.busy {
+		c.run.stale = 0
 	}
 	c.enter(evicting)
 	c.evict()

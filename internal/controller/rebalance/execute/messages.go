@@ -152,7 +152,7 @@ type Outcome int
 const (
 	OK       Outcome = iota
 	NotFound         // no object of that name
-	Conflict         // another UID, or another version
+	Conflict         // another version, of what is not a pod
 	Busy             // 429: a budget, or the server itself, refuses for now
 	Refused          // another refusal, which is not going to change soon
 	Failed           // 5xx, a time-out, no connection: it may have been done or not

@@ -3,6 +3,7 @@ package execute
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ type move struct {
 func (c *Core) start(m *rebalance.Move) {
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
 	if victim == nil || c.outdated(m) {
-		c.later(firstPause)
+		c.again()
 		return
 	}
 	c.move = &move{Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second))}, known: map[types.UID]bool{}}
@@ -78,7 +79,7 @@ func (c *Core) watchVictim(due bool) {
 		c.finish(interrupted)
 	case c.outdated(&m.Move):
 		c.drop()
-		c.later(firstPause)
+		c.again()
 	case due:
 		c.evict()
 	}
@@ -94,9 +95,9 @@ func (c *Core) refusedOrNot(e Answered) {
 	m := c.move
 	m.last = e.Message
 	switch {
-	case e.Outcome == OK, (e.Outcome == NotFound || e.Outcome == Conflict) && m.maybe:
+	case e.Outcome == OK, e.Outcome == NotFound && m.maybe:
 		c.hasEvicted()
-	case e.Outcome == NotFound, e.Outcome == Conflict:
+	case e.Outcome == NotFound:
 		c.conclude(Ended, "", "the pod went by itself")
 	case e.Outcome == Busy && !m.maybe:
 		c.putOff(e)
@@ -156,7 +157,7 @@ func (c *Core) follow() {
 	case next != nil && next.Spec.NodeName != "":
 		c.followLanded(next)
 	case victim != nil:
-		c.wait(m.evicted.Add(time.Duration(m.Cost.GraceSeconds)*time.Second+leavingFor), Stuck, "the pod does not end")
+		c.wait(m.ends(), Stuck, "the pod does not end")
 	case next == nil && c.cluster.satisfied(&m.Flight):
 		c.conclude(Ended, "", "the workload wants no successor any more")
 	case next == nil:
@@ -172,7 +173,14 @@ func (c *Core) followEnded(victim *v1.Pod) {
 		c.conclude(Arrived, "", "")
 		return
 	}
-	c.wait(m.evicted.Add(time.Duration(m.Cost.GraceSeconds)*time.Second+leavingFor), Stuck, "the pod does not end")
+	c.wait(m.ends(), Stuck, "the pod does not end")
+}
+
+// ends returns by when the victim must have ended. A grace period may be longer than a Duration
+// holds.
+func (m *move) ends() time.Time {
+	grace := time.Duration(min(m.Cost.GraceSeconds, int64(longestGrace/time.Second))) * time.Second
+	return m.evicted.Add(grace + leavingFor)
 }
 
 func (c *Core) followLanded(next *v1.Pod) {
@@ -208,7 +216,11 @@ func (c *Core) successor() *v1.Pod {
 	if m.OwnerUID == "" {
 		return nil
 	}
+	stateful := strings.HasPrefix(m.Owner, statefulSet+"/")
 	return c.cluster.successor(m.OwnerUID, m.To, func(p *v1.Pod) bool {
+		if stateful && p.Name != m.Name {
+			return false // it was made by scaling
+		}
 		before := m.known[p.UID]
 		if m.known == nil {
 			before = p.CreationTimestamp.Time.Before(m.Begun.Time)
@@ -298,7 +310,7 @@ func (c *Core) outdated(m *rebalance.Move) bool {
 		return false
 	}
 	n := c.cluster.node(m.To)
-	if c.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return c.filled[name] }) {
+	if !c.busy && (c.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return c.filled[name] })) {
 		return true
 	}
 	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil

@@ -23,6 +23,7 @@ type Drainer struct {
 // NewDrainer returns a Drainer. profiles are the scheduler's; told and done are called as the drain
 // proceeds, and must not block.
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions, told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
+	options.Wall = wall
 	core, requests := execute.NewDrainer(options), requests{client}
 	d := &Drainer{loop.New[execute.Event, execute.Action]("drain"), client}
 	d.Step, d.Tick = core.Step, execute.Tick{}

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync/atomic"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -110,7 +111,10 @@ func (m *mirror) sink() feed.Sink {
 	key := func(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 	m.has = map[string]metav1.Object{}
 	return feed.Sink{
-		Listing: func() { m.fresh = map[string]metav1.Object{} },
+		Listing: func() {
+			maps.Copy(m.has, m.fresh) // of a list that failed half way
+			m.fresh = map[string]metav1.Object{}
+		},
 		Listed: func() {
 			for name, o := range m.has {
 				if m.fresh[name] == nil {

@@ -50,6 +50,7 @@ type Mover struct {
 
 // New returns a Mover. Events about pods go to events.
 func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
+	options.Execute.Wall = wall
 	core := execute.New(options.Execute)
 	m := &Mover{
 		Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, requests: requests{client}, events: events,
@@ -63,6 +64,10 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	}
 	return m
 }
+
+// wall is the wall-clock time at any moment of a loop's clock, which is never set. Ages, and what
+// is written for the next process, are by the clock that the API's times are by.
+func wall(time.Time) time.Time { return time.Now().Round(0).UTC() }
 
 // Synced reports whether everything has been seen.
 func (m *Mover) Synced() bool { return m.synced.Load() }

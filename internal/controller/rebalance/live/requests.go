@@ -50,7 +50,7 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 	case execute.Cordon:
 		return answerOf(a.Ticket, r.cordon(ctx, a.Node))
 	case execute.Evict:
-		return answerOf(a.Ticket, r.evict(ctx, a))
+		return answerOf(a.Ticket, r.identified(ctx, a, r.evict(ctx, a)))
 	}
 	return execute.Tick{}
 }
@@ -159,4 +159,21 @@ func (r *requests) evict(ctx context.Context, a execute.Evict) error {
 	return r.client.PolicyV1().Evictions(a.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}, DeleteOptions: &options,
 	})
+}
+
+// identified says of a conflict whether the pod is still there. If another one has its name, it has
+// gone; else somebody wrote the pod or its disruption budget at the same moment, or a webhook says
+// conflict, and the eviction was not made.
+func (r *requests) identified(ctx context.Context, a execute.Evict, err error) error {
+	if outcome(err) != execute.Conflict {
+		return err
+	}
+	now, readErr := r.client.CoreV1().Pods(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
+	switch {
+	case readErr != nil:
+		return readErr
+	case now.UID != a.UID:
+		return apierrors.NewNotFound(v1.Resource("pods"), a.Name)
+	}
+	return apierrors.NewTooManyRequests(err.Error(), 0)
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"maps"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -10,8 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
@@ -41,5 +45,74 @@ func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: v1.NamespaceTerminatingCause})
 	if got := outcome(err); got != execute.Busy {
 		t.Errorf("that the namespace is being deleted counts as %v, want %v", got, execute.Busy)
+	}
+}
+
+// TestAConflictIsNoEvictionWhileThePodIsThere: the API server also answers 409 if the disruption
+// budget is written at the same moment, and a webhook may. The pod has gone only if another one has
+// its name.
+func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
+	api := fakeapi.New()
+	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
+	api.SetFault(func(r *http.Request) fakeapi.Fault {
+		if r.Method != http.MethodGet {
+			return fakeapi.Fault{Status: http.StatusConflict}
+		}
+		return fakeapi.Fault{}
+	})
+	r := &requests{api.Client()}
+	for uid, want := range map[types.UID]execute.Outcome{api.Pods()[0].UID: execute.Busy, "before": execute.NotFound} {
+		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: uid})
+		if got := answer.(execute.Answered); got.Outcome != want {
+			t.Errorf("answered %+v for the UID %q, want %v", got, uid, want)
+		}
+	}
+}
+
+// TestPlansAreByTheWallClock: a loop's clock stands still while the machine is suspended, and does
+// not follow when the machine's clock is set. Times of objects are by that one.
+func TestPlansAreByTheWallClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fakeapi.New().Client()
+		loops := time.Now().Add(-time.Hour)
+		asOf := func(actions []execute.Action) (at time.Time) {
+			for _, action := range actions {
+				switch a := action.(type) {
+				case execute.MakePlan:
+					at = a.State.AsOf
+				case execute.PlanDrain:
+					at = a.State.AsOf
+				}
+			}
+			return at
+		}
+		m := New(client, eventlog.New(client, "test"), Options{})
+		m.Step(loops, execute.Recalled{})
+		if at := asOf(m.Step(loops, execute.Listed{})); !at.Equal(time.Now()) {
+			t.Errorf("at %v a plan is made as of %v", time.Now(), at)
+		}
+		d := NewDrainer(client, nil, execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}, nil, nil)
+		if at := asOf(d.Step(loops, execute.Listed{})); !at.Equal(time.Now()) {
+			t.Errorf("at %v a drain is planned as of %v", time.Now(), at)
+		}
+	})
+}
+
+// TestWhatAFailedListHasShownIsForgotten if the next one does not show it.
+func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
+	shown := map[string]bool{}
+	m := &mirror{
+		seen: func(o metav1.Object) { shown[o.GetName()] = true }, gone: func(o metav1.Object) { delete(shown, o.GetName()) }, listed: func() {},
+	}
+	sink := m.sink()
+	see := func(name string) { sink.Seen(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}) }
+	sink.Listing()
+	see("a")
+	see("b")
+	sink.Listing() // b has gone meanwhile
+	see("a")
+	sink.Listed()
+	if want := map[string]bool{"a": true}; !maps.Equal(shown, want) {
+		t.Errorf("shown %v, want %v", shown, want)
 	}
 }
