@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
@@ -179,6 +180,41 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	case "world":
 	default:
 		t.Fatalf("unknown command %s", d.Cmd)
+	}
+}
+
+// TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor: the successor has its victim's name.
+func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
+	core, controller := execute.New(execute.Options{}), true
+	pod := func(name string) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(begin.Add(time.Minute)),
+				OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "db", UID: "db", Controller: &controller}},
+			},
+			Spec: v1.PodSpec{NodeName: "c"}, Status: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
+		}
+	}
+	var told []execute.Result
+	step := func(e execute.Event) {
+		for _, action := range core.Step(begin.Add(2*time.Minute), e) {
+			if a, ok := action.(execute.Told); ok {
+				told = append(told, a.Result)
+			}
+		}
+	}
+	step(execute.Recalled{Version: "1", Journal: execute.Journal{Move: &execute.Flight{
+		Move:     rebalance.Move{Namespace: "default", Name: "db-0", UID: "before", Owner: "StatefulSet/db", From: "a", To: "b"},
+		OwnerUID: "db", Begun: metav1.NewTime(begin),
+	}}})
+	step(execute.Seen{Object: pod("db-1")})
+	step(execute.Listed{})
+	if want := []execute.Result{execute.Resumed}; !slices.Equal(told, want) {
+		t.Errorf("told %v when another pod of the StatefulSet was there, want %v", told, want)
+	}
+	step(execute.Seen{Object: pod("db-0")})
+	if want := []execute.Result{execute.Resumed, execute.Elsewhere}; !slices.Equal(told, want) {
+		t.Errorf("told %v when the successor was there, want %v", told, want)
 	}
 }
 

@@ -259,7 +259,7 @@ func (s *stage) terminate(p *v1.Pod) {
 	}
 	grace := 2 * time.Second
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
-		grace = time.Duration(*g) * time.Second
+		grace = time.Duration(min(*g, 1e9)) * time.Second
 	}
 	s.after(grace, func() {
 		if s.pod(p.UID) == nil {
