@@ -248,8 +248,8 @@ func TestShadowReadsWhatTheOthersRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, right := range rights {
-			if right.Verb != "list" && right.Verb != "watch" {
-				continue
+			if right.Verb != "list" && right.Verb != "watch" || right.Resource == "leases" && right.Name == "berth-rebalance" {
+				continue // the scheduler that a shadow is compared with keeps no room for what Berth moves
 			}
 			wanted++
 			if !slices.Contains(have, right) {

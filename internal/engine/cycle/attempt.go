@@ -24,6 +24,7 @@ type attempts struct {
 	*common
 	news        *happenings
 	nominations *nominations
+	rooms       *rooms
 	decisions   *decisions
 	placements  *placements
 	podGroups   *podGroups
@@ -36,7 +37,10 @@ type attempts struct {
 }
 
 // schedule starts an attempt for a pod that was popped from the queue.
-func (as *attempts) schedule(item *queue.Item) { as.decide(item, nil, 0) }
+func (as *attempts) schedule(item *queue.Item) {
+	as.rooms.take(item)
+	as.decide(item, nil, 0)
+}
 
 // decide decides one pod. When an attempt continues after questions were asked aside, answers holds
 // what was answered so far and questions their number.

@@ -27,6 +27,7 @@ type Core struct {
 	ready       *readiness
 	news        *happenings
 	nominations *nominations
+	rooms       *rooms
 	decisions   *decisions
 	claims      *sharedClaims
 	placements  *placements
@@ -82,6 +83,7 @@ func assemble(s *common) *Core {
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
 	c.news = &happenings{common: s}
 	c.nominations = &nominations{common: s, news: c.news, ofGroups: gates.Generic && gates.Preemption}
+	c.rooms = &rooms{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}}
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
@@ -90,7 +92,7 @@ func assemble(s *common) *Core {
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
 	c.attempts = &attempts{
-		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
+		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
 		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit),
 	}
 	c.placements.outcome = c.attempts
@@ -189,6 +191,7 @@ func (c *Core) tick() {
 	}
 	c.placements.timeOut()
 	c.nominations.lapse()
+	c.rooms.lapse()
 	c.reserved.lapse()
 	c.news.tell()
 	if !c.ready.decides() {
@@ -239,6 +242,9 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	}
 	if c.reserved.held != nil {
 		sooner(c.reserved.next())
+	}
+	if kept := c.rooms.kept; kept != nil && !kept.over {
+		sooner(kept.until)
 	}
 	return next, ok
 }

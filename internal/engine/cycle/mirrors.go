@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,6 +78,9 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		ResourceSlices:         mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, nil),
 		ResourceClaims:         mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.seen),
 		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
+
+		Rooms: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.rooms.seen(lease) },
+			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.rooms.withdraw() }),
 	}
 	if c.podGroups.gates.Generic {
 		all[PodGroups] = newMirror(s, h, queue.PodGroup, func(g, _ *groups.PodGroup) { h.groupChanged(nameOf(g), g); c.podGroups.seen(g) },

@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +37,7 @@ import (
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
 //	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
+//	room POD NODE [grace=SECONDS]      the Lease shows that room is kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
 //	list KIND                          a list begins; "listed KIND": it is complete
 //	tick [after=DURATION]              time passes until the core wants a tick, each time, for so long at most; without a
@@ -100,6 +103,8 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		return s.step(Seen{Pods, storyPod(t, d, name)})
 	case "no-pod":
 		return s.step(Gone{Pods, storyPod(t, d, name)})
+	case "room", "no-room":
+		return s.step(Seen{Rooms, storyRoom(t, d)})
 	case "budget":
 		var allowed int32
 		d.ScanArgs(t, "allows", &allowed)
@@ -281,6 +286,22 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler}}
 	}
 	return p
+}
+
+func storyRoom(t *testing.T, d *datadriven.TestData) *coordinationv1.Lease {
+	t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: RoomNamespace, Name: RoomName, UID: "uid-room"}}
+	if d.Cmd == "no-room" {
+		return lease
+	}
+	room := Room{Namespace: "default", Name: d.CmdArgs[0].Key, UID: types.UID("uid-" + d.CmdArgs[0].Key), Owner: "uid-owner", Node: d.CmdArgs[1].Key}
+	d.MaybeScanArgs(t, "grace", &room.GraceSeconds)
+	text, err := json.Marshal(room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Annotations = map[string]string{RoomAnnotation: string(text)}
+	return lease
 }
 
 func storyBudget(app string, allowed int32) *policyv1.PodDisruptionBudget {

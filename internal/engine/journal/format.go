@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -99,6 +100,7 @@ var made = map[cycle.Kind]func() object{
 	cycle.ResourceClaims:         func() object { return &resourcev1.ResourceClaim{} },
 	cycle.DeviceClasses:          func() object { return &resourcev1.DeviceClass{} },
 	cycle.PodGroups:              func() object { return &groups.PodGroup{} },
+	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
 }
 
 // encode appends an event to b: its type and its content.

@@ -78,7 +78,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"csidrivers": gvk("storage.k8s.io", "v1", "CSIDriver"), "csistoragecapacities": gvk("storage.k8s.io", "v1", "CSIStorageCapacity"),
 	"volumeattachments": gvk("storage.k8s.io", "v1", "VolumeAttachment"),
 	"resourceslices":    gvk("resource.k8s.io", "v1", "ResourceSlice"), "resourceclaims": gvk("resource.k8s.io", "v1", "ResourceClaim"),
-	"deviceclasses": gvk("resource.k8s.io", "v1", "DeviceClass"),
+	"deviceclasses": gvk("resource.k8s.io", "v1", "DeviceClass"), "leases": gvk("coordination.k8s.io", "v1", "Lease"),
 }
 
 func gvk(group, version, kind string) schema.GroupVersionKind {

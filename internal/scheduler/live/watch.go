@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
@@ -35,10 +36,31 @@ func (s *Scheduler) watch(ctx context.Context) error {
 	follow(s, cycle.CSIDrivers, storage.CSIDrivers())
 	follow(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
 	follow(s, cycle.VolumeAttachments, storage.VolumeAttachments())
+	s.watchRooms()
 	if err := s.watchGroups(ctx); err != nil {
 		return err
 	}
 	return s.watchDevices(ctx)
+}
+
+// watchRooms follows the Lease that shows which room is to be kept. Nothing waits for it: without
+// the permission to read it, pods are scheduled all the same.
+func (s *Scheduler) watchRooms() {
+	if s.shadow != nil {
+		return
+	}
+	leases := s.client.CoordinationV1().Leases(cycle.RoomNamespace)
+	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
+	s.feeds = append(s.feeds, func(ctx context.Context) {
+		asking, cancel := context.WithTimeout(ctx, readWithin)
+		_, err := leases.List(asking, metav1.ListOptions{FieldSelector: selector, Limit: 1})
+		cancel()
+		if apierrors.IsForbidden(err) {
+			klog.FromContext(ctx).Info("No room is kept for pods that berth moves: the Lease that shows it may not be read", "err", err)
+			return
+		}
+		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), s.sink(cycle.Rooms))
+	})
 }
 
 // watchDevices follows devices where the API server has that API, now or later: one that is upgraded
@@ -117,22 +139,26 @@ func feedOf[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L
 		source.Anew, fresh = s.lead, s.leads
 		s.stale.Add(1)
 	}
-	return func(ctx context.Context) {
-		feed.Run(ctx, source, feed.Sink{
-			Listing: func() { s.loop.See(cycle.Listing{Kind: kind}) },
-			Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
-			Seen: func(o runtime.Object) {
-				if object, ok := s.shown(o); ok {
-					s.loop.See(cycle.Seen{Kind: kind, Object: object})
-				}
-			},
-			Gone: func(o runtime.Object) {
-				if object, ok := s.shown(o); ok {
-					s.loop.See(cycle.Gone{Kind: kind, Object: object})
-				}
-			},
-			Fresh: fresh,
-		})
+	sink := s.sink(kind)
+	sink.Fresh = fresh
+	return func(ctx context.Context) { feed.Run(ctx, source, sink) }
+}
+
+// sink shows the core what there is of a kind.
+func (s *Scheduler) sink(kind cycle.Kind) feed.Sink {
+	return feed.Sink{
+		Listing: func() { s.loop.See(cycle.Listing{Kind: kind}) },
+		Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
+		Seen: func(o runtime.Object) {
+			if object, ok := s.shown(o); ok {
+				s.loop.See(cycle.Seen{Kind: kind, Object: object})
+			}
+		},
+		Gone: func(o runtime.Object) {
+			if object, ok := s.shown(o); ok {
+				s.loop.See(cycle.Gone{Kind: kind, Object: object})
+			}
+		},
 	}
 }
 

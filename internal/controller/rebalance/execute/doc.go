@@ -13,9 +13,10 @@
 // two processes that carry out moves one stops. The journal also has the workloads that rest
 // because they were moved recently.
 //
-// No room is reserved for a successor: another pod may take it between eviction and arrival. That
-// is noticed on arrival. Two successors in a row that land elsewhere end the run, and so does one
-// that finds no node.
+// Berth's scheduler keeps the room of a successor, see package cycle. That is not relied on:
+// another scheduler may place it, and a pod of a higher priority may take the room. What happens is
+// noticed on arrival. Two successors in a row that land elsewhere end the run, and so does one that
+// finds no node.
 //
 // The Drainer drains nodes. It makes the same kind of plan, has many pods terminate at a time, and
 // needs no journal.

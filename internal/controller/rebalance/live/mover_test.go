@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
@@ -39,7 +41,8 @@ type api struct {
 	mu      sync.Mutex
 	writes  []string
 	journal *v1.ConfigMap
-	refuse  int // evictions that are answered with 429
+	rooms   []string // what the Lease has shown
+	refuse  int      // evictions that are answered with 429
 }
 
 func newAPI(t *testing.T) *api {
@@ -83,12 +86,15 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/events") {
+	isLease := strings.Contains(r.URL.Path, "/leases")
+	if r.Method != http.MethodGet && !isLease && !strings.HasSuffix(r.URL.Path, "/events") {
 		a.writes = append(a.writes, r.Method+" "+r.URL.Path)
 	}
 	switch {
 	case isJournal:
 		a.serveJournal(w, r)
+	case isLease:
+		a.serveLease(w, r)
 	case r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/nodes/a"):
 		a.Set("nodes", node("a", `"unschedulable": true`))
 		a.answer(w, http.StatusOK, &v1.Node{})
@@ -118,6 +124,20 @@ func (a *api) serveJournal(w http.ResponseWriter, r *http.Request) {
 	default:
 		a.answer(w, http.StatusOK, a.journal)
 	}
+}
+
+// serveLease has no Lease in the beginning.
+func (a *api) serveLease(w http.ResponseWriter, r *http.Request) {
+	var lease coordinationv1.Lease
+	if err := json.NewDecoder(r.Body).Decode(&lease); err != nil {
+		a.t.Error(err)
+	}
+	if r.Method == http.MethodPatch && len(a.rooms) == 0 {
+		a.refused(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+		return
+	}
+	a.rooms = append(a.rooms, lease.Annotations[cycle.RoomAnnotation])
+	a.answer(w, http.StatusOK, &lease)
 }
 
 func (a *api) evict(w http.ResponseWriter, r *http.Request) {
@@ -197,6 +217,26 @@ func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 	}
 	if text := a.journal.Data["journal"]; strings.Contains(text, "web-1") || !strings.Contains(text, "default/ReplicaSet/web") {
 		t.Errorf("the journal has %s, want no move and that web rests", text)
+	}
+}
+
+// TestTheRoomOfTheSuccessorIsKept: from before the eviction until the run ends.
+func TestTheRoomOfTheSuccessorIsKept(t *testing.T) {
+	a := newAPI(t)
+	a.move(t)
+	if len(a.rooms) != 2 || a.rooms[1] != "" {
+		t.Fatalf("the Lease has shown %q, want a room and then none", a.rooms)
+	}
+	var room cycle.Room
+	if err := json.Unmarshal([]byte(a.rooms[0]), &room); err != nil {
+		t.Fatal(err)
+	}
+	if room.Begun == "" {
+		t.Error("the room does not say when the move began")
+	}
+	room.Begun = ""
+	if want := (cycle.Room{Namespace: "default", Name: "web-1", UID: "web-1", Owner: "web", Node: "b", GraceSeconds: 30}); room != want {
+		t.Errorf("room is kept as %+v, want %+v", room, want)
 	}
 }
 

@@ -8,15 +8,18 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // The ConfigMap that is the journal.
@@ -42,6 +45,9 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return r.recall(ctx)
 	case execute.Note:
 		version, err := r.note(ctx, a)
+		if err == nil {
+			r.keepRoom(ctx, a.Journal.Move)
+		}
 		answer := answerOf(a.Ticket, err)
 		answer.Version = version
 		return answer
@@ -176,4 +182,37 @@ func (r *requests) identified(ctx context.Context, a execute.Evict, err error) e
 		return apierrors.NewNotFound(v1.Resource("pods"), a.Name)
 	}
 	return apierrors.NewTooManyRequests(err.Error(), 0)
+}
+
+// keepRoom has Berth's scheduler keep the room of a move's successor; nil: none any longer. A move
+// does not depend on it: where another scheduler places, nobody reads the Lease.
+func (r *requests) keepRoom(ctx context.Context, move *execute.Flight) {
+	var room any
+	if move != nil && move.To != "" {
+		text, err := json.Marshal(cycle.Room{
+			Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
+			GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.Format(time.RFC3339),
+		})
+		if err != nil {
+			return
+		}
+		room = string(text)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{cycle.RoomAnnotation: room}}})
+	if err != nil {
+		return
+	}
+	leases := r.client.CoordinationV1().Leases(cycle.RoomNamespace)
+	_, err = leases.Patch(ctx, cycle.RoomName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		if room == nil {
+			return
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cycle.RoomNamespace, Name: cycle.RoomName}}
+		lease.Annotations = map[string]string{cycle.RoomAnnotation: room.(string)}
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
+	}
 }

@@ -1,0 +1,162 @@
+package cycle
+
+import (
+	"encoding/json"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// The Lease that the core is shown as [Rooms]. Its annotation holds a [Room] as JSON; without it,
+// no room is kept.
+const (
+	RoomNamespace  = metav1.NamespaceSystem
+	RoomName       = "berth-rebalance"
+	RoomAnnotation = "berth.dev/room"
+)
+
+// Room is a node's room that is kept for the successor of a pod that is being moved there.
+type Room struct {
+	// Namespace, Name and UID are those of the pod that is being moved.
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	Owner     types.UID `json:"owner"` // the controller that makes the successor
+	Node      string    `json:"node"`  // where the successor is to go
+	// GraceSeconds is how long the pod may take to end.
+	GraceSeconds int64 `json:"graceSeconds,omitempty"`
+	// Begun tells two attempts at the same move apart.
+	Begun string `json:"begun,omitempty"`
+}
+
+// How long room is kept: as long as the component that moves pods waits for each step.
+const (
+	leavesWithin  = 2 * time.Minute // until the pod is being deleted; beyond its grace period, until it has gone
+	arrivesWithin = time.Minute     // from then on
+	longestGrace  = int64(time.Hour / time.Second)
+)
+
+// rooms keep the room of pods that are being moved. What is moved is shown by a Lease that only the
+// component that moves pods may write.
+//
+// A guest, of the class of the pod that leaves, is nominated to the node: pods of the same or a
+// lower priority leave it its room. The first pod of the same controller that is tried while that
+// pod is leaving, or after it has gone, takes the guest's place: it is nominated, so that it goes
+// to the node if it fits there. A pod that is not known has no guest; its successor is nominated
+// nevertheless.
+//
+// At most one room is kept at a time. It is kept for a limited time, whether or not the Lease goes.
+type rooms struct {
+	*common
+	nominations *nominations
+	kept        *keptRoom // the last one shown; nil if the Lease shows none
+}
+
+type keptRoom struct {
+	Room
+	guest         *cluster.Pod // nil: none
+	until         time.Time
+	leaving, gone bool // the pod is being deleted, or not known, as of the last look at it
+	over          bool // no room is kept any longer
+}
+
+// seen takes in the Lease.
+func (rs *rooms) seen(lease *coordinationv1.Lease) {
+	var shown Room
+	if text := lease.Annotations[RoomAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil || shown.UID == "" || shown.Node == "" {
+		rs.withdraw()
+		return
+	}
+	if rs.kept != nil && rs.kept.Room == shown {
+		return
+	}
+	rs.withdraw()
+	rs.kept = &keptRoom{Room: shown, until: rs.now.Add(leavesWithin)}
+	rs.follow()
+}
+
+// withdraw forgets the room.
+func (rs *rooms) withdraw() {
+	rs.end()
+	rs.kept = nil
+}
+
+// end keeps the room no longer, which may help other pods.
+func (rs *rooms) end() {
+	k := rs.kept
+	if k == nil || k.over {
+		return
+	}
+	k.over = true
+	if k.guest != nil {
+		rs.nominations.clear(k.guest.UID)
+	}
+}
+
+// follow looks at the pod that leaves: it makes the guest, and moves the time until which the room
+// is kept. After a restart, the pod may be shown after the Lease.
+func (rs *rooms) follow() {
+	k, victim := rs.kept, rs.cluster.Pod(rs.kept.UID)
+	if victim == nil {
+		if !k.gone {
+			k.gone, k.until = true, rs.now.Add(arrivesWithin)
+		}
+		return
+	}
+	k.gone = false
+	if k.guest == nil && victim.NodeName != k.Node && victim.Spec().SchedulingGroup == nil { // groups are decided as a whole
+		k.guest = &cluster.Pod{Class: victim.Class, Name: victim.Name, UID: victim.UID + "/room", Created: victim.Created}
+		rs.cluster.Nominate(k.guest, k.Node)
+	}
+	if victim.Terminating && !k.leaving {
+		grace := time.Duration(min(max(k.GraceSeconds, 0), longestGrace)) * time.Second
+		k.leaving, k.until = true, rs.now.Add(grace+leavesWithin)
+	}
+}
+
+// lapse ends the room if its time is up.
+func (rs *rooms) lapse() {
+	if rs.kept == nil || rs.kept.over {
+		return
+	}
+	rs.follow()
+	if !rs.now.Before(rs.kept.until) {
+		rs.end()
+	}
+}
+
+// take nominates a pod that is about to be tried to the node on which room is kept for it.
+func (rs *rooms) take(item *queue.Item) {
+	if rs.kept == nil || rs.kept.over || !rs.kept.isFor(item, rs.cluster.Pod(rs.kept.UID)) {
+		return
+	}
+	k := rs.kept
+	k.over = true
+	if k.guest != nil {
+		if rs.cluster.Nominated(k.guest.UID) == nil {
+			return // a pod of a higher priority has made room for itself there
+		}
+		rs.nominations.clear(k.guest.UID)
+	}
+	if rs.cluster.Nominated(item.Pod.UID) == nil {
+		rs.nominations.adopt(item, k.Node)
+	}
+}
+
+// isFor reports whether a pending pod is the successor. victim is the pod that is being moved, nil
+// if it has gone.
+func (k *keptRoom) isFor(item *queue.Item, victim *cluster.Pod) bool {
+	owner := item.Class.Controller
+	switch {
+	case owner == nil || owner.UID != k.Owner || item.Pod.UID == k.UID:
+		return false
+	case owner.Kind == "StatefulSet" && item.Pod.Name != k.Name:
+		return false
+	}
+	return victim == nil || victim.Terminating
+}

@@ -1,0 +1,95 @@
+package live
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+)
+
+// ofDatabase makes a pod one of a StatefulSet.
+func ofDatabase(pod *v1.Pod) *v1.Pod {
+	controller := true
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db", Controller: &controller}}
+	return pod
+}
+
+// keepRoom shows that room is kept for the successor of a pod of the database.
+func (w *world) keepRoom(uid types.UID, node string) {
+	w.Helper()
+	text, err := json.Marshal(cycle.Room{Namespace: "default", Name: "db-0", UID: uid, Owner: "db", Node: node, GraceSeconds: 30})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.api.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: cycle.RoomNamespace, Name: cycle.RoomName, Annotations: map[string]string{cycle.RoomAnnotation: string(text)},
+	}})
+}
+
+// TestRoomIsKeptAcrossARestart (R29): the scheduler is killed after a pod was evicted whose
+// successor is made only when it has gone. The next scheduler keeps the room, too.
+func TestRoomIsKeptAcrossARestart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("a", "2"), aNode("b", "2"))
+		w.api.Put(ofDatabase(on(aPod("db-0", "2"), "a")))
+		victim := w.api.Pods()[0]
+		w.start(Options{})
+		w.pass(time.Second)
+		w.keepRoom(victim.UID, "b")
+		w.pass(time.Second)
+		w.api.Put(aPod("early", "2"))
+		w.pass(time.Second)
+		fakeapi.Change(w.api, victim, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		w.pass(10 * time.Second)
+		w.end()
+
+		w.start(Options{})
+		w.api.Put(aPod("late", "2"))
+		w.pass(10 * time.Second)
+		for _, thief := range []string{"early", "late"} {
+			if node := w.nodeOf(thief); node != "" {
+				t.Errorf("%s is on %s, whose room is kept", thief, node)
+			}
+		}
+		w.api.Put(aNode("c", "2"), ofDatabase(aPod("db-1", "2"))) // a pod of the same StatefulSet, but not the successor
+		w.until("the others have a node", func() bool { return w.nodeOf("early")+w.nodeOf("late")+w.nodeOf("db-1") == "c" })
+		w.api.Delete(victim)
+		successor := ofDatabase(aPod("db-0", "2"))
+		successor.UID = "uid-successor"
+		w.api.Put(successor)
+		w.untilBound("db-0")
+		if node := w.nodeOf("db-0"); node != "b" {
+			t.Errorf("the successor is on %q, want b", node)
+		}
+	})
+}
+
+// TestPodsAreScheduledWithoutThePermissionToKeepRoom, as after an upgrade of the scheduler alone.
+func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
+	inWorld(t, func(w *world) {
+		asked := 0
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if strings.HasSuffix(r.URL.Path, "/leases") {
+				asked++
+				return fakeapi.Fault{Status: http.StatusForbidden}
+			}
+			return fakeapi.Fault{}
+		})
+		w.api.Put(aNode("a", "2"), aPod("p", "1"))
+		w.start(Options{})
+		w.untilBound("p")
+		w.pass(time.Minute)
+		if asked != 1 {
+			t.Errorf("asked %d times for what may not be read", asked)
+		}
+	})
+}
