@@ -35,6 +35,8 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 		{"-taint-eviction-controller,*", false, true, false, ""},
 		{"*,-nodelifecycle", true, false, false, ""}, // its former name
 		{"nodelifecycle", false, true, false, ""},
+		{"*,-taint-eviction-controller,taint-eviction-controller", false, true, false, ""}, // the first counts
+		{"nodelifecycle,-node-lifecycle-controller", false, true, false, ""},
 		{"rebalance", false, false, true, ""},
 		{"*,rebalance", true, true, true, ""},
 		{"-taint-eviction-controller", false, false, false, "selects none"},

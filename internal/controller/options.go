@@ -158,19 +158,13 @@ func (o *Options) Validate() error {
 }
 
 // enabled follows kube-controller-manager: a controller's own name takes precedence over "*", which
-// stands for those that are on by default.
+// stands for those that are on by default. Of several mentions the first counts.
 func (o *Options) enabled(name string) bool {
-	given := func(prefix string) bool {
-		return slices.ContainsFunc(o.Controllers, func(listed string) bool {
-			bare, ok := strings.CutPrefix(listed, prefix)
-			return ok && (bare == name || former[bare] == name)
-		})
-	}
-	switch {
-	case given(""):
-		return true
-	case given("-"):
-		return false
+	for _, listed := range o.Controllers {
+		bare, off := strings.CutPrefix(listed, "-")
+		if bare == name || former[bare] == name {
+			return !off
+		}
 	}
 	return slices.Contains(o.Controllers, "*") && !slices.Contains(offByDefault, name)
 }

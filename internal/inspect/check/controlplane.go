@@ -62,7 +62,7 @@ func (j *judge) controllers() {
 	for _, p := range managers {
 		var on []string
 		for _, controller := range evicting {
-			if runs(p.flag("controllers"), controller) {
+			if runs(p.list("controllers"), controller) {
 				on = append(on, controller)
 			}
 		}
@@ -92,17 +92,19 @@ func (j *judge) controllers() {
 	}
 }
 
-// runs reports whether --controllers of kube-controller-manager enables a controller: its own name
-// counts, or else "*".
-func runs(flag, controller string) bool {
-	selected := strings.Split(flag, ",")
-	switch {
-	case flag == "" || slices.Contains(selected, controller):
-		return true
-	case slices.Contains(selected, "-"+controller):
-		return false
+// former are older names that --controllers still takes.
+var former = map[string]string{"nodelifecycle": "node-lifecycle-controller"}
+
+// runs reports whether --controllers of kube-controller-manager enables a controller: where its own
+// name stands first counts, with or without "-", or else "*".
+func runs(selected []string, controller string) bool {
+	for _, name := range selected {
+		bare, off := strings.CutPrefix(name, "-")
+		if bare == controller || former[bare] == controller {
+			return !off
+		}
 	}
-	return slices.Contains(selected, "*")
+	return len(selected) == 0 || slices.Contains(selected, "*")
 }
 
 // names looks for pods whose schedulerName no scheduler serves.

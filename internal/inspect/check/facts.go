@@ -1,6 +1,8 @@
 package check
 
 import (
+	"strings"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -56,15 +58,30 @@ type Process struct {
 	Args  []string // the command line, without the program
 }
 
-// flag returns the value of a command-line flag, "" if it is not given.
+// flag returns the value of a command-line flag, "" if it is not given. Of several, the last
+// counts.
 func (p *Process) flag(name string) string {
-	for i, arg := range p.Args {
-		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {
-			return value
-		}
-		if arg == "--"+name && i+1 < len(p.Args) {
-			return p.Args[i+1]
-		}
+	if values := p.values(name); len(values) > 0 {
+		return values[len(values)-1]
 	}
 	return ""
+}
+
+// list returns what a command-line flag lists, in one or several mentions.
+func (p *Process) list(name string) (all []string) {
+	for _, value := range p.values(name) {
+		all = append(all, strings.Split(value, ",")...)
+	}
+	return all
+}
+
+func (p *Process) values(name string) (values []string) {
+	for i, arg := range p.Args {
+		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {
+			values = append(values, value)
+		} else if arg == "--"+name && i+1 < len(p.Args) {
+			values = append(values, p.Args[i+1])
+		}
+	}
+	return values
 }
