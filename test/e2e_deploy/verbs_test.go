@@ -2,6 +2,7 @@ package e2edeploy
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,12 +39,21 @@ func (c *cluster) begin(what deploy.Part, seen *recorder, args ...string) *part 
 	if err != nil || len(granted) == 0 {
 		c.Fatalf("%s is granted %v (%v)", account, granted, err)
 	}
-	p := &part{t: c.T, what: what, granted: granted, seen: seen, out: &text{}}
-	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{string(what), "--kubeconfig", kubeconfig(c.T, seen, c.token(account))}, args...)...)
+	p := &part{t: c.T, what: what, granted: granted, seen: seen}
+	p.start(append([]string{string(what), "--kubeconfig", kubeconfig(c.T, seen, c.token(account))}, args...))
+	return p
+}
+
+// start runs berth until the test ends, or kill is called.
+func (p *part) start(args []string) {
+	p.t.Helper()
+	t := p.t
+	p.out = &text{}
+	cmd := exec.Command(filepath.Join(bin, "berth"), args...)
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		c.Fatal(err)
+		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -51,13 +61,12 @@ func (c *cluster) begin(what deploy.Part, seen *recorder, args ...string) *part 
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	c.T.Cleanup(func() {
+	t.Cleanup(func() {
 		p.kill()
-		if c.T.Failed() {
-			c.T.Logf("%s said:\n%s", what, p.out)
+		if t.Failed() {
+			t.Logf("%s said:\n%s", p.what, p.out)
 		}
 	})
-	return p
 }
 
 // says waits for something in what the process prints, and returns what the pattern's first group
@@ -107,6 +116,7 @@ func TestVerbsAreThoseUsed(t *testing.T) {
 	t.Run("scheduler", func(t *testing.T) { c.at(t).schedulerUsesItsRights() })
 	t.Run("controller", func(t *testing.T) { c.at(t).controllerUsesItsRights(controller) })
 	t.Run("webhook", func(t *testing.T) { c.at(t).webhookUsesItsRights() })
+	t.Run("shadow", func(t *testing.T) { c.at(t).shadowUsesItsRights() })
 	t.Run("view", func(t *testing.T) { c.at(t).viewIsEnough() })
 }
 
@@ -246,6 +256,30 @@ func (c *cluster) webhookUsesItsRights() {
 	// What somebody spoils is put right.
 	c.kubectl("patch", "secret", "-n", deploy.Namespace, "berth-webhook", "--type=merge", `-p={"data": {"tls.crt": ""}}`)
 	p.check(func(deploy.Right) bool { return false })
+}
+
+// shadowUsesItsRights runs both shadows of the overlay with its account.
+func (c *cluster) shadowUsesItsRights() {
+	manifests, err := fs.ReadFile(deploy.Manifests(), "kustomize/overlays/shadow/shadow-rbac.yaml")
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.apply(string(manifests))
+	granted, err := deploy.Granted(string(manifests), deploy.Namespace, "berth-shadow")
+	if err != nil || len(granted) == 0 {
+		c.Fatalf("berth-shadow is granted %v (%v)", granted, err)
+	}
+	seen := record(c.T, c.Config)
+	own := kubeconfig(c.T, seen, c.token("berth-shadow"))
+	for what, args := range map[deploy.Part][]string{
+		deploy.Scheduler:  {"--leader-elect=false", "--secure-port=0"},
+		deploy.Controller: nil,
+	} {
+		p := &part{t: c.T, what: what, seen: seen}
+		p.start(slices.Concat([]string{string(what), "--shadow", "--kubeconfig", own, "--health-bind-address=127.0.0.1:0"}, args))
+	}
+	p := &part{t: c.T, what: "shadow", granted: granted, seen: seen}
+	p.check(func(r deploy.Right) bool { return r.Resource == "podgroups" }) // they are off in this cluster
 }
 
 // viewIsEnough runs the commands that ask questions with the role that is for them.
