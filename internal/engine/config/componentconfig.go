@@ -143,6 +143,9 @@ func referred(from string, data []byte) (*translation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
+	for _, note := range unread(data) {
+		t.notes = append(t.notes, from+": "+note)
+	}
 	return t, nil
 }
 

@@ -71,6 +71,7 @@ func Parse(file string, data []byte, options Options) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, oneLine(err))
 	}
+	c.Notes = append(c.Notes, unread(data)...)
 	return c, nil
 }
 

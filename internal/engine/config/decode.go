@@ -1,8 +1,12 @@
 package config
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 
+	goyaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -64,6 +68,24 @@ func unmarshalStrict(data []byte, into any) error {
 		return runtime.NewStrictDecodingError(strict)
 	}
 	return nil
+}
+
+// unread notes a document behind the first, which kube-scheduler passes over in silence. One that
+// is empty says nothing.
+func unread(data []byte) []string {
+	documents := goyaml.NewDecoder(bytes.NewReader(data))
+	for first := true; ; first = false {
+		var document goyaml.Node
+		err := documents.Decode(&document)
+		switch {
+		case errors.Is(err, io.EOF), err != nil && first:
+			return nil
+		case err != nil:
+			return []string{"only the first document is read, as by kube-scheduler"}
+		case !first && document.Content[0].Tag != "!!null":
+			return []string{fmt.Sprintf("line %d: only the first document is read, as by kube-scheduler", document.Content[0].Line)}
+		}
+	}
 }
 
 // wanted are the files that can be read.

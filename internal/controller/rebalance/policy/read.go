@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -52,7 +55,27 @@ func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, e
 	}
 	r.unique(document.Content[0])
 	r.top(document.Content[0])
+	r.unread(text)
 	return r.policy, r.err
+}
+
+// unread notes a document behind the first. One that is empty says nothing.
+func (r *reader) unread(text []byte) {
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	for first := true; ; first = false {
+		var document yaml.Node
+		const words = "only the first document is read, as by the descheduler"
+		switch err := documents.Decode(&document); {
+		case errors.Is(err, io.EOF):
+			return
+		case err != nil:
+			r.policy.Notes = append(r.policy.Notes, r.file+": "+words)
+			return
+		case !first && document.Content[0].Tag != "!!null":
+			r.note(document.Content[0], words)
+			return
+		}
+	}
 }
 
 // unique refuses keys that a mapping has twice: one of the values would be passed over.
