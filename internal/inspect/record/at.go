@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
@@ -105,10 +107,17 @@ func identityOf(text []byte) (identity, error) {
 	return identity{object.Kind, object.Metadata.Namespace, object.Metadata.Name}, nil
 }
 
+// spans names the times that were recorded without interruption.
 func spans(index *Index) string {
 	var list []string
-	for _, s := range index.Sessions {
-		list = append(list, s.Began.UTC().Format(time.RFC3339)+" to "+s.Until.UTC().Format(time.RFC3339))
+	began := metav1.MicroTime{}
+	for i, s := range index.Sessions {
+		if i == 0 || !s.Began.Equal(&index.Sessions[i-1].Until) {
+			began = s.Began
+		}
+		if i+1 == len(index.Sessions) || !s.Until.Equal(&index.Sessions[i+1].Began) {
+			list = append(list, began.UTC().Format(time.RFC3339)+" to "+s.Until.UTC().Format(time.RFC3339))
+		}
 	}
 	return strings.Join(list, ", ")
 }
@@ -133,15 +142,15 @@ func readList(path string, take func([]byte) error) error {
 	return nil
 }
 
-// replay calls take for the session's changes up to a time. It fails if the oldest of them have
-// been removed to make room.
+// replay calls take for the session's changes up to a time. It fails if the oldest of them are
+// missing.
 func replay(folder string, until time.Time, take func(*Change) error) error {
 	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
 	if err != nil {
 		return err
 	}
 	if len(files) > 0 && !strings.HasSuffix(files[0], fmt.Sprintf("%06d%s", 1, changesSuffix)) {
-		return fmt.Errorf("%s: its first changes have given way to newer ones (--max-size)", folder)
+		return fmt.Errorf("%s: its first changes are missing", folder)
 	}
 	for _, path := range files {
 		f, err := os.Open(path)

@@ -2,15 +2,12 @@ package record
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -34,8 +31,8 @@ type Index struct {
 	Objects  int       `json:"objects"`
 }
 
-// Session is a period in which the recording ran without interruption. Its folder has the objects
-// at its beginning, and their changes.
+// Session is a period in which the recording ran without interruption; one that gets large is
+// followed by another at once. Its folder has the objects at its beginning, and their changes.
 type Session struct {
 	Folder string           `json:"folder"`
 	Began  metav1.MicroTime `json:"began"`
@@ -133,16 +130,12 @@ func writeList(path string, objects []json.RawMessage) error {
 	})
 }
 
-// changes is the file that changes are appended to. A full file is followed by another, and the
-// oldest ones are removed to keep to the limit.
+// changes is the file that a session's changes are appended to. It is made with the first of them.
 type changes struct {
-	dir    string // of the session
-	root   string // of the recording
-	limit  int64  // bytes of all files of changes
-	file   *os.File
-	out    *bufio.Writer
-	size   int64
-	number int
+	path string
+	file *os.File
+	out  *bufio.Writer
+	size int64
 }
 
 func (c *changes) add(change *Change) error {
@@ -150,70 +143,29 @@ func (c *changes) add(change *Change) error {
 	if err != nil {
 		return err
 	}
-	const parts = 8 // a file is full at this fraction of the limit
-	if c.file == nil || c.size > c.limit/parts {
-		if err := c.next(); err != nil {
+	if c.file == nil {
+		if c.file, err = os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 			return err
 		}
+		c.out = bufio.NewWriter(c.file)
 	}
 	c.size += int64(len(line)) + 1
 	c.out.Write(line)
 	return c.out.WriteByte('\n')
 }
 
-func (c *changes) next() error {
-	if err := c.close(); err != nil {
-		return err
+// sizeOf is what the files in a folder take; 0 if there is none.
+func sizeOf(dir string) (size int64, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
 	}
-	c.number++
-	c.size = 0
-	var err error
-	path := filepath.Join(c.dir, fmt.Sprintf("%s%06d%s", changesPrefix, c.number, changesSuffix))
-	if c.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
-		return err
+	for _, entry := range entries {
+		if info, err := entry.Info(); err == nil {
+			size += info.Size()
+		}
 	}
-	c.out = bufio.NewWriter(c.file)
-	return c.makeRoom(path)
-}
-
-// makeRoom removes the oldest files of changes while all of them together are too large.
-func (c *changes) makeRoom(current string) error {
-	files, total, err := changeFiles(c.root)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if total <= c.limit*7/8 || f.path == current {
-			return nil
-		}
-		if err := os.Remove(f.path); err != nil {
-			return err
-		}
-		total -= f.size
-	}
-	return nil
-}
-
-type changeFile struct {
-	path string
-	size int64
-}
-
-// changeFiles lists all files of changes, the oldest first: sessions are named after the time when
-// they began.
-func changeFiles(dir string) (files []changeFile, total int64, err error) {
-	err = filepath.WalkDir(filepath.Join(dir, sessionsFolder), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, changesSuffix) {
-			return err
-		}
-		info, err := entry.Info()
-		if err == nil {
-			files, total = append(files, changeFile{path, info.Size()}), total+info.Size()
-		}
-		return err
-	})
-	slices.SortFunc(files, func(a, b changeFile) int { return cmp.Compare(a.path, b.path) })
-	return files, total, err
+	return size, err
 }
 
 func (c *changes) flush() error {
@@ -232,5 +184,5 @@ func (c *changes) close() error {
 	return err
 }
 
-// sessionName is a folder's name, which sorts by time.
-func sessionName(t time.Time) string { return t.UTC().Format("20060102T150405.000Z") }
+// sessionName is a folder's name.
+func sessionName(t time.Time) string { return t.UTC().Format("20060102T150405.000000Z") }

@@ -214,43 +214,93 @@ func TestChangesBeforeAKillAreKept(t *testing.T) {
 	}
 }
 
-func TestTheSizeOfChangesIsBounded(t *testing.T) {
-	const limit, pods = 64 << 10, 1000
+// Beyond its limit a recording forgets the oldest times, and can show all others.
+func TestTheSizeIsBoundedAndWhatIsLeftCanBeShown(t *testing.T) {
+	const limit, rounds = 64 << 10, 1000
 	api, dir := fakeapi.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
+	for i := range 10 {
+		api.Set("pods", pod(fmt.Sprintf("p-%d", i), "node-1"))
+	}
 	during(t, api, dir, limit, func(changes func() int) {
 		changes()
 		changes()
-		for i := range pods {
-			api.Set("pods", pod(fmt.Sprintf("p-%d", i), "node-1"))
+		for i := range rounds {
+			api.Set("nodes", node("node-1", map[string]any{"key": "round", "value": fmt.Sprint(i), "effect": "NoSchedule"}))
+			if i%100 == 99 {
+				until(changes, i+1)
+			}
 		}
-		until(changes, pods)
 	})
 	var size int64
-	files, err := filepath.Glob(filepath.Join(dir, "sessions", "*", "*.jsonl"))
+	folders, err := os.ReadDir(filepath.Join(dir, "sessions"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range files {
-		info, err := os.Stat(path)
+	for _, folder := range folders {
+		files, err := os.ReadDir(filepath.Join(dir, "sessions", folder.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		size += info.Size()
+		for _, file := range files {
+			if info, err := file.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+	}
+	index, err := record.ReadIndex(dir)
+	if err != nil || len(index.Sessions) < 3 || len(index.Sessions) != len(folders) {
+		t.Fatalf("%v: %d sessions in %d folders", err, len(index.Sessions), len(folders))
 	}
 	if size > limit || size < limit/4 {
-		t.Errorf("the changes take %d bytes in %d files, want at most %d", size, len(files), limit)
+		t.Errorf("the sessions take %d bytes in %d folders, want at most %d", size, len(folders), limit)
 	}
-	set, err := manifest.Read([]string{dir}, nil, manifest.Options{Lenient: true})
-	if err != nil || len(set.Pods) != pods {
-		t.Errorf("%v: %d pods at the end, want all %d", err, len(set.Pods), pods)
+	last := -1
+	for i, s := range index.Sessions {
+		if i > 0 && !s.Began.Equal(&index.Sessions[i-1].Until) {
+			t.Errorf("between %v and %v nothing was recorded", index.Sessions[i-1].Until, s.Began)
+		}
+		for _, at := range []time.Time{s.Began.Time, s.Began.Add(s.Until.Sub(s.Began.Time) / 2)} {
+			set, err := record.At(dir, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var round int
+			if _, err := fmt.Sscan(set.Nodes[0].Spec.Taints[0].Value, &round); err != nil || round < last || round < 100 || len(set.Pods) != 10 {
+				t.Errorf("session %d at %v: round %d after %d, %d pods, %v", i, at, round, last, len(set.Pods), err)
+			}
+			last = round
+		}
 	}
+	if set, err := record.At(dir, index.Sessions[len(index.Sessions)-1].Until.Time); err != nil || set.Nodes[0].Spec.Taints[0].Value != fmt.Sprint(rounds-1) {
+		t.Errorf("at the end: %v, %+v", err, set)
+	}
+	_, err = record.At(dir, index.Sessions[0].Began.Add(-time.Millisecond))
+	if err == nil || !strings.Contains(err.Error(), "nothing was recorded") || strings.Count(err.Error(), " to ") != 1 {
+		t.Errorf("a time that was forgotten: %v", err)
+	}
+}
+
+// A session that lacks its first changes cannot be shown.
+func TestASessionWithoutItsFirstChangesIsRefused(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	during(t, api, dir, 0, func(changes func() int) {
+		changes()
+		changes()
+		api.Set("pods", pod("p", "node-1"))
+		until(changes, 1)
+	})
 	index, err := record.ReadIndex(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := record.At(dir, index.Source.AsOf.Time.Add(time.Second)); err == nil || !strings.Contains(err.Error(), "given way") {
-		t.Errorf("a session whose first changes are gone: %v", err)
+	folder := filepath.Join(dir, index.Sessions[0].Folder)
+	if err := os.Rename(filepath.Join(folder, "changes-000001.jsonl"), filepath.Join(folder, "changes-000002.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := record.At(dir, index.Sessions[0].Until.Time); err == nil || !strings.Contains(err.Error(), "first changes are missing") {
+		t.Errorf("%v", err)
 	}
 }
 

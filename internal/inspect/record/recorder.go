@@ -28,7 +28,7 @@ type Options struct {
 	For time.Duration
 	// Once records the objects as they are, without changes.
 	Once bool
-	// MaxBytes bounds the files of changes; the oldest are removed.
+	// MaxBytes bounds the sessions together; the oldest are removed. The newest is kept.
 	MaxBytes int64
 	// Every is how often the objects in the folder are updated.
 	Every time.Duration
@@ -46,11 +46,12 @@ type recorder struct {
 	index   *Index
 	kinds   map[string]map[string]json.RawMessage // by resource and name
 	listed  map[string]bool
-	changes *changes
+	opened  metav1.MicroTime // when the first session begins
+	changes *changes         // of the session; nil before the first begins: all that is seen is in its objects
+	full    int64            // how many bytes of changes end the session
 	counted int
 	failed  error
 	ready   chan struct{} // closed when everything has been listed
-	begun   bool          // the session's objects are being written: what follows is a change
 }
 
 // Run records until the context ends, or for Options.For. It returns nil then, unless not
@@ -81,7 +82,7 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	return r.follow(ctx)
 }
 
-// open begins a session, of a new recording or of one of the same cluster.
+// open reads the index of a recording of the same cluster, or begins a new one.
 func (r *recorder) open(ctx context.Context) error {
 	cluster, err := r.client.ClusterID(ctx)
 	if err != nil {
@@ -99,14 +100,12 @@ func (r *recorder) open(ctx context.Context) error {
 	if n := len(index.Sessions); n > 0 {
 		index.Sessions[n-1].extend(r.options.Dir)
 	}
-	now := time.Now()
-	folder := filepath.Join(sessionsFolder, sessionName(now))
 	index.Source.From = r.client.Host()
-	index.Sessions = append(index.Sessions, Session{Folder: folder, Began: metav1.NewMicroTime(now.UTC()), Until: metav1.NewMicroTime(now.UTC())})
-	r.index = index
-	r.changes = &changes{dir: filepath.Join(r.options.Dir, folder), root: r.options.Dir, limit: r.options.MaxBytes}
+	r.index, r.opened = index, now()
 	return nil
 }
+
+func now() metav1.MicroTime { return metav1.NewMicroTime(time.Now().UTC()) }
 
 // once records the objects as they are.
 func (r *recorder) once(ctx context.Context) error {
@@ -177,18 +176,83 @@ func (r *recorder) begin() error {
 			return err
 		}
 	}
-	session := &r.index.Sessions[len(r.index.Sessions)-1]
-	folder := filepath.Join(r.options.Dir, session.Folder)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return err
-	}
 	r.mu.Lock()
-	r.begun = true
+	err := r.session(r.opened)
 	r.mu.Unlock()
-	if err := r.writeObjects(folder); err != nil {
+	if err != nil {
 		return err
 	}
 	return r.checkpoint()
+}
+
+// session begins a session with the objects as they are. r.mu is held: what is seen from now on is
+// a change.
+func (r *recorder) session(began metav1.MicroTime) error {
+	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began}
+	folder := filepath.Join(r.options.Dir, s.Folder)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	if err := writeLists(folder, r.lists()); err != nil {
+		return err
+	}
+	size, err := sizeOf(folder)
+	if err != nil {
+		return err
+	}
+	const parts = 8 // a session is full at this fraction of the limit, or when its changes outweigh its objects
+	r.full = max(r.options.MaxBytes/parts, size)
+	r.changes = &changes{path: filepath.Join(folder, changesPrefix+"000001"+changesSuffix)}
+	r.index.Sessions = append(r.index.Sessions, s)
+	return r.makeRoom()
+}
+
+// turn ends a session that is full, and begins the next one: room is made by removing whole
+// sessions, so that any time in the others can be shown. r.mu is held.
+func (r *recorder) turn() error {
+	if err := r.changes.close(); err != nil {
+		return err
+	}
+	at := now()
+	r.index.Sessions[len(r.index.Sessions)-1].Until = at
+	if err := r.session(at); err != nil {
+		return err
+	}
+	return r.writeIndex()
+}
+
+// makeRoom removes the oldest sessions while all of them, and the changes that the newest will get,
+// are too large. r.mu is held.
+func (r *recorder) makeRoom() error {
+	sizes, total := make([]int64, len(r.index.Sessions)), r.full
+	for i, s := range r.index.Sessions {
+		var err error
+		if sizes[i], err = sizeOf(filepath.Join(r.options.Dir, s.Folder)); err != nil {
+			return err
+		}
+		total += sizes[i]
+	}
+	first := 0
+	for ; first < len(sizes)-1 && total > r.options.MaxBytes; first++ {
+		total -= sizes[first]
+	}
+	if first == 0 {
+		return nil
+	}
+	gone := r.index.Sessions[:first]
+	r.index.Sessions = slices.Clone(r.index.Sessions[first:])
+	if err := r.writeIndex(); err != nil { // nobody is to look for what is about to go
+		return err
+	}
+	for _, s := range gone {
+		if filepath.Dir(s.Folder) != sessionsFolder {
+			continue // it was not made here
+		}
+		if err := os.RemoveAll(filepath.Join(r.options.Dir, s.Folder)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *recorder) end() error {
@@ -200,8 +264,14 @@ func (r *recorder) end() error {
 
 // checkpoint updates the folder's own objects, which -f reads.
 func (r *recorder) checkpoint() error {
-	now := time.Now().UTC()
-	if err := r.writeObjects(r.options.Dir); err != nil {
+	at := now()
+	r.mu.Lock()
+	lists := r.lists()
+	if r.options.Progress != nil {
+		r.options.Progress(r.index.Objects, r.counted)
+	}
+	r.mu.Unlock()
+	if err := writeLists(r.options.Dir, lists); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -209,11 +279,17 @@ func (r *recorder) checkpoint() error {
 	if r.failed != nil {
 		return r.failed
 	}
-	r.index.Source.AsOf = metav1.NewTime(now.Truncate(time.Second))
-	r.index.Sessions[len(r.index.Sessions)-1].Until = metav1.NewMicroTime(now)
+	r.index.Source.AsOf = metav1.NewTime(at.Truncate(time.Second))
+	if s := &r.index.Sessions[len(r.index.Sessions)-1]; s.Until.Before(&at) { // it may have begun meanwhile
+		s.Until = at
+	}
 	if err := r.changes.flush(); err != nil {
 		return err
 	}
+	return r.writeIndex()
+}
+
+func (r *recorder) writeIndex() error {
 	return replaceFile(filepath.Join(r.options.Dir, IndexFile), func(w *bufio.Writer) error {
 		text, err := json.MarshalIndent(r.index, "", "  ")
 		if err != nil {
@@ -224,8 +300,8 @@ func (r *recorder) checkpoint() error {
 	})
 }
 
-func (r *recorder) writeObjects(dir string) error {
-	r.mu.Lock()
+// lists has the objects by resource, in the order of their names. r.mu is held.
+func (r *recorder) lists() map[string][]json.RawMessage {
 	lists := map[string][]json.RawMessage{}
 	r.index.Objects = 0
 	for resource, objects := range r.kinds {
@@ -239,10 +315,11 @@ func (r *recorder) writeObjects(dir string) error {
 		}
 		r.index.Objects += len(names)
 	}
-	if r.options.Progress != nil {
-		r.options.Progress(r.index.Objects, r.counted)
-	}
-	r.mu.Unlock()
+	return lists
+}
+
+// writeLists writes the objects of each kind into a folder.
+func writeLists(dir string, lists map[string][]json.RawMessage) error {
 	for _, k := range snapshot.Kinds() {
 		path := filepath.Join(dir, k.Resource+".json")
 		if len(lists[k.Resource]) == 0 {
@@ -300,9 +377,12 @@ func (r *recorder) delete(k snapshot.Kind, namespace, name string) {
 
 // note appends a change, unless the session has not begun: its objects then include the change.
 func (r *recorder) note(kind string, object json.RawMessage) {
-	if !r.begun || r.failed != nil {
+	if r.changes == nil || r.failed != nil {
 		return
 	}
 	r.counted++
 	r.failed = r.changes.add(&Change{At: metav1.NowMicro(), Type: kind, Object: object})
+	if r.failed == nil && r.changes.size > r.full {
+		r.failed = r.turn()
+	}
 }
