@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/check"
 	checklive "github.com/berth-k8s/berth/internal/inspect/check/live"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // checking is what the flags of berth check say.
@@ -75,7 +76,7 @@ func (c *checking) run(cmd *cobra.Command) error {
 	said, err := c.ask(cmd, client)
 	meter.stop()
 	if err != nil {
-		return err
+		return connect.Reach(err)
 	}
 	if err := said.Write(cmd.OutOrStdout(), c.output); err != nil {
 		return err

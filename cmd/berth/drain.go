@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // drain is what the flags of berth drain say.
@@ -122,7 +123,7 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 		o.Grace = &d.grace
 	}
 	if o.Nodes, err = d.nodes(cmd.Context(), client, args); err != nil {
-		return err
+		return connect.Reach(err)
 	}
 
 	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
@@ -224,7 +225,7 @@ func (d *drain) ask(ctx context.Context, out io.Writer, client kubernetes.Interf
 			err = client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &options})
 		}
 		if err != nil {
-			fmt.Fprintf(out, "%s/%s: would be refused: %v\n", p.Namespace, p.Name, err)
+			tell(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
 		}
 	}
 	fmt.Fprintln(out, "Nothing was changed (server dry run).")
@@ -267,23 +268,23 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 	if a.Pod == nil {
 		switch a.Result {
 		case execute.Cordoned:
-			fmt.Fprintf(out, "node/%s %s\n", a.Node, a.Message)
+			tell(out, "node/%s %s", a.Node, a.Message)
 		case execute.Withheld:
-			fmt.Fprintf(out, "%s held back: %s\n", answer.Count(a.Waiting, "pod"), a.Message)
+			tell(out, "%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)
 		}
 		return
 	}
 	name := a.Pod.Namespace + "/" + a.Pod.Name
 	switch a.Result {
 	case execute.Evicted:
-		fmt.Fprintf(out, "%s: evicted from %s\n", name, a.Pod.From)
+		tell(out, "%s: evicted from %s", name, a.Pod.From)
 	case execute.Arrived:
-		fmt.Fprintf(out, "%s: %s is on %s\n", name, a.Message, a.Node)
+		tell(out, "%s: %s is on %s", name, a.Message, a.Node)
 	case execute.Elsewhere:
-		fmt.Fprintf(out, "%s: %s is on %s, and was expected on %s\n", name, a.Message, a.Node, a.Pod.To)
+		tell(out, "%s: %s is on %s, and was expected on %s", name, a.Message, a.Node, a.Pod.To)
 	case execute.Left:
-		fmt.Fprintf(out, "%s: gone\n", name)
+		tell(out, "%s: gone", name)
 	default:
-		fmt.Fprintf(out, "%s: %s: %s\n", name, a.Result, a.Message)
+		tell(out, "%s: %s: %s", name, a.Result, a.Message)
 	}
 }

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -36,6 +39,18 @@ being deleted already: shop/old
 	}
 }
 
+// What the API server says of an eviction may come from a webhook, and does not steer the terminal.
+func TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal(t *testing.T) {
+	const evil = "no\x1b]0;title\x07\nnode/n1 drained"
+	var out bytes.Buffer
+	tellDrain(&out, &execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: evil})
+	tellDrain(&out, &execute.DrainTold{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil})
+	tellMove(&out, execute.Told{Message: evil})
+	if got := out.String(); strings.ContainsAny(got, "\x1b\x07") || strings.Count(got, "\n") != 3 || strings.Count(got, `no\x1b]0;title\a\nnode/n1 drained`) != 3 {
+		t.Errorf("%q", got)
+	}
+}
+
 // Nodes are named as in kubectl, and as in berth what-if drain.
 func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 	for args, want := range map[string]string{
@@ -46,7 +61,17 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 			t.Errorf("%s: %v, %v", args, names, err)
 		}
 	}
-	if names, _, err := nodesAndConditions([]string{"node/a", "b", "MemoryPressure=True"}); err != nil || strings.Join(names, " ") != "a b" {
-		t.Errorf("of conditions: %v, %v", names, err)
+	nodes, _, err := nodesAndConditions([]string{"node", "node/a", "b", "MemoryPressure=True"})
+	which := simnodes.Selection{Names: []string{"no/c", "d"}}
+	if err = errors.Join(err, choose(&which, nodes)); err != nil || strings.Join(which.Names, " ") != "a b c d" {
+		t.Errorf("nodes to fail: %v, %v", which, err)
+	}
+	for _, wrong := range []string{"pod/a", "node/", ""} {
+		if err := choose(&simnodes.Selection{Names: []string{wrong}}, nil); !usage.Is(err) {
+			t.Errorf("--node %q: %v", wrong, err)
+		}
+	}
+	if err := choose(&simnodes.Selection{}, nil); !usage.Is(err) {
+		t.Errorf("no node: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decis
 	d, err := e.askScheduler(ctx, where, namespace, name)
 	if err != nil {
 		e.unanswered = true
-		fmt.Fprintf(e.notices(cmd), "not asked: the scheduler: %v\n", err)
+		tell(e.notices(cmd), "not asked: the scheduler: %v", err)
 	}
 	return d
 }

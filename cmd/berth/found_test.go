@@ -8,6 +8,21 @@ import (
 	"testing"
 )
 
+// Every command that asks a cluster says what to check where no API server answers, in one line.
+func TestACommandWithoutAClusterSaysWhatToCheck(t *testing.T) {
+	kubeconfig := file(t, "config", "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u, user: {token: x}}], "+
+		"contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}")
+	for _, command := range []string{
+		"check", "check --for scheduler", "explain pod/a", "explain -l a=b", "pending", "evictions", "capacity", "what-if cordon a", "rebalance",
+		"drain a", "drain -l a=b", "record -o " + filepath.Join(t.TempDir(), "recording"), "nodes fail a", "nodes condition a Ready=False",
+	} {
+		code, stdout, stderr := call(append(strings.Fields(command), "--kubeconfig", kubeconfig)...)
+		if code != exitFailed || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the API server (https://127.0.0.1:1) cannot be reached") {
+			t.Errorf("berth %s: exit code %d, %q, %q", command, code, stdout, stderr)
+		}
+	}
+}
+
 // A .berth that another user left in the current folder is refused: no program that it names runs,
 // and no command reaches the cluster that it names.
 func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {

@@ -19,7 +19,7 @@ func newNodesFail(to *connection) *cobra.Command {
 	var which simnodes.Selection
 	var forHow time.Duration
 	cmd := &cobra.Command{
-		Use:   "fail (--node NAME | --zone ZONE)... [--for DURATION]",
+		Use:   "fail (NODE | --node NODE | --zone ZONE)... [--for DURATION]",
 		Short: "Stop the heartbeats of simulated nodes",
 		Long: `Stop the heartbeats of simulated nodes, as if they lost the network: no Lease is
 renewed, no status reported, and their pods freeze: none starts, none ends, no
@@ -28,11 +28,10 @@ recover, and their pods continue from where they were.
 
 The command sets an annotation on the nodes (` + kubelet.AnnotationHeartbeat + `): it works on any
 cluster in which berth nodes runs, and outlasts its restarts.`,
-		Example: `  berth nodes fail --node node-1
+		Example: `  berth nodes fail node-1
   berth nodes fail --zone z1 --for 2m`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needsSelection(which); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := choose(&which, args); err != nil {
 				return err
 			}
 			if forHow < 0 || cmd.Flags().Changed("for") && forHow < time.Second {
@@ -62,13 +61,12 @@ cluster in which berth nodes runs, and outlasts its restarts.`,
 func newNodesRecover(to *connection) *cobra.Command {
 	var which simnodes.Selection
 	cmd := &cobra.Command{
-		Use:     "recover (--node NAME | --zone ZONE)...",
+		Use:     "recover (NODE | --node NODE | --zone ZONE)...",
 		Short:   "Restore the heartbeats of simulated nodes",
 		Long:    "Restore the heartbeats of simulated nodes that berth nodes fail has stopped.",
 		Example: "  berth nodes recover --zone z1",
-		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needsSelection(which); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := choose(&which, args); err != nil {
 				return err
 			}
 			faults, err := newFaults(to)
@@ -101,12 +99,11 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
   berth nodes condition node-3 MemoryPressure-
   berth nodes condition --zone z1 Ready=False`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names, change, err := nodesAndConditions(args)
+			nodes, change, err := nodesAndConditions(args)
 			if err != nil {
 				return err
 			}
-			which.Names = append(which.Names, names...)
-			if err := needsSelection(which); err != nil {
+			if err := choose(&which, nodes); err != nil {
 				return err
 			}
 			faults, err := newFaults(to)
@@ -128,7 +125,7 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
 // nodesAndConditions takes the arguments apart. The status of a healthy node
 // is the same as none asked for.
 func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
-	var names []string
+	var nodes []string
 	change := kubelet.Conditions{}
 	for _, arg := range args {
 		text, remove := strings.CutSuffix(arg, "-")
@@ -136,11 +133,7 @@ func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 		case remove:
 			text += "=False"
 		case !strings.Contains(arg, "="):
-			name, err := named(arg, nodeWords...)
-			if err != nil {
-				return nil, nil, err
-			}
-			names = append(names, name)
+			nodes = append(nodes, arg)
 			continue
 		}
 		one, err := kubelet.ParseConditions(text)
@@ -161,23 +154,38 @@ func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 	if len(change) == 0 {
 		return nil, nil, usagef("name a condition, such as MemoryPressure=True")
 	}
-	return names, change, nil
+	return nodes, change, nil
 }
 
 func selectionFlags(cmd *cobra.Command, to *connection, which *simnodes.Selection) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&which.Names, "node", nil, "a node, by name (repeatable)")
+	flags.StringSliceVar(&which.Names, "node", nil, "a node (repeatable)")
 	flags.StringSliceVar(&which.Zones, "zone", nil, "all simulated nodes of a zone (repeatable)")
-	must(cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	nodes := func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		q := question{connection: *to, userAgent: "nodes"}
 		return matching(q.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
-	}))
+	}
+	must(cmd.RegisterFlagCompletionFunc("node", nodes))
+	cmd.ValidArgsFunction = nodes
 }
 
-func needsSelection(which simnodes.Selection) error {
-	if len(which.Names)+len(which.Zones) == 0 {
-		return usagef("say which nodes: --node NAME or --zone ZONE")
+// choose adds the nodes that arguments name to those of the flags.
+func choose(which *simnodes.Selection, args []string) error {
+	names, err := nodesNamed(args)
+	if err != nil {
+		return err
 	}
+	for _, node := range which.Names {
+		name, err := named(node, nodeWords...)
+		if err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	if len(names)+len(which.Zones) == 0 {
+		return usagef("say which nodes: NODE, --node NODE or --zone ZONE")
+	}
+	which.Names = names
 	return nil
 }
 

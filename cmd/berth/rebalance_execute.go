@@ -95,7 +95,7 @@ func untilTwice(ctx context.Context, out io.Writer, words string, first, second 
 // tellMove writes a line about a move.
 func tellMove(out io.Writer, a execute.Told) {
 	if a.Move == nil {
-		fmt.Fprintln(out, a.Message)
+		tell(out, "%s", a.Message)
 		return
 	}
 	m := a.Move
@@ -109,12 +109,12 @@ func tellMove(out io.Writer, a execute.Told) {
 		if to == "" {
 			to = "(removed)"
 		}
-		fmt.Fprintf(out, "%s: evicted from %s for %s, to %s\n", name, m.From, m.Cause, to)
+		tell(out, "%s: evicted from %s for %s, to %s", name, m.From, m.Cause, to)
 	case execute.Arrived:
-		fmt.Fprintf(out, "%s: arrived %s\n", name, a.Node)
+		tell(out, "%s: arrived %s", name, a.Node)
 	case execute.Resumed:
-		fmt.Fprintf(out, "%s: was evicted from %s before; its successor is awaited\n", name, m.From)
+		tell(out, "%s: was evicted from %s before; its successor is awaited", name, m.From)
 	default:
-		fmt.Fprintf(out, "%s: %s: %s\n", name, a.Result, a.Message)
+		tell(out, "%s: %s: %s", name, a.Result, a.Message)
 	}
 }

@@ -36,7 +36,7 @@ depend on, and their changes until Ctrl-C. Every command with -f reads the folde
 The cluster is only read (get, list and watch, page by page). Secrets are never
 read, and environments, commands and arguments of containers are left out. An
 interrupted recording continues when it is started again. When --max-size is
-reached, the oldest changes are removed.`,
+reached, the oldest times are forgotten.`,
 		Example: `  berth record -o monday
   berth record -o monday --for 1h --max-size 200Mi
   berth record -o monday --once`,
@@ -47,7 +47,7 @@ reached, the oldest changes are removed.`,
 	flags.StringVarP(&r.dir, "output", "o", "", "the folder to write to (required)")
 	flags.DurationVar(&r.options.For, "for", 0, "how long to record (default: until Ctrl-C)")
 	flags.BoolVar(&r.options.Once, "once", false, "record the objects as they are now, and exit")
-	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of all recorded changes, as 200Mi")
+	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of what is recorded beside the newest objects, as 200Mi")
 	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are updated")
 	r.connection.addFlags(flags)
 	r.connection.to.AddKubectlFlags(flags)

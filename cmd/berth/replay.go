@@ -101,6 +101,13 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 	if r.pod != "" && r.node != "" {
 		return usagef("--pod: goes without --node")
 	}
+	if r.node != "" {
+		name, err := named(r.node, nodeWords...)
+		if err != nil {
+			return err
+		}
+		r.node = name
+	}
 	if len(r.failOn) > 0 && r.config == "" {
 		return usagef("--fail-on: goes with --config")
 	}

@@ -173,7 +173,7 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 		return set, err
 	}
 	for _, e := range list[:len(list)-1] {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.Root().DisplayName(), e)
+		tell(cmd.ErrOrStderr(), "%s: %s", cmd.Root().DisplayName(), oneLine(e))
 	}
 	return nil, list[len(list)-1]
 }
@@ -182,7 +182,7 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 // up.
 func tellClocks(stderr io.Writer, set *manifest.Set) {
 	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
-		fmt.Fprintf(stderr, "times beyond the other nodes' clocks, not believed: those of %s\n", answer.List(len(ahead), func(i int) string { return ahead[i] }))
+		tell(stderr, "times beyond the other nodes' clocks, not believed: those of %s", answer.List(len(ahead), func(i int) string { return ahead[i] }))
 	}
 }
 
@@ -195,7 +195,7 @@ func tellElsewhere(stderr io.Writer, set *manifest.Set) {
 	for _, n := range set.Elsewhere {
 		pods += n
 	}
-	fmt.Fprintf(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s\n",
+	tell(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s",
 		answer.Count(pods, "pod"), answer.List(len(nodes), func(i int) string { return nodes[i] }))
 }
 
@@ -203,7 +203,7 @@ func tellElsewhere(stderr io.Writer, set *manifest.Set) {
 func tellIgnored(stderr io.Writer, set *manifest.Set) {
 	tellElsewhere(stderr, set)
 	for _, warning := range set.Warnings {
-		fmt.Fprintln(stderr, warning)
+		tell(stderr, "%s", warning)
 	}
 	if len(set.Ignored) == 0 {
 		return
@@ -212,5 +212,5 @@ func tellIgnored(stderr io.Writer, set *manifest.Set) {
 	for _, kind := range slices.Sorted(maps.Keys(set.Ignored)) {
 		list = append(list, fmt.Sprintf("%d %s", set.Ignored[kind], kind))
 	}
-	fmt.Fprintf(stderr, "not used: %s\n", strings.Join(list, ", "))
+	tell(stderr, "not used: %s", strings.Join(list, ", "))
 }

@@ -63,6 +63,17 @@ default     big     <none>   0/1 nodes are available: 1 Insufficient cpu. no new
 	}
 }
 
+// What is written beside the answer does not steer the terminal either.
+func TestNamesInManifestsDoNotSteerTheTerminal(t *testing.T) {
+	town := file(t, "town.yaml", smallTown+`---
+{apiVersion: v1, kind: "Odd\x1b[2J"}
+`)
+	_, out, errs := command(t, "simulate", "-f", town)
+	if strings.Contains(out+errs, "\x1b") || !strings.Contains(errs, `x1b[2J`) {
+		t.Errorf("%q and %q", out, errs)
+	}
+}
+
 func TestSimulateReadsFoldersAndAnswersInJSON(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	code, out, errs := command(t, "simulate", "-f", filepath.Dir(town), "--explain", "--seed", "7", "-o", "json")

@@ -132,7 +132,7 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 	}
 	q.work.pause()
 	for _, missing := range s.Missing {
-		fmt.Fprintf(q.notices(cmd), "not read: %s\n", missing)
+		tell(q.notices(cmd), "not read: %s", missing)
 	}
 	return s.Set, s.Source, nil
 }
@@ -207,7 +207,7 @@ func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
 		return nil, err
 	}
 	for _, note := range c.Notes {
-		fmt.Fprintf(stderr, "%s: %s\n", path, note)
+		tell(stderr, "%s: %s", path, note)
 	}
 	return c, nil
 }

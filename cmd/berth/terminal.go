@@ -57,6 +57,11 @@ func (p *progress) clear() {
 	}
 }
 
+// tell writes a line with words of a cluster or a file, which must not steer the terminal.
+func tell(out io.Writer, format string, args ...any) {
+	fmt.Fprintln(out, answer.Visible(fmt.Sprintf(format, args...)))
+}
+
 // shellWord quotes a word for a shell if necessary.
 func shellWord(s string) string {
 	plain := func(r rune) bool {

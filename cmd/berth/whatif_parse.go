@@ -169,7 +169,11 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		op.AddNodes = &simulate.AddNodes{Count: count, Like: strings.TrimPrefix(p.like, "node/")}
+		like, err := named(p.like, nodeWords...)
+		if err != nil {
+			return nil, err
+		}
+		op.AddNodes = &simulate.AddNodes{Count: count, Like: like}
 	case "add-pods":
 		op.AddPods = &simulate.AddPods{Max: p.max, Like: p.like}
 		if p.like == "" {
