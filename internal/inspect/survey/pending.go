@@ -94,21 +94,48 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload), cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
 	})
 	for _, k := range keys {
-		pods := groups[k]
-		slices.SortStableFunc(pods, func(a, b simulate.Found) int {
-			return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
-		})
-		one, err := workload(w, k.workload, pods)
-		if err != nil {
-			return nil, err
+		for _, pods := range byTurn(w, groups[k]) {
+			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
+				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
+			})
+			one, err := workload(w, k.workload, pods)
+			if err != nil {
+				return nil, err
+			}
+			p.Workloads = append(p.Workloads, *one)
 		}
-		p.Workloads = append(p.Workloads, *one)
 	}
 	p.Workloads = merged(p.Workloads)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
 		return cmp.Or(cmp.Compare(len(b.Pods), len(a.Pods)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pods[0], b.Pods[0]))
 	})
 	return p, nil
+}
+
+// byTurn has the turn of pods from manifests come, which no scheduler has seen, and separates those
+// that get a node from the others: there may be room for some of a workload. Pods of a group are
+// placed together, or not at all.
+func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
+	if pods[0].Group != "" || simulate.Stored(pods[0].Object) {
+		return [][]simulate.Found{pods}
+	}
+	for _, p := range pods {
+		w.UntilTurn(p.Object.Namespace, p.Object.Name)
+	}
+	var placed, left []simulate.Found
+	for _, p := range pods {
+		if now, ok := w.Find(p.Object.Namespace, p.Object.Name); ok && now.Object.Spec.NodeName != "" {
+			placed = append(placed, p)
+		} else {
+			left = append(left, p)
+		}
+	}
+	for _, part := range [][]simulate.Found{placed, left} {
+		if len(part) > 0 {
+			parts = append(parts, part)
+		}
+	}
+	return parts
 }
 
 // merged combines a workload's entries that say the same: each pod of a DaemonSet, and each pod

@@ -59,7 +59,11 @@ func (p *Pending) people(page *answer.Page, wide bool) {
 			}
 		}
 	}
-	page.Line("\n%s pending, of %s. %s.", answer.Count(p.Pods, "pod"), answer.Count(len(p.Workloads), "workload"), p.Source)
+	workloads := map[[2]string]bool{}
+	for i := range p.Workloads { // one has several lines, if its pods are pending for several reasons
+		workloads[[2]string{p.Workloads[i].Namespace, p.Workloads[i].Name}] = true
+	}
+	page.Line("\n%s pending, of %s. %s.", answer.Count(p.Pods, "pod"), answer.Count(len(workloads), "workload"), p.Source)
 }
 
 // helps prints the changes that would help, each once for all workloads.
