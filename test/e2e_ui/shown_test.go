@@ -163,6 +163,41 @@ func TestAForecastIsInTheAddress(t *testing.T) {
 	p.wait("new URLSearchParams(location.search).get('forecast') === 'cordon node/node-2'")
 }
 
+// The same operations in another namespace are another forecast.
+func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
+	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "?forecast=cordon+node%2Fnode-1&in=shop#/what-if", desk)
+	p.shows(".same code", "berth what-if -n shop cordon node/node-1")
+	eval[bool](p, "(location.hash = '#/queue', true)")
+	p.wait("document.querySelector('#wi-namespace') === null")
+	eval[bool](p, "(location.hash = '#/what-if', true)")
+	p.wait("document.querySelector('#wi-namespace')")
+	eval[bool](p, "(document.querySelector('#wi-namespace').value = 'other', document.querySelector('.primary').click(), true)")
+	p.shows(".same code", "berth what-if -n other cordon node/node-1")
+	eval[bool](p, "(history.go(-2), true)")
+	p.shows(".same code", "berth what-if -n shop cordon node/node-1")
+	if got := eval[string](p, "document.querySelector('#wi-namespace').value"); got != "shop" {
+		t.Errorf("the form says namespace %q", got)
+	}
+}
+
+// What a field shows as an example is not what somebody has typed.
+func TestAnExampleIsNotAnOperation(t *testing.T) {
+	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "#/what-if", desk)
+	const add, words = "document.querySelector('.builder button')", "document.querySelector('#wi-words').value"
+	eval[bool](p, "("+add+".click(), true)")
+	if got := eval[string](p, words); got != "" {
+		t.Errorf("without a node it adds %q", got)
+	}
+	p.wait("document.activeElement.id === 'wi-nodes'")
+	eval[bool](p, "(document.querySelector('#wi-nodes').value = ' node-2 ', "+add+".click(), true)")
+	if got := eval[string](p, words); got != "drain node/node-2 --ignore-daemonsets" {
+		t.Errorf("it adds %q", got)
+	}
+	// The field that is empty now does not hold back the question.
+	eval[bool](p, "(document.querySelector('#wi-nodes').value = '', document.querySelector('.primary').click(), true)")
+	p.shows(".same code", "berth what-if drain node/node-2 --ignore-daemonsets")
+}
+
 // Names are written without what all have in common where they do not fit, nothing is written on
 // hatching, and every sign is there whatever the colours stand for.
 func TestWhatIsWrittenOnTheMapCanBeRead(t *testing.T) {

@@ -108,7 +108,7 @@ function planned(plan) {
   box.hidden = !plan;
   if (plan) {
     replace(box, h('b', {}, 'What if'), h('code', {}, plan.forecast.operations.join('; ')), h('span', {class: 'grow'}),
-      h('button', {type: 'button', class: 'small', onclick: () => { write({forecast: '', in: ''}); whatIf.asked = ''; planned(null); }}, 'Back to now'));
+      h('button', {type: 'button', class: 'small', onclick: () => { write({forecast: '', in: ''}); whatIf.forget(); planned(null); }}, 'Back to now'));
   }
   map.relayout();
 }

@@ -37,7 +37,8 @@ export class WhatIf {
     this.manifestBox = h('div', {class: 'field', hidden: true}, h('label', {for: 'wi-manifest'}, 'Manifest for apply -f -'), this.manifest);
     this.go = h('button', {type: 'submit', class: 'primary'}, 'Show what would happen');
     this.answer = h('div', {class: 'answer', 'aria-live': 'polite'});
-    this.form = h('form', {class: 'form', onsubmit: (e) => { e.preventDefault(); this.ask(); }},
+    // What is missing in a field of the builder holds back Add, not the question.
+    this.form = h('form', {class: 'form', novalidate: true, onsubmit: (e) => { e.preventDefault(); this.ask(); }},
       h('p', {class: 'quiet'}, 'The cluster is only read. The operations are simulated with the engine of its scheduler.'),
       this.builder = h('details', {class: 'builder', open: true}, h('summary', {}, 'Build an operation'), h('div', {class: 'field'}, h('label', {for: 'wi-kind'}, 'If I were to'), this.kind), this.inputs,
         h('button', {type: 'button', onclick: () => this.add()}, 'Add')),
@@ -50,14 +51,23 @@ export class WhatIf {
 
   // load puts in, and asks, what the address says.
   load() {
-    const words = read('forecast');
-    if (words === this.asked || !words && !this.asked) return;
+    const words = read('forecast'), namespace = read('in') || 'default';
+    if (words ? words === this.asked && namespace === this.askedIn : !this.asked) return;
     this.asked = words;
     this.words.value = words;
-    this.namespace.value = read('in') || 'default';
+    this.namespace.value = namespace;
     this.typed();
     if (words) this.ask();
-    else { replace(this.answer); this.planned(null); }
+    else { this.forget(); replace(this.answer); this.planned(null); }
+  }
+
+  // forget ends the question, if it is not answered yet.
+  forget() {
+    this.asked = '';
+    if (!this.go.disabled) return;
+    this.asking.abort();
+    this.go.disabled = false;
+    replace(this.answer);
   }
 
   // preset puts an operation in and asks.
@@ -70,17 +80,20 @@ export class WhatIf {
   fields() {
     const o = operations[this.kind.value];
     const nodes = o.nodes && h('div', {class: 'field'}, h('label', {for: 'wi-nodes'}, 'Nodes'),
-      h('input', {id: 'wi-nodes', name: 'nodes', placeholder: 'node-1 node-2', value: this.view.chosen || '', spellcheck: 'false', autocomplete: 'off'}));
+      h('input', {id: 'wi-nodes', name: 'nodes', required: true, placeholder: 'node-1 node-2', value: this.view.chosen || '', spellcheck: 'false', autocomplete: 'off'}));
     const fields = (o.fields || []).map(([name, label, example]) => h('div', {class: 'field'}, h('label', {for: 'wi-' + name}, label),
-      h('input', {id: 'wi-' + name, name, placeholder: example, spellcheck: 'false', autocomplete: 'off'})));
+      h('input', {id: 'wi-' + name, name, required: true, placeholder: example, spellcheck: 'false', autocomplete: 'off'})));
     const flags = (o.flags || []).map((flag) => h('label', {class: 'check'}, h('input', {type: 'checkbox', name: flag, checked: o.on?.includes(flag)}), flag));
     replace(this.inputs, nodes, fields, flags.length ? h('div', {class: 'checks'}, flags) : null);
   }
 
-  // add puts what the fields say behind what is there.
+  // add puts what the fields say behind what is there. An example in a field is not its value.
   add() {
     const o = operations[this.kind.value], f = {};
-    for (const input of this.inputs.querySelectorAll('input:not([type=checkbox])')) f[input.name] = input.value.trim() || input.placeholder;
+    for (const input of this.inputs.querySelectorAll('input:not([type=checkbox])')) {
+      input.value = f[input.name] = input.value.trim();
+      if (!input.reportValidity()) return;
+    }
     let words;
     if (o.words) words = o.words(f);
     else {
@@ -97,22 +110,22 @@ export class WhatIf {
 
   async ask() {
     this.asking?.abort();
-    this.asking = new AbortController();
-    const operations = split(this.words.value);
+    const {signal} = this.asking = new AbortController();
+    const operations = split(this.words.value), namespace = this.namespace.value.trim() || 'default';
     this.asked = this.words.value.trim();
-    const namespace = this.namespace.value.trim();
-    this.typedAs = ['berth what-if', namespace && namespace !== 'default' ? '-n ' + namespace : '', ...this.asked.split(/\s*\n\s*/)].filter(Boolean).join(' ');
+    this.askedIn = namespace;
+    this.typedAs = ['berth what-if', namespace !== 'default' ? '-n ' + namespace : '', ...this.asked.split(/\s*\n\s*/)].filter(Boolean).join(' ');
     write({forecast: this.asked, in: namespace === 'default' ? '' : namespace});
     replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and playing it through …'));
     this.go.disabled = true;
     this.builder.open = false; // the answer needs the room
     try {
-      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, namespace}, this.asking.signal);
-      this.show(answer, missing);
+      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, namespace}, signal);
+      if (!signal.aborted) this.show(answer, missing);
     } catch (error) {
-      if (error.name !== 'AbortError') replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
+      if (!signal.aborted) replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
     }
-    this.go.disabled = false;
+    if (!signal.aborted) this.go.disabled = false;
   }
 
   show(f, missing) {
