@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,7 +105,8 @@ func (e *explainer) explain(found simulate.Found) error {
 		return nil
 	case e.object.DeletionTimestamp != nil:
 		out.State = Terminating
-		out.Summary = fmt.Sprintf("The pod is being deleted since %s%s.", e.object.DeletionTimestamp.UTC().Format("2006-01-02 15:04:05Z"), leavingFor(e.object))
+		since, grace := deletion(e.object)
+		out.Summary = fmt.Sprintf("The pod is being deleted since %s%s%s.", since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object))
 		return nil
 	case e.object.Spec.NodeName != "":
 		return e.placed(profile)
@@ -114,6 +116,17 @@ func (e *explainer) explain(found simulate.Found) error {
 		return nil
 	}
 	return e.pending(profile)
+}
+
+// deletion says since when a pod is being deleted, and how long it may take: its deletionTimestamp
+// is when that is over.
+func deletion(p *v1.Pod) (since time.Time, grace string) {
+	since = p.DeletionTimestamp.Time
+	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
+		d := time.Duration(*seconds) * time.Second
+		since, grace = since.Add(-d), ", with a grace period of "+answer.Duration(d)
+	}
+	return since, grace
 }
 
 // leavingFor says why a pod is being deleted, according to its condition DisruptionTarget.
