@@ -75,7 +75,7 @@ func pick(out io.Writer, template string, document any) error {
 	}
 	var picked bytes.Buffer
 	if err := path.Execute(&picked, fields); err != nil {
-		return err
+		return fmt.Errorf("--output jsonpath=%s: %w", template, err)
 	}
 	_, err = picked.WriteTo(out)
 	return err

@@ -91,12 +91,13 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
-		before := len(files)
+		before, deeper := len(files), ""
 		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
 			case entry.IsDir() && file != path && !recursive:
+				deeper = "; -R reads its subfolders, too"
 				return fs.SkipDir
 			case !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(file))):
 				files = append(files, file)
@@ -107,7 +108,7 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 			return nil, err
 		}
 		if len(files) == before {
-			return nil, fmt.Errorf("%s: no .yaml, .yml or .json file in this folder", path)
+			return nil, fmt.Errorf("%s: no .yaml, .yml or .json file in this folder%s", path, deeper)
 		}
 	}
 	return files, nil

@@ -2,7 +2,11 @@ package manifest
 
 import (
 	"errors"
+	"io"
 	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Decode reads one document, YAML or JSON, into what into points to, as strictly as manifests:
@@ -23,10 +27,30 @@ func Decode(name string, text []byte, into any) error {
 	value := reflect.ValueOf(into).Elem()
 	planOf(value.Type())(p.decoder, 0, value)
 	var faults []error
+	if line := second(c.text); line > 0 {
+		faults = append(faults, &Error{File: name, Line: line, Text: "a second document, where one is expected"})
+	}
 	for _, list := range [][]problem{p.decoder.faults, p.decoder.unknown} {
 		for _, f := range list {
 			faults = append(faults, &Error{File: name, Line: int(f.line), Field: f.path, Text: f.text})
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// second returns the line of a second document, 0 if there is none but empty ones. Of one that
+// cannot be read no line is known; it returns the first.
+func second(text string) int {
+	documents := yaml.NewDecoder(strings.NewReader(text))
+	for first := true; ; first = false {
+		var document yaml.Node
+		switch err := documents.Decode(&document); {
+		case errors.Is(err, io.EOF), err != nil && first:
+			return 0
+		case err != nil:
+			return 1
+		case !first && document.Content[0].Tag != "!!null":
+			return document.Content[0].Line
+		}
+	}
 }
