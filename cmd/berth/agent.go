@@ -40,6 +40,7 @@ type agentFlags struct {
 	logMaxSize     string
 	memory         string
 	shutdown       shutdownFlags
+	cpu            cpuFlags
 	file           string
 	healthzAddress string
 }
@@ -95,6 +96,7 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&c.PodPIDs, "pod-max-pids", c.PodPIDs, "maximum number of processes per pod; -1: no limit of its own")
 	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "resources reserved for Kubernetes components, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000")
 	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil, "resources reserved for the rest of the system")
+	f.cpu.addFlags(flags)
 	c.Eviction.AddFlags(flags)
 	flags.StringVar(&c.CgroupRoot, "cgroup-root", "", "parent cgroup of the pods' cgroups (default: the root)")
 	flags.StringVar(&c.CgroupDriver, "cgroup-driver", c.CgroupDriver, "cgroup driver, cgroupfs or systemd: must be that of the container runtime")
@@ -187,6 +189,9 @@ func (f *agentFlags) complete() (err error) {
 		return err
 	}
 	if c.SystemReserved, err = quantities("--system-reserved", f.systemReserved); err != nil {
+		return err
+	}
+	if err := f.cpu.complete(c); err != nil {
 		return err
 	}
 	if c.NodeIPs, err = addresses(f.nodeIP); err != nil {

@@ -148,6 +148,22 @@ var kubeletFields = map[string]func(*kubelet.KubeletConfiguration) (flag, value 
 	"preloadedImagesVerificationAllowlist": func(c *kubelet.KubeletConfiguration) (string, string) {
 		return "preloaded-images-verification-allowlist", strings.Join(c.PreloadedImagesVerificationAllowlist, ",")
 	},
+	"cpuManagerPolicy": func(c *kubelet.KubeletConfiguration) (string, string) {
+		return "cpu-manager-policy", c.CPUManagerPolicy
+	},
+	"cpuManagerPolicyOptions": func(c *kubelet.KubeletConfiguration) (string, string) {
+		return "cpu-manager-policy-options", pairs(c.CPUManagerPolicyOptions, "=")
+	},
+	"reservedSystemCPUs": func(c *kubelet.KubeletConfiguration) (string, string) { return "reserved-cpus", c.ReservedSystemCPUs },
+	"topologyManagerPolicy": func(c *kubelet.KubeletConfiguration) (string, string) {
+		return "topology-manager-policy", c.TopologyManagerPolicy
+	},
+	"topologyManagerScope": func(c *kubelet.KubeletConfiguration) (string, string) {
+		return "topology-manager-scope", c.TopologyManagerScope
+	},
+	"topologyManagerPolicyOptions": func(c *kubelet.KubeletConfiguration) (string, string) {
+		return "topology-manager-policy-options", pairs(c.TopologyManagerPolicyOptions, "=")
+	},
 	"registerWithTaints": func(c *kubelet.KubeletConfiguration) (string, string) {
 		var taints []string
 		for _, taint := range c.RegisterWithTaints {
@@ -175,9 +191,9 @@ var kubeletFields = map[string]func(*kubelet.KubeletConfiguration) (flag, value 
 var sameHere = map[string]string{
 	"apiVersion": `"kubelet.config.k8s.io/v1beta1"`, "kind": `"KubeletConfiguration"`,
 	"authorization": `{"mode":"Webhook","webhook":{"cacheAuthorizedTTL":"0s","cacheUnauthorizedTTL":"0s"}}`,
-	"cgroupsPerQOS": "true", "cpuManagerPolicy": `"none"`, "enableControllerAttachDetach": "true", "enableDebuggingHandlers": "true",
+	"cgroupsPerQOS": "true", "enableControllerAttachDetach": "true", "enableDebuggingHandlers": "true",
 	"enableServer": "true", "enforceNodeAllocatable": `["pods"]`, "localStorageCapacityIsolation": "true", "memoryManagerPolicy": `"None"`,
-	"registerNode": "true", "rotateCertificates": "true", "serializeImagePulls": "false", "topologyManagerPolicy": `"none"`,
+	"registerNode": "true", "rotateCertificates": "true", "serializeImagePulls": "false",
 }
 
 // ignoredFields returns the fields that are present, have a value, and do not apply.

@@ -50,14 +50,22 @@ authentication: {anonymous: {enabled: false}, webhook: {enabled: true, cacheTTL:
 rotateCertificates: true
 logging: {flushFrequency: 0, verbosity: 0}
 cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+reservedSystemCPUs: 0-1
+topologyManagerPolicy: restricted
+topologyManagerScope: pod
+memoryManagerPolicy: Static
 featureGates: {NodeSwap: true}
 `, "--max-pods", "50", "--port", "0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.StaticPodPath != "/etc/kubernetes/manifests" || len(c.ClusterDNS) != 1 || c.HealthzPort != 0 || c.KubeReserved.Cpu().MilliValue() != 100 ||
+	if c.StaticPodPath != "/etc/kubernetes/manifests" || len(c.ClusterDNS) != 1 || c.HealthzPort != 0 || !c.KubeReserved.Cpu().IsZero() || c.SystemReserved.Cpu().Value() != 2 ||
 		c.Eviction.Hard["memory.available"] != "200Mi" || len(c.Eviction.Hard) != 2 || c.ClientCA != "/etc/kubernetes/pki/ca.crt" {
 		t.Errorf("fields that apply: %+v", c)
+	}
+	if c.CPUPolicy != "static" || !c.CPUOptions.FullCores || c.ReservedCPUs.String() != "0-1" || c.Alignment.Policy != "restricted" || c.Alignment.Scope != "pod" {
+		t.Errorf("CPUs: policy %s, options %+v, reserved %s, alignment %+v", c.CPUPolicy, c.CPUOptions, c.ReservedCPUs, c.Alignment)
 	}
 	if c.MaxPods != 50 || c.Port != 0 {
 		t.Errorf("max pods %d, port %d: flags do not come first", c.MaxPods, c.Port)
@@ -65,16 +73,21 @@ featureGates: {NodeSwap: true}
 	if c.Shutdown.Whole() != 30*time.Second || len(c.Shutdown) != 2 || len(c.Taints) != 1 || c.Taints[0].Value != "lab" {
 		t.Errorf("shutdown %v, taints %v", c.Shutdown, c.Taints)
 	}
-	if want := "agent: FILE: these fields have no meaning for berth agent: cpuManagerPolicy, featureGates\n"; out != want {
+	if want := "agent: FILE: these fields have no meaning for berth agent: featureGates, memoryManagerPolicy\n"; out != want {
 		t.Errorf("told %q, want %q", out, want)
 	}
 }
 
 func TestConfigFileThatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		header + "maxPod: 5\n":                                     `unknown field "maxPod"`,
-		header + "maxPods: 5\nmaxPods: 6\n":                        "already set",
-		"kind: KubeletConfiguration\napiVersion: v1\n":             "must be kubelet.config.k8s.io/v1beta1",
+		header + "maxPod: 5\n":                         `unknown field "maxPod"`,
+		header + "maxPods: 5\nmaxPods: 6\n":            "already set",
+		"kind: KubeletConfiguration\napiVersion: v1\n": "must be kubelet.config.k8s.io/v1beta1",
+		header + "cpuManagerPolicy: dynamic\n":         "--cpu-manager-policy \"dynamic\"",
+		header + "cpuManagerPolicy: static\n":          "--cpu-manager-policy static: needs reserved CPUs",
+		header + "reservedSystemCPUs: 1-\n":            "--reserved-cpus \"1-\"",
+		header + "topologyManagerPolicy: tight\n":      "--topology-manager-policy: unknown policy \"tight\"",
+		header + "cpuManagerPolicyOptions: {align-by-socket: \"true\"}\ncpuManagerPolicy: static\nkubeReserved: {cpu: 1m}\n": "CPU Manager Policy Alpha-level Options not enabled, but option \"align-by-socket\" provided",
 		header + "port: 99999\n":                                   "--port 99999",
 		header + "evictionHard: {memory: 1Gi}\n" + "maxPods: -1\n": "--max-pods -1",
 		header + "#" + strings.Repeat("x", longestConfig):          "at most",

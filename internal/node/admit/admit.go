@@ -23,6 +23,9 @@ type Input struct {
 	Pressure []v1.NodeConditionType
 	// AppArmor: the node's kernel enforces AppArmor profiles.
 	AppArmor bool
+	// Unassigned is why the node cannot give the pod's containers CPUs of their own; nil: it can,
+	// or they need none.
+	Unassigned *Refusal
 }
 
 // Refusal is why a pod is not admitted, as the kubelet words it.
@@ -41,6 +44,9 @@ func Ask(in Input) Answer {
 	}
 	if r := sysctls(in.Pod); r != nil {
 		return Answer{Refused: r}
+	}
+	if in.Unassigned != nil {
+		return Answer{Refused: in.Unassigned}
 	}
 	if r := unenforced(in); r != nil {
 		return Answer{Refused: r}

@@ -33,8 +33,13 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 		return false
 	}
 	taken, leaving := a.taken(w)
-	answer := admit.Ask(admit.Input{Pod: pod, Node: a.nodeForAdmission(), Taken: taken, Pressure: a.pressures(), AppArmor: a.machine.appArmor})
+	unassigned := a.pinning.refuse(pod)
+	answer := admit.Ask(admit.Input{
+		Pod: pod, Node: a.nodeForAdmission(), Taken: taken, Pressure: a.pressures(), AppArmor: a.machine.appArmor, Unassigned: unassigned,
+	})
 	switch {
+	case answer.Refused != nil && answer.Refused == unassigned && a.awaitsCPUs():
+		return false
 	case answer.Refused != nil:
 		w.reject(pod, *answer.Refused)
 		return false
@@ -42,6 +47,10 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 		if !leaving {
 			a.makeRoom(pod, answer.Victims)
 		}
+		return false
+	}
+	if refused, err := a.pinning.assign(pod); refused != nil || err != nil {
+		klog.ErrorS(err, "Cannot give a pod CPUs of its own; it is tried again", "pod", klog.KObj(pod), "uid", pod.UID, "refused", refused)
 		return false
 	}
 	w.mu.Lock()

@@ -57,6 +57,7 @@ type Agent struct {
 	prober    *probe.Prober
 	hooksOf   *probe.Hooks
 	cgroups   *groups
+	pinning   pinning
 	kubelet   *metrics.Kubelet
 	collector *metrics.Collector
 	// pulls records which pods may use the images on the node.
@@ -173,7 +174,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are managed from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround, a.awaitShutdown, a.serveHealthz,
+		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -260,7 +261,10 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.openPulls(ctx); err != nil {
 		return err
 	}
-	if a.cgroups, err = openGroups(a.config); err != nil {
+	if err := a.pinning.open(a.config, os.DirFS("/sys/devices/system")); err != nil {
+		return err
+	}
+	if a.cgroups, err = openGroups(a.config, &a.pinning); err != nil {
 		return err
 	}
 	if err := a.enforceReservations(); err != nil {

@@ -6,10 +6,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
 
+	"github.com/berth-k8s/berth/internal/node/agent/cpus"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 	"github.com/berth-k8s/berth/internal/node/agent/pulls"
 	"github.com/berth-k8s/berth/internal/node/agent/shutdown"
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 // Config is an agent's configuration. Fields are named after the kubelet's flags.
@@ -47,8 +50,15 @@ type Config struct {
 	PodPIDs        int64
 	KubeReserved   v1.ResourceList
 	SystemReserved v1.ResourceList
-	CgroupRoot     string
-	CgroupDriver   string
+	// ReservedCPUs are kept from containers with CPUs of their own; empty: as many as are reserved.
+	ReservedCPUs cpuset.CPUSet
+	// CPUPolicy is cpus.Static if containers can have CPUs of their own; empty: they cannot.
+	CPUPolicy  string
+	CPUOptions cpus.Options
+	// Alignment is from which NUMA nodes a container's resources come.
+	Alignment    topology.Alignment
+	CgroupRoot   string
+	CgroupDriver string
 
 	// PodAPIServer is where pods find the API server. Zero: at the address of the Service
 	// kubernetes.

@@ -92,6 +92,9 @@ func (a *Agent) release(_ context.Context, uid types.UID) error {
 	}
 	a.share()
 	a.objects.Release(uid)
+	if a.pinning.release(uid) {
+		a.roomMade()
+	}
 	return nil
 }
 
@@ -111,6 +114,9 @@ func (a *Agent) sweep(ctx context.Context) {
 		for _, uid := range inGroups {
 			left[uid] = true
 		}
+	}
+	for _, uid := range a.pinning.holders() {
+		left[uid] = true
 	}
 	for uid := range left {
 		if _, there := inRuntime[uid]; there || a.pods.get(uid) != nil {

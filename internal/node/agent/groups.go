@@ -12,10 +12,12 @@ import (
 type groups struct {
 	tree   *cgroups.Tree
 	memory int64
+	// pinning knows the containers with CPUs of their own; nil: there are none.
+	pinning *pinning
 }
 
-func openGroups(c Config) (*groups, error) {
-	tree, err := cgroups.Open(cgroups.Options{Root: c.CgroupRoot, Driver: c.CgroupDriver, PodPIDs: c.PodPIDs})
+func openGroups(c Config, p *pinning) (*groups, error) {
+	tree, err := cgroups.Open(cgroups.Options{Root: c.CgroupRoot, Driver: c.CgroupDriver, PodPIDs: c.PodPIDs, NoQuota: p.podOwns})
 	if err != nil {
 		return nil, err
 	}
@@ -23,8 +25,11 @@ func openGroups(c Config) (*groups, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &groups{tree: tree, memory: memory}, nil
+	return &groups{tree: tree, memory: memory, pinning: p}, nil
 }
+
+// noQuota is how the runtime is told that there is none.
+const noQuota = -1
 
 func resources(s cgroups.Sizes) *runtimeapi.LinuxContainerResources {
 	return &runtimeapi.LinuxContainerResources{CpuShares: s.Shares, CpuQuota: s.Quota, CpuPeriod: s.Period, MemoryLimitInBytes: s.Memory}
@@ -33,12 +38,19 @@ func resources(s cgroups.Sizes) *runtimeapi.LinuxContainerResources {
 func (g *groups) container(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	out := resources(cgroups.ForContainer(pod, c))
 	out.OomScoreAdj = cgroups.OOMScoreAdj(pod, c, g.memory)
+	if g.pinning.owns(pod.UID, c.Name) {
+		out.CpuQuota = noQuota
+	}
 	return out
 }
 
 func (g *groups) sandbox(pod *v1.Pod) (overhead, whole *runtimeapi.LinuxContainerResources) {
 	containers, above := cgroups.ForSandbox(pod)
-	return resources(above), resources(containers)
+	overhead, whole = resources(above), resources(containers)
+	if g.pinning.podOwns(pod) {
+		whole.CpuQuota = noQuota
+	}
+	return overhead, whole
 }
 
 // share distributes the CPU over the QoS classes, after a pod was added or removed.

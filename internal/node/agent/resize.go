@@ -147,7 +147,7 @@ func firstResized(a, b wishes) int {
 	if x, y := priorityOf(a.wanted), priorityOf(b.wanted); x != y {
 		return orderOf(x > y)
 	}
-	if x, y := rules.QOS(a.wanted) == v1.PodQOSGuaranteed, rules.QOS(b.wanted) == v1.PodQOSGuaranteed; x != y {
+	if x, y := guaranteed(a.wanted), guaranteed(b.wanted); x != y {
 		return orderOf(x)
 	}
 	return a.since.Compare(b.since)
@@ -159,6 +159,8 @@ func orderOf(first bool) int {
 	}
 	return 1
 }
+
+func guaranteed(pod *v1.Pod) bool { return rules.QOS(pod) == v1.PodQOSGuaranteed }
 
 func priorityOf(pod *v1.Pod) int32 {
 	if pod.Spec.Priority == nil {
@@ -185,6 +187,9 @@ func (a *Agent) decideResize(w wishes) {
 		others[i] = admit.DemandOf(pod, true)
 	}
 	refused, never := admit.Resize(w.wanted, a.nodeForAdmission(), others)
+	if why := a.pinning.forbidsResize(w.wanted, w.have); why != "" {
+		refused, never = &admit.Refusal{Message: why}, true
+	}
 	if refused == nil {
 		w.grant(w.wanted)
 		a.event(w.wanted, v1.EventTypeNormal, "ResizeStarted", resizeSummary("Pod resize started", w.wanted, ""))

@@ -40,7 +40,7 @@ func (w *worker) resizeOne(ctx context.Context, pod *v1.Pod, name v1.ResourceNam
 	if err != nil {
 		return err
 	}
-	want := cgroups.ForPod(pod)
+	want := tree.SizesOf(pod)
 	if name == v1.ResourceMemory {
 		want = cgroups.Sizes{Memory: want.Memory}
 		if err := w.agent.mayShrink(pod, have, want, list); err != nil {

@@ -121,6 +121,7 @@ func (a *Agent) makeContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.S
 	if err != nil {
 		return "", &refusal{reason: "CreateContainerError", message: status.Convert(err).Message()}
 	}
+	a.pinning.put(pod.UID, c.Name, id, config.Linux.Resources.CpusetCpus)
 	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	if err := a.runtime.Runtime.StartContainer(whole, id); err != nil {
 		return "", &refusal{reason: "RunContainerError", message: status.Convert(err).Message()}
@@ -143,6 +144,7 @@ func (a *Agent) containerConfig(pod *v1.Pod, c *v1.Container, seen lifecycle.See
 		ImageRef: image.Id, Command: process.Command, Args: process.Args, Mounts: mounts,
 		Resources: a.cgroups.container(pod, c), SeccompDir: filepath.Join(a.config.RootDir, "seccomp"), Target: targetOf(pod, c.Name, seen),
 	}
+	p.Resources.CpusetCpus = a.pinning.cpusOf(pod.UID, c.Name)
 	for _, v := range process.Env {
 		p.Env = append(p.Env, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}

@@ -291,6 +291,9 @@ func (w *worker) report(pod *v1.Pod, out lifecycle.Output) {
 	}
 	w.agent.tellWaits(pod, before, status)
 	resized := w.agent.tellResize(pod, before, status)
+	if over {
+		w.agent.pinning.release(w.uid) // before the scheduler hears that there is room
+	}
 	if before == nil || !apiequality.Semantic.DeepEqual(*before, status) {
 		w.agent.statuses.set(w, status)
 	}

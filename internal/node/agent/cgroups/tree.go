@@ -33,6 +33,9 @@ type Options struct {
 	Driver string
 	// PodPIDs limits the tasks of each pod; not positive: no limit.
 	PodPIDs int64
+	// NoQuota reports whether a pod's CPU is not limited by time, because it is by which CPUs the
+	// pod's containers have; nil: all pods are limited.
+	NoQuota func(*v1.Pod) bool
 }
 
 // Tree is the part of the machine's groups that contains pods. Its methods may be called
@@ -142,12 +145,21 @@ func (t *Tree) EnsurePod(p *v1.Pod) (parent string, err error) {
 	if err := t.files.make(t.path(group)); err != nil {
 		return "", fmt.Errorf("make the cgroup of pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	sizes := ForPod(p)
+	sizes := t.SizesOf(p)
 	sizes.PIDs = max(t.PodPIDs, 0)
 	if err := t.files.set(t.path(group), sizes); err != nil {
 		return "", fmt.Errorf("size the cgroup of pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return group.parent(t.Driver), nil
+}
+
+// SizesOf is ForPod on this node.
+func (t *Tree) SizesOf(p *v1.Pod) Sizes {
+	sizes := ForPod(p)
+	if t.NoQuota != nil && t.NoQuota(p) {
+		sizes.Quota, sizes.Period = 0, 0
+	}
+	return sizes
 }
 
 // Pods lists the pods that have a group in any hierarchy.

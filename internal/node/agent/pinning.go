@@ -1,0 +1,340 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/cpuset"
+
+	"github.com/berth-k8s/berth/internal/node/admit"
+	"github.com/berth-k8s/berth/internal/node/agent/cpus"
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
+)
+
+// pinning is which container runs on which CPUs. The zero value lets all run on all.
+type pinning struct {
+	machine   *topology.Machine
+	policy    *cpus.Policy // nil: the policy is none
+	alignment topology.Alignment
+	// file is the checkpoint. What a pod is given is there before the pod is admitted.
+	file string
+	// changed triggers a check of where containers run; it has room for one.
+	changed chan struct{}
+
+	mu    sync.Mutex
+	state cpus.State
+	// placed is where each container was put last.
+	placed map[containerName]placement
+}
+
+type containerName struct {
+	pod  types.UID
+	name string
+}
+
+// placement is the CPUs that a container in the runtime was restricted to.
+type placement struct{ id, cpus string }
+
+// open reads the machine and the checkpoint, which has to be of the same policy. system is the
+// kernel's folder /sys/devices/system.
+func (p *pinning) open(c Config, system fs.FS) (err error) {
+	p.file, p.alignment, p.changed = filepath.Join(c.RootDir, cpus.CheckpointFile), c.Alignment, make(chan struct{}, 1)
+	p.placed = map[containerName]placement{}
+	static := c.CPUPolicy == cpus.Static
+	if aligned := c.Alignment.Policy != "" && c.Alignment.Policy != topology.None; static || aligned || !c.ReservedCPUs.IsEmpty() {
+		if p.machine, err = topology.Read(system); err != nil {
+			return fmt.Errorf("read how the machine's CPUs are arranged: %w", err)
+		}
+		if err := c.Alignment.Suits(p.machine); err != nil {
+			return fmt.Errorf("topology manager policy %s: %w", c.Alignment.Policy, err)
+		}
+		if online := p.machine.All(); !c.ReservedCPUs.IsSubsetOf(online) {
+			return fmt.Errorf("reserved-cpus: %s is not a subset of online-cpus: %s", c.ReservedCPUs, online)
+		}
+	}
+	if p.state, err = p.read(c.CPUPolicy); err != nil || !static {
+		return err
+	}
+	reserved := c.KubeReserved.Cpu().MilliValue() + c.SystemReserved.Cpu().MilliValue()
+	if p.policy, err = cpus.New(p.machine, int((reserved+999)/1000), c.ReservedCPUs, c.CPUOptions); err != nil {
+		return fmt.Errorf("CPU manager policy %s: %w", cpus.Static, err)
+	}
+	if p.state, err = p.policy.Begin(p.state); err != nil {
+		return fmt.Errorf("invalid state, please drain node and remove policy state file %q: %w", p.file, err)
+	}
+	return p.write(cpus.Static, p.state)
+}
+
+// read reads the checkpoint. Without one, an empty one is written, so that a later change of the
+// policy is noticed.
+func (p *pinning) read(policy string) (cpus.State, error) {
+	if policy == "" {
+		policy = cpus.None
+	}
+	text, err := os.ReadFile(p.file)
+	if errors.Is(err, os.ErrNotExist) {
+		return cpus.State{}, p.write(policy, cpus.State{})
+	}
+	state := cpus.State{}
+	if err == nil {
+		state, err = cpus.Decode(policy, text)
+	}
+	if err != nil {
+		return state, fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete the CPU manager checkpoint file %q before restarting Kubelet", err, p.file)
+	}
+	return state, nil
+}
+
+// write replaces the checkpoint; a crash leaves the old one or the new one.
+func (p *pinning) write(policy string, s cpus.State) error {
+	text, err := cpus.Encode(policy, s)
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(filepath.Dir(p.file), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), p.file)
+}
+
+// refuse returns why a pod cannot be given what it requests; nil: it can, or needs nothing.
+func (p *pinning) refuse(pod *v1.Pod) *admit.Refusal {
+	if p.policy == nil || !cpus.Eligible(pod) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, refused := p.draft(pod)
+	return refused
+}
+
+// draft is the state with what the pod requests. The caller holds the mutex.
+func (p *pinning) draft(pod *v1.Pod) (cpus.State, *admit.Refusal) {
+	draft := p.policy.Draft(p.state)
+	if refused := p.alignment.Assign(p.machine, pod, draft); refused != nil {
+		return p.state, &admit.Refusal{Reason: refused.Reason, Message: refused.Message}
+	}
+	return draft.State(), nil
+}
+
+// assign gives a pod what it requests. An error is one of the disk; the pod has nothing then.
+func (p *pinning) assign(pod *v1.Pod) (*admit.Refusal, error) {
+	if p.policy == nil || !cpus.Eligible(pod) {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next, refused := p.draft(pod)
+	if refused != nil {
+		return refused, nil
+	}
+	if err := p.write(cpus.Static, next); err != nil {
+		return nil, fmt.Errorf("record the CPUs of a pod: %w", err)
+	}
+	p.state = next
+	p.check()
+	return nil, nil
+}
+
+// release takes back what a pod has; true if it had anything. A checkpoint that cannot be written
+// is no obstacle: what it has of the pod is taken back after the next start.
+func (p *pinning) release(pod types.UID) bool {
+	if p.policy == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.placed {
+		if name.pod == pod {
+			delete(p.placed, name)
+		}
+	}
+	if _, has := p.state.Given[pod]; !has {
+		return false
+	}
+	p.state = p.state.Release(pod)
+	if err := p.write(cpus.Static, p.state); err != nil {
+		klog.ErrorS(err, "Cannot record that a pod's CPUs are free", "uid", pod)
+	}
+	p.check()
+	return true
+}
+
+// check triggers a check of where containers run.
+func (p *pinning) check() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// holders are the pods that have CPUs of their own.
+func (p *pinning) holders() (pods []types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pod := range p.state.Given {
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// cpusOf returns the CPUs that a container is to run on, as the runtime takes them; empty: on all.
+func (p *pinning) cpusOf(pod types.UID, container string) string {
+	if p.policy == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.policy.For(p.state, pod, container).String()
+}
+
+// owns reports whether a container has CPUs of its own. These need no quota, which would only
+// throttle it.
+func (p *pinning) owns(pod types.UID, container string) bool {
+	return p != nil && !p.own(pod, container).IsEmpty()
+}
+
+func (p *pinning) own(pod types.UID, container string) cpuset.CPUSet {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state.Own(pod, container)
+}
+
+// podOwns reports whether a container of the pod has CPUs of its own.
+func (p *pinning) podOwns(pod *v1.Pod) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.state.Given[pod.UID]) > 0
+}
+
+// put records where a container was put.
+func (p *pinning) put(pod types.UID, container, id, on string) {
+	if p.policy == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.placed[containerName{pod, container}] = placement{id, on}
+}
+
+// isPlaced reports whether a container was put on these CPUs.
+func (p *pinning) isPlaced(pod types.UID, container, id, on string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.placed[containerName{pod, container}] == placement{id, on}
+}
+
+// forbidsResize returns why a Guaranteed pod cannot be resized; empty: it can.
+func (p *pinning) forbidsResize(wanted, have *v1.Pod) string {
+	if p.policy == nil || !guaranteed(wanted) {
+		return ""
+	}
+	before := allocated(have)
+	for _, c := range resizable(wanted) {
+		if granted := before[c.Name]; !granted.Requests.Cpu().Equal(*c.Resources.Requests.Cpu()) {
+			return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", cpus.Static)
+		}
+	}
+	return ""
+}
+
+// awaitsCPUs reports whether CPUs will be free without anybody's doing: those of pods that no
+// longer exist, and those of which it is not known yet.
+func (a *Agent) awaitsCPUs() bool {
+	if !a.listed.Load() {
+		return true
+	}
+	for _, uid := range a.pinning.holders() {
+		w := a.pods.get(uid)
+		if w == nil {
+			return true
+		}
+		w.mu.Lock()
+		gone := w.gone
+		w.mu.Unlock()
+		if gone {
+			return true
+		}
+	}
+	return false
+}
+
+// placeAgain is how often a failed change of a container's CPUs is tried again, as by the kubelet.
+const placeAgain = 10 * time.Second
+
+// placeAround moves containers to other CPUs whenever the pool has changed.
+func (a *Agent) placeAround(ctx context.Context) {
+	if a.pinning.policy == nil {
+		return
+	}
+	ticker := time.NewTicker(placeAgain)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.pinning.changed:
+		case <-ticker.C:
+		}
+		a.place(ctx)
+	}
+}
+
+// place puts all containers that run on the CPUs that they are to run on. One that is being created
+// may have been made for the pool of before; it is moved at the next check. Unlike the kubelet, it
+// moves ephemeral containers, too: CPUs that a container has of its own it shares with none.
+func (a *Agent) place(ctx context.Context) {
+	for _, w := range a.pods.all() {
+		w.mu.Lock()
+		skip := !w.admitted || w.over
+		w.mu.Unlock()
+		if skip {
+			continue
+		}
+		for _, cs := range allContainers(w.known().Status) {
+			if cs.State.Running != nil {
+				a.placeContainer(ctx, w, cs.Name, strings.TrimPrefix(cs.ContainerID, lifecycle.ContainerID("")))
+			}
+		}
+	}
+}
+
+func (a *Agent) placeContainer(ctx context.Context, w *worker, name, id string) {
+	on := a.pinning.cpusOf(w.uid, name)
+	if a.pinning.isPlaced(w.uid, name, id, on) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := a.runtime.Runtime.UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: on}})
+	switch {
+	case err == nil:
+		a.pinning.put(w.uid, name, id, on)
+		klog.V(2).InfoS("Moved a container to other CPUs", "pod", klog.KObj(w.object()), "container", name, "cpus", on)
+	case status.Code(err) != codes.NotFound && ctx.Err() == nil:
+		klog.ErrorS(err, "Cannot move a container to other CPUs; it is tried again", "pod", klog.KObj(w.object()), "container", name, "cpus", on)
+	}
+}
