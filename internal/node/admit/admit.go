@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	declared "k8s.io/component-helpers/nodedeclaredfeatures"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -171,6 +173,9 @@ func unenforced(in Input) *Refusal {
 	if in.Pod.Status.Phase != v1.PodRunning && !in.AppArmor && confined(in.Pod) {
 		return &Refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
+	if r := undeclared(in); r != nil {
+		return r
+	}
 	sc, features := in.Pod.Spec.SecurityContext, in.Node.Status.Features
 	if sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
 		return nil
@@ -179,6 +184,22 @@ func unenforced(in Input) *Refusal {
 		return &Refusal{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
 	}
 	return nil
+}
+
+// followed is the version of Kubernetes by which it is known what a pod needs of a node.
+var followed = version.MustParseSemantic("1.36.3")
+
+// undeclared refuses a pod that needs a feature that the node does not declare.
+func undeclared(in Input) *Refusal {
+	needs, err := declared.DefaultFramework.InferForPodScheduling(&declared.PodInfo{Spec: &in.Pod.Spec, Status: &in.Pod.Status}, followed)
+	if err != nil || needs.IsEmpty() {
+		return nil
+	}
+	match, err := declared.DefaultFramework.MatchNode(needs, in.Node)
+	if err != nil || match.IsMatch {
+		return nil
+	}
+	return &Refusal{"PodFeatureUnsupported", "Pod requires node features that are not available: " + strings.Join(match.UnsatisfiedRequirements, ", ")}
 }
 
 // confined reports whether the pod or a container requests an AppArmor profile. The API server

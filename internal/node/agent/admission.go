@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/node/admit"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/server"
 )
 
 // admit decides, once, whether the node takes the pod; true if the worker is to continue with it. A
@@ -68,6 +69,7 @@ func (a *Agent) nodeForAdmission() *v1.Node {
 	}
 	groups := a.health.told().SupplementalGroupsPolicy
 	node.Status.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
+	node.Status.DeclaredFeatures = server.DeclaredFeatures
 	return node
 }
 

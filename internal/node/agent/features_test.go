@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,9 @@ func TestNodeTellsWhatTheRuntimeCanDo(t *testing.T) {
 		status := n.nodeStatus(n.Node(), time.Now())
 		if got := *status.Features.SupplementalGroupsPolicy; got != can {
 			t.Errorf("features: %t, want %t", got, can)
+		}
+		if got := fmt.Sprint(status.DeclaredFeatures); got != "[ExtendWebSocketsToKubelet]" {
+			t.Errorf("declared features: %s", got)
 		}
 		if can && (len(status.RuntimeHandlers) != 2 || !*status.RuntimeHandlers[0].Features.RecursiveReadOnlyMounts || status.RuntimeHandlers[1].Name != "runc") {
 			t.Errorf("handlers: %v", status.RuntimeHandlers)

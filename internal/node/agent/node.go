@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/agent/server"
 )
 
 // nodeSeen records the node's object, unless a newer one is known: answers to requests and changes
@@ -218,8 +220,11 @@ func statusPatch(node *v1.Node, status v1.NodeStatus) ([]byte, error) {
 	return jsonpatch.CreateMergePatch(have, want)
 }
 
+// withoutHeartbeat is what of a status has to change for it to be written. Declared features are as
+// at the start: an API server that does not keep them is not sent them again and again.
 func withoutHeartbeat(st v1.NodeStatus) v1.NodeStatus {
 	out := *st.DeepCopy()
+	out.DeclaredFeatures = nil
 	for i := range out.Conditions {
 		out.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
@@ -251,6 +256,7 @@ func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	state := a.health.told()
 	st.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &state.SupplementalGroupsPolicy}
 	st.RuntimeHandlers = state.Handlers
+	st.DeclaredFeatures = slices.Clone(server.DeclaredFeatures)
 	st.Images = a.images.all()
 	ready := a.readyCondition(now)
 	if i := slices.IndexFunc(st.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }); i >= 0 && st.Conditions[i].Status != ready.Status {

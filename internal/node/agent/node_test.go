@@ -96,3 +96,21 @@ func TestStatusIsWrittenAlone(t *testing.T) {
 		t.Errorf("patch: %s, %v\nwant   %s", patch, err, want)
 	}
 }
+
+// An API server that drops a field of the status is not sent it at every check.
+func TestDroppedFeaturesAreNotSentAgain(t *testing.T) {
+	n, ctx := newNode(t)
+	if !n.register(ctx) {
+		t.Fatal("not registered")
+	}
+	dropped := n.Node().DeepCopy()
+	dropped.Status.DeclaredFeatures = nil
+	n.nodeSeen(dropped)
+	n.api.ClearActions()
+	if err := n.updateNode(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	if actions := n.api.Actions(); len(actions) != 0 {
+		t.Errorf("written again: %v", actions)
+	}
+}

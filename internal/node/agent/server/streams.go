@@ -20,7 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// DeclaredFeatures can be written into the node's status.declaredFeatures: API servers since v1.36
+// DeclaredFeatures are written into the node's status.declaredFeatures: API servers since v1.36
 // then pass kubectl's WebSockets through to the node, without translating them to SPDY.
 var DeclaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
