@@ -261,7 +261,7 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.openPulls(ctx); err != nil {
 		return err
 	}
-	if err := a.pinning.open(a.config, os.DirFS("/sys/devices/system")); err != nil {
+	if err := a.pinning.open(a.config, os.DirFS("/sys/devices/system"), a.kubelet); err != nil {
 		return err
 	}
 	if a.cgroups, err = openGroups(a.config, &a.pinning); err != nil {

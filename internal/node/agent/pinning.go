@@ -22,6 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 	"github.com/berth-k8s/berth/internal/node/agent/cpus"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
@@ -31,7 +32,8 @@ type pinning struct {
 	policy    *cpus.Policy // nil: the policy is none
 	alignment topology.Alignment
 	// file is the checkpoint. What a pod is given is there before the pod is admitted.
-	file string
+	file    string
+	kubelet *metrics.Kubelet
 	// changed triggers a check of where containers run; it has room for one.
 	changed chan struct{}
 
@@ -51,7 +53,8 @@ type placement struct{ id, cpus string }
 
 // open reads the machine and the checkpoint, which has to be of the same policy. system is the
 // kernel's folder /sys/devices/system.
-func (p *pinning) open(c Config, system fs.FS) (err error) {
+func (p *pinning) open(c Config, system fs.FS, kubelet *metrics.Kubelet) (err error) {
+	p.kubelet = kubelet
 	p.file, p.alignment, p.changed = filepath.Join(c.RootDir, cpus.CheckpointFile), c.Alignment, make(chan struct{}, 1)
 	p.placed = map[containerName]placement{}
 	static := c.CPUPolicy == cpus.Static
@@ -76,6 +79,7 @@ func (p *pinning) open(c Config, system fs.FS) (err error) {
 	if p.state, err = p.policy.Begin(p.state); err != nil {
 		return fmt.Errorf("invalid state, please drain node and remove policy state file %q: %w", p.file, err)
 	}
+	p.kubelet.Assigned(p.policy.Count(p.state))
 	return p.write(cpus.Static, p.state)
 }
 
@@ -124,17 +128,19 @@ func (p *pinning) refuse(pod *v1.Pod) *admit.Refusal {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, refused := p.draft(pod)
+	began := time.Now()
+	draft, refused := p.draft(pod)
+	p.kubelet.Aligned(time.Since(began), draft.Pinned, refused != nil)
 	return refused
 }
 
 // draft is the state with what the pod requests. The caller holds the mutex.
-func (p *pinning) draft(pod *v1.Pod) (cpus.State, *admit.Refusal) {
+func (p *pinning) draft(pod *v1.Pod) (*cpus.Draft, *admit.Refusal) {
 	draft := p.policy.Draft(p.state)
 	if refused := p.alignment.Assign(p.machine, pod, draft); refused != nil {
-		return p.state, &admit.Refusal{Reason: refused.Reason, Message: refused.Message}
+		return draft, &admit.Refusal{Reason: refused.Reason, Message: refused.Message}
 	}
-	return draft.State(), nil
+	return draft, nil
 }
 
 // assign gives a pod what it requests. An error is one of the disk; the pod has nothing then.
@@ -144,15 +150,14 @@ func (p *pinning) assign(pod *v1.Pod) (*admit.Refusal, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next, refused := p.draft(pod)
+	draft, refused := p.draft(pod)
 	if refused != nil {
 		return refused, nil
 	}
-	if err := p.write(cpus.Static, next); err != nil {
+	if err := p.write(cpus.Static, draft.State()); err != nil {
 		return nil, fmt.Errorf("record the CPUs of a pod: %w", err)
 	}
-	p.state = next
-	p.check()
+	p.goOn(draft.State())
 	return nil, nil
 }
 
@@ -172,16 +177,18 @@ func (p *pinning) release(pod types.UID) bool {
 	if _, has := p.state.Given[pod]; !has {
 		return false
 	}
-	p.state = p.state.Release(pod)
+	p.goOn(p.state.Release(pod))
 	if err := p.write(cpus.Static, p.state); err != nil {
 		klog.ErrorS(err, "Cannot record that a pod's CPUs are free", "uid", pod)
 	}
-	p.check()
 	return true
 }
 
-// check triggers a check of where containers run.
-func (p *pinning) check() {
+// goOn makes a state the current one, and triggers a check of where containers run. The caller
+// holds the mutex.
+func (p *pinning) goOn(s cpus.State) {
+	p.state = s
+	p.kubelet.Assigned(p.policy.Count(s))
 	select {
 	case p.changed <- struct{}{}:
 	default:

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berth-k8s/berth/internal/node/agent/cpus"
+	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
@@ -44,7 +45,7 @@ func (n *node) pin(t *testing.T, ctx context.Context, o cpus.Options) {
 	t.Helper()
 	c := &n.Agent.config
 	c.CPUPolicy, c.CPUOptions, c.KubeReserved = cpus.Static, o, v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
-	if err := n.pinning.open(*c, fourCPUs(o.FullCores)); err != nil {
+	if err := n.pinning.open(*c, fourCPUs(o.FullCores), n.kubelet); err != nil {
 		t.Fatal(err)
 	}
 	n.cgroups.pinning, n.cgroups.tree.NoQuota = &n.pinning, n.pinning.podOwns
@@ -95,6 +96,15 @@ func TestOwnCPUs(t *testing.T) {
 	}
 	if allocatable := n.nodeStatus(n.Node(), time.Now()).Allocatable; allocatable.Cpu().String() != "3900m" {
 		t.Errorf("allocatable: %v", allocatable)
+	}
+	text := exposition(t, n)
+	for _, want := range []string{
+		"kubelet_cpu_manager_pinning_requests_total 1\n", "kubelet_cpu_manager_pinning_errors_total 0\n", "kubelet_cpu_manager_shared_pool_size_millicores 1000\n",
+		"kubelet_cpu_manager_exclusive_cpu_allocation_count 2\n", "kubelet_cpu_manager_allocation_per_numa{numa_node=\"0\"} 2\n", "kubelet_topology_manager_admission_requests_total 1\n",
+	} {
+		if !strings.Contains(text, "\n"+want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
 	n.podGone(owns)
 	n.runsOn(t, "shares", "0-3")
@@ -212,7 +222,7 @@ func TestPolicyIsNotChangedOverPods(t *testing.T) {
 		c := DefaultConfig()
 		c.RootDir, c.SystemReserved = dir, v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
 		change(&c)
-		return new(pinning).open(c, fourCPUs(true))
+		return new(pinning).open(c, fourCPUs(true), metrics.NewKubelet("node-1", nil))
 	}
 	static := func(c *Config) { c.CPUPolicy = cpus.Static }
 	if err := open(func(*Config) {}); err != nil {

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
+
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 // State is who may run on which CPUs. The pool and what was given to pods do not overlap; init
@@ -87,6 +89,15 @@ func (p *Policy) Begin(s State) (State, error) {
 		return s, fmt.Errorf("current set of available CPUs %q doesn't match with CPUs in state %q", all, known)
 	}
 	return s.clone(), nil
+}
+
+// Count returns how many CPUs can still be given away, and how many were, by NUMA node.
+func (p *Policy) Count(s State) (free int, given map[int]int) {
+	given = perNode(p.machine, s.All())
+	for _, node := range p.machine.IDs(topology.CPU.NodeOf) {
+		given[node] += 0
+	}
+	return s.Pool.Difference(p.reserved).Size(), given
 }
 
 // For returns the CPUs that a container is to run on. A pool that is empty, which takes a strict

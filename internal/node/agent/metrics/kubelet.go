@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,7 @@ type Kubelet struct {
 	operations  operations
 	census      census
 	happened
+	cpuPinning
 }
 
 // NewKubelet returns the metrics of a node. Its pods are counted at every scrape.
@@ -54,6 +56,7 @@ func NewKubelet(node string, pods func() []*v1.Pod) *Kubelet {
 		operations: newOperations(),
 		census:     census{node, pods},
 		happened:   newHappened(),
+		cpuPinning: newCPUPinning(),
 	}
 }
 
@@ -80,7 +83,7 @@ func (k *Kubelet) Relisted(took, since time.Duration) {
 
 func (k *Kubelet) all() []prometheus.Collector {
 	own := []prometheus.Collector{k.podWorker, k.podStart, k.relist, k.relistGap, k.lastSeen, k.startedPods, k.operations.total, k.operations.errors, k.operations.duration, k.census}
-	return append(own, k.happened.all()...)
+	return slices.Concat(own, k.happened.all(), k.cpuPinning.all())
 }
 
 // Describe and Collect implement prometheus.Collector.
