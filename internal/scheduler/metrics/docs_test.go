@@ -117,7 +117,7 @@ func agentMetrics(t *testing.T) []served {
 // keep to.
 func kindOfAgents(d *prometheus.Desc) string {
 	switch name := description.FindStringSubmatch(d.String())[1]; {
-	case strings.HasSuffix(name, "_duration_seconds"), strings.HasSuffix(name, "_interval_seconds"):
+	case strings.HasSuffix(name, "_duration_seconds"), strings.HasSuffix(name, "_duration_ms"), strings.HasSuffix(name, "_interval_seconds"):
 		return "histogram"
 	case strings.HasSuffix(name, "_total"), name == "kubelet_evictions": // upstream's counter without the suffix
 		return "counter"

@@ -77,6 +77,10 @@ func TestKubeletMetrics(t *testing.T) {
 		}
 		k.Pulled(4*time.Second, 20<<20)
 		k.Pulled(5*time.Second, 101<<30)
+		k.Aligned(3*time.Millisecond, 2, false)
+		k.Aligned(3*time.Millisecond, 1, true)
+		k.Aligned(0, 0, true)
+		k.Assigned(5, map[int]int{0: 2, 1: 0})
 		k.Synced(time.Second)
 		k.Started(3 * time.Second)
 		k.Relisted(time.Second/4, 0)
@@ -99,6 +103,15 @@ func TestKubeletMetrics(t *testing.T) {
 			{"kubelet_admission_rejections_total", "reason=OutOfExtendedResources", 2},
 			{"kubelet_image_pull_duration_seconds", "image_size_in_bytes=10MB-100MB", 4},
 			{"kubelet_image_pull_duration_seconds", "image_size_in_bytes=GT100GB", 5},
+			{"kubelet_cpu_manager_pinning_requests_total", "", 3},
+			{"kubelet_cpu_manager_pinning_errors_total", "", 1},
+			{"kubelet_cpu_manager_shared_pool_size_millicores", "", 5000},
+			{"kubelet_cpu_manager_exclusive_cpu_allocation_count", "", 2},
+			{"kubelet_cpu_manager_allocation_per_numa", "numa_node=0", 2},
+			{"kubelet_cpu_manager_allocation_per_numa", "numa_node=1", 0},
+			{"kubelet_topology_manager_admission_requests_total", "", 3},
+			{"kubelet_topology_manager_admission_errors_total", "", 2},
+			{"kubelet_topology_manager_admission_duration_ms", "", 6},
 			{"kubelet_pleg_last_seen_seconds", "", float64(time.Now().Unix())},
 			{"kubelet_desired_pods", "static=", 2},
 			{"kubelet_desired_pods", "static=true", 1},
