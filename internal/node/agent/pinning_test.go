@@ -159,8 +159,9 @@ func TestOwnCPUsOutliveTheAgent(t *testing.T) {
 	n.runtime.mu.Lock()
 	defer n.runtime.mu.Unlock()
 	for _, u := range n.runtime.updates[updates:] {
-		if on := u.linux.GetCpusetCpus(); u.container == "c" && on != "3" && on != "0" {
-			t.Errorf("a container was moved to %q", on)
+		on, err := cpuset.Parse(u.linux.GetCpusetCpus())
+		if err != nil || on.Contains(3) && on.Size() > 1 {
+			t.Errorf("a container was moved to %q, where another is alone", on)
 		}
 	}
 }
