@@ -151,6 +151,9 @@ func TestOwnCPUsOutliveTheAgent(t *testing.T) {
 		}
 		next.podSeen(ctx, pod)
 	}
+	await(t, "there are no CPUs for the pod that came", func() bool {
+		return strings.Contains(exposition(t, next), "\nkubelet_topology_manager_admission_errors_total 1\n")
+	})
 	next.listed.Store(true)
 	next.sweep(ctx)
 	next.runsOn(t, "comes", "1-2")
