@@ -75,6 +75,9 @@ func TestWhatCannotBeDoneIsOneLine(t *testing.T) {
 		{[]string{"--feature-gates=GenericWorkload=true", "--reserve-for-pod-groups=nobody"}, "--reserve-for-pod-groups nobody: no profile has this schedulerName"},
 		{[]string{"--pod-group-reservation-share=1.5"}, "--pod-group-reservation-share 1.5: must be above 0 and up to 1"},
 		{[]string{"--pod-group-reservation-duration=0"}, "--pod-group-reservation-duration 0s: must be greater than zero"},
+		{[]string{"--gentle-preemption=nobody"}, "--gentle-preemption nobody: no profile has this schedulerName"},
+		{[]string{"--preemption-delay=1m"}, "--preemption-delay: goes with --gentle-preemption"},
+		{[]string{"--gentle-preemption", "--preemption-delay=-1s"}, "--preemption-delay -1s: must not be negative"},
 		{[]string{"--preemption-respects-budgets=nobody"}, "--preemption-respects-budgets nobody: no profile has this schedulerName"},
 	} {
 		_, _, err := call(t, nil, row.args...)

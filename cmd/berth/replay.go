@@ -208,6 +208,9 @@ func profilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err er
 		for _, name := range h.KeepBudgets {
 			profile.KeepBudgets = profile.KeepBudgets || name == "*" || name == profile.SchedulerName
 		}
+		if slices.Contains(h.Gentle, "*") || slices.Contains(h.Gentle, profile.SchedulerName) {
+			profile.GentlePreemption, profile.PreemptionDelay = true, h.PreemptionDelay
+		}
 		if slices.Contains(h.Reserve, "*") || slices.Contains(h.Reserve, profile.SchedulerName) {
 			profile.Reservations = h.Reservations
 		}

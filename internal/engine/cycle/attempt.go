@@ -184,6 +184,7 @@ func (as *attempts) rescue(b *placement) (nominate *string, messages, rejectors 
 func (as *attempts) reject(b *placement, w *why, nominate *string) {
 	as.observer().Attempted(b.Profile, Unschedulable, as.clock().Sub(b.watch))
 	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
+	as.preemptions.unfit(b.item)
 	as.decisions.fail(b, decision.Unschedulable, w)
 	as.nominations.set(b, nominate)
 	as.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
@@ -238,6 +239,7 @@ type failure struct {
 	position int // in the cluster's log
 	versions uint64
 	why      *why
+	delayed  bool // holds only for pods that may not preempt yet
 }
 
 // remember keeps a failure if it holds for every pod of the class.
@@ -247,14 +249,15 @@ func (as *attempts) remember(b *placement, nominate *string, w *why) {
 		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) {
 		return
 	}
-	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.versions(), w}
+	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.versions(), w, as.preemptions.delayed(b.item)}
 }
 
 // knownToFail tells whether the pod must fail as the last failed pod of its class did, since
 // nothing has changed.
 func (as *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
-	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() && f.versions == as.versions()
+	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() && f.versions == as.versions() &&
+		(!f.delayed || as.preemptions.delayed(b.item))
 }
 
 // versions changes whenever an object other than a node or pod changes.

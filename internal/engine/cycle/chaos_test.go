@@ -75,6 +75,7 @@ func chaosRun(seed uint64) (binds int, err error) {
 			profile = profileWith(holdsAtPermit, own)
 		}
 		profile.KeepBudgets = keep
+		gentleInChaos(&profile, seed)
 		return []Profile{profile}
 	})}
 	c.budgets.keep = keep
@@ -121,6 +122,14 @@ func (c *chaos) end() error {
 		return err
 	}
 	return c.replay()
+}
+
+// gentleInChaos switches gentle preemption on in some runs, and a delay in some of these.
+func gentleInChaos(p *Profile, seed uint64) {
+	p.GentlePreemption = seed%5 < 2
+	if p.GentlePreemption && seed%3 == 1 {
+		p.PreemptionDelay = 3 * time.Second
+	}
 }
 
 type chaos struct {

@@ -193,6 +193,7 @@ func (c *Core) tick() {
 	c.nominations.lapse()
 	c.rooms.lapse()
 	c.reserved.lapse()
+	c.preemptions.lapse()
 	c.news.tell()
 	if !c.ready.decides() {
 		return
@@ -223,8 +224,9 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return next
 }
 
-// Due returns when the next timed wait ends: a back-off, a wait at Permit or one for objects. If ok
-// is false there is none, and a Tick only searches for pods that have waited too long.
+// Due returns when the next timed wait ends: a back-off, a wait at Permit, one for objects, or one
+// before a preemption. If ok is false there is none, and a Tick only searches for pods that have
+// waited too long.
 func (c *Core) Due() (next time.Time, ok bool) {
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {
@@ -245,6 +247,9 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	}
 	if kept := c.rooms.kept; kept != nil && !kept.over {
 		sooner(kept.until)
+	}
+	if alarms := c.preemptions.alarms; len(alarms) > 0 {
+		sooner(alarms[0].until)
 	}
 	return next, ok
 }

@@ -51,6 +51,7 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 		if seed%3 == 0 {
 			profile.Reservations = reservedInChaos
 		}
+		gentleInChaos(&profile, seed)
 		return []Profile{profile}
 	})}
 	c.gangs.gates = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: seed%2 == 0}

@@ -21,6 +21,7 @@ type roomPlan struct {
 	places  []place
 	victims [][]*cluster.Pod // units that leave together, the most important first
 	waits   bool             // pods have to leave, or are leaving already
+	beside  bool             // there is room for the group beside all pods that are nominated
 }
 
 // cost returns what plans are compared by: the highest priority of a victim, then how many there
@@ -86,28 +87,29 @@ func (p *roomPlan) cheaper(than *roomPlan) bool {
 func (a *groupAttempt) planHere() *roomPlan {
 	gone := &absence{c: a.cluster}
 	defer gone.end()
-	for _, n := range a.cluster.Nodes {
-		if n == nil {
-			continue
-		}
-		for _, p := range slices.Clone(n.Pods) {
-			if p.Preempted && (p.Class.Priority < a.priority() || a.lowUnit(a.groups.Of(p.UID))) {
-				gone.add(p)
-			}
+	gentle := a.profile.GentlePreemption
+	for _, p := range a.preemptions.onTheirWay() {
+		if gentle || p.Class.Priority < a.priority() || a.lowUnit(a.groups.Of(p.UID)) {
+			gone.add(p)
 		}
 	}
 	defer a.undo(0)
+	if gentle {
+		if p := a.planBeside(gone); p != nil || a.delayed() {
+			return p
+		}
+	}
 	if a.fitsWithout() {
 		p := a.plan(nil)
 		p.waits = len(gone.pods) > 0
 		return p
 	}
 	a.undo(0)
-	stand := a.podGroups.shields(a.group, a.priority(), true)
+	stand := a.podGroups.shields(a.group, a.profile, a.priority(), true)
 	shielded := len(stand.pods)
 	units, ok := a.displaceWithin(gone, stand)
 	if !ok && shielded > 0 && !a.keeps() {
-		if stand = a.podGroups.shields(a.group, a.priority(), false); len(stand.pods) < shielded {
+		if stand = a.podGroups.shields(a.group, a.profile, a.priority(), false); len(stand.pods) < shielded {
 			units, ok = a.displaceWithin(gone, stand)
 		}
 		stand.lower()
@@ -139,6 +141,18 @@ func (a *groupAttempt) planHere() *roomPlan {
 		return nil
 	}
 	return a.plan(leave)
+}
+
+// planBeside plans without victims, and beside all pods that are nominated to nodes.
+func (a *groupAttempt) planBeside(gone *absence) *roomPlan {
+	defer a.preemptions.keepPromises(a.priority())()
+	defer a.undo(0)
+	if len(gone.pods) == 0 || !a.fitsWithout() {
+		return nil
+	}
+	p := a.plan(nil)
+	p.waits, p.beside = true, true
+	return p
 }
 
 // priority is the lowest priority of the members: victims must be below all of them.
@@ -192,7 +206,7 @@ func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok 
 			gone.add(p)
 		}
 		units = append(units, unit)
-		if more, ok := a.displaceWithin(gone, a.podGroups.shields(a.group, a.priority(), a.keeps())); ok {
+		if more, ok := a.displaceWithin(gone, a.podGroups.shields(a.group, a.profile, a.priority(), a.keeps())); ok {
 			return append(units, more...), true
 		}
 	}
@@ -335,6 +349,9 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 	nodes := map[*member]string{}
 	for _, p := range plan.places {
 		nodes[p.member] = p.found.Node.Name
+		if plan.beside {
+			continue
+		}
 		for _, waiting := range slices.Clone(p.found.Node.Nominated) {
 			if waiting.Class.Priority < a.priority() && a.groups.Of(waiting.UID) != g {
 				a.nominations.moveOn(waiting)

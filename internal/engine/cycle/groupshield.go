@@ -22,24 +22,29 @@ type shield struct {
 
 // shields returns the shield for a preemptor of this priority. It protects the pods of the
 // preemptor's own group (nil for a lone pod) and groups of at least its priority that leave only as
-// a whole; with budgets, also groups that could not leave without violating one.
-func (gs *podGroups) shields(own *groups.Group, priority int32, budgets bool) *shield {
+// a whole; with budgets, also groups that could not leave without violating one. Gentle preemption
+// spares all groups of at least its priority: what replaces one of their pods would wait with that
+// priority, and could preempt the preemptor in turn.
+func (gs *podGroups) shields(own *groups.Group, of *profile, priority int32, budgets bool) *shield {
 	s := &shield{c: gs.cluster}
 	if own != nil {
 		for _, p := range gs.membersOnNodes(own) {
 			s.raise(p, priority)
 		}
 	}
-	if !gs.gates.Preemption || !gs.groups.AnyWhole() {
+	if !gs.gates.Preemption || !of.GentlePreemption && !gs.groups.AnyWhole() {
 		return s
 	}
 	for _, g := range gs.groups.Sorted() {
-		if g == own || !g.Whole() {
+		if g == own || g.Object == nil || !of.GentlePreemption && !g.Whole() {
 			continue
 		}
 		unit := gs.membersOnNodes(g)
-		if g.Priority() >= priority || budgets && gs.breaksBudget(unit) {
-			for _, p := range unit {
+		if g.Priority() < priority && !(g.Whole() && budgets && gs.breaksBudget(unit)) {
+			continue
+		}
+		for _, p := range unit {
+			if g.Whole() || !p.Preempted {
 				s.raise(p, priority)
 			}
 		}
@@ -63,16 +68,21 @@ func (s *shield) raise(p *cluster.Pod, priority int32) {
 		return
 	}
 	n, stand := p.Node, *p
+	s.c.RemovePod(p.UID)
+	stand.Node, stand.Class = nil, topPriority(s.c, p)
+	s.c.Place(&stand, n)
+	s.pods = append(s.pods, p)
+}
+
+// topPriority returns the class of a pod with the highest priority there is.
+func topPriority(c *cluster.Cluster, p *cluster.Pod) *cluster.PodClass {
 	as := v1.Pod{Spec: *p.Class.Spec}
 	as.Namespace, as.Name, as.UID, as.Labels = p.Namespace(), p.Name, p.UID, p.Class.Labels
 	if p.Class.Controller != nil {
 		as.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
 	}
 	as.Spec.Priority = new(int32(math.MaxInt32))
-	s.c.RemovePod(p.UID)
-	stand.Node, stand.Class = nil, s.c.Pending(&as).Class
-	s.c.Place(&stand, n)
-	s.pods = append(s.pods, p)
+	return c.Pending(&as).Class
 }
 
 // lower puts the pods back as they were.

@@ -73,6 +73,9 @@ func (a *groupAttempt) reason() string {
 	if stopped != nil {
 		message += fmt.Sprintf("; %s: %s", podName(stopped.Pod), stopped.failure.Message(""))
 	}
+	if a.delayed() {
+		message += fmt.Sprintf(" No pod is preempted before the group has been unschedulable for %s.", a.profile.PreemptionDelay)
+	}
 	if a.gaveUp {
 		message += fmt.Sprintf(" The search for other placements ended at its limit, after %d judgements of nodes.", a.searched)
 	}

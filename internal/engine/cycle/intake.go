@@ -227,6 +227,7 @@ func (in *intake) placedPod(pod, old *v1.Pod) {
 // so.
 func (in *intake) setPod(pod *v1.Pod) *cluster.Pod {
 	p := in.cluster.SetPod(pod)
+	in.preemptions.noteLeaver(pod.UID, p)
 	if !in.preemptions.leaving[pod.UID] {
 		return p
 	}
@@ -246,6 +247,7 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	in.dismiss(uid)
 	in.podGroups.leave(uid)
 	in.preemptions.forget(uid)
+	in.preemptions.noteLeaver(uid, nil)
 	if p := in.cluster.Pod(uid); p != nil {
 		n := p.Node
 		in.cluster.RemovePod(uid)

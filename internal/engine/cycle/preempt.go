@@ -41,6 +41,13 @@ type preemptions struct {
 	budgets usedBudgets
 	// keepsBudgets: a profile promises that preemption respects all budgets.
 	keepsBudgets bool
+
+	// leavers: the placed pods that are Preempted, and perhaps others, which onTheirWay leaves out.
+	leavers map[types.UID]bool
+	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms the ends of the
+	// delays of pods, sorted. The pod of an alarm may be gone or placed.
+	delays map[string]time.Duration
+	alarms []delay
 }
 
 // round is one preemption for one pod.
@@ -54,6 +61,7 @@ func newPreemptions(s *common, news *happenings, n *nominations, ps *placements,
 	return &preemptions{
 		common: s, news: news, nominations: n, placements: ps, podGroups: gs,
 		rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}, binding: map[*placement]*removal{}, budgets: usedBudgets{},
+		leavers: map[types.UID]bool{},
 	}
 }
 
@@ -72,6 +80,9 @@ type removal struct {
 
 // preempt looks for victims whose removal makes room for a pod that fits on no node.
 func (pr *preemptions) preempt(b *placement) Rescue {
+	if r, done := pr.gentle(b); done {
+		return r
+	}
 	found := pr.victimsFor(b)
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
@@ -99,13 +110,13 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 // are shielded, then without that.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	own, priority := pr.groupOf(b.item), b.Waiting.Class.Priority
-	stand := pr.podGroups.shields(own, priority, true)
+	stand := pr.podGroups.shields(own, b.profile, priority, true)
 	shielded := len(stand.pods)
 	found := preemptBehind(stand, b)
 	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets && priority < rules.SystemCritical {
 		return found
 	}
-	stand = pr.podGroups.shields(own, priority, false)
+	stand = pr.podGroups.shields(own, b.profile, priority, false)
 	if len(stand.pods) == shielded { // no budget made the difference
 		stand.lower()
 		return found
@@ -261,11 +272,13 @@ func (pr *preemptions) stays(victim, preemptor types.UID) {
 func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	if p.Node == nil { // its node is gone, and may come back under the same name
 		p.Terminating, p.Preempted = leaving, leaving
+		pr.noteLeaver(p.UID, p)
 		return p
 	}
 	n, other := p.Node, *p
 	pr.cluster.RemovePod(p.UID)
 	other.Node, other.Terminating, other.Preempted = nil, leaving, leaving
 	pr.cluster.Place(&other, n)
+	pr.noteLeaver(p.UID, &other)
 	return &other
 }

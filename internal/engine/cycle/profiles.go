@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -222,8 +223,12 @@ func (fs *profiles) compile(list []Profile) (*configuration, error) {
 func (fs *profiles) use(f *configuration) {
 	fs.byName = f.byName
 	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
+	fs.preemptions.delays = map[string]time.Duration{}
 	fs.news.outside = false
 	for _, p := range f.list {
+		if p.Preemption && p.GentlePreemption {
+			fs.preemptions.delays[p.SchedulerName] = p.PreemptionDelay
+		}
 		fs.news.outside = fs.news.outside || slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
 		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])
 	}
@@ -232,6 +237,7 @@ func (fs *profiles) use(f *configuration) {
 	} else {
 		fs.queue.OrderBy(nil)
 	}
+	fs.preemptions.setAlarms()
 }
 
 // interests are the events that the profile's plugins are interested in.

@@ -23,10 +23,11 @@ import (
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
 // answer. What a story may say:
 //
-//	core [holds] [works] [keeps] [standby] [groups] [whole] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
+//	core [holds] [works] [keeps] [gentle] [delay=D] [standby] [groups] [whole] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
 //	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
-//	                                   preemption that respects budgets; one that does not lead; with pod groups and all their
+//	                                   preemption that respects budgets; with gentle preemption, delayed by so much; one that
+//	                                   does not lead; with pod groups and all their
 //	                                   gates but WorkloadAwarePreemption, or with that, too; with room reserved for groups that
 //	                                   have waited, for so long, of so much of the cluster
 //	lead                               it leads from now on
@@ -35,7 +36,7 @@ import (
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND]
+//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND] [only=NODE]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	room POD NODE [grace=SECONDS]      the Lease shows that room is kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
@@ -46,6 +47,7 @@ import (
 //	allow TICKET; reject TICKET        what the plugin at Permit says
 //	configure NAME...                  profiles of these names take the place of those that there are
 //	books                              what is under way
+//	autoscalers                        which pods cluster-autoscaler and Karpenter add nodes for, as their statuses were written
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &story{}
@@ -54,15 +56,18 @@ func TestStories(t *testing.T) {
 }
 
 type story struct {
-	core *Core
-	now  time.Time
+	core     *Core
+	now      time.Time
+	statuses statuses
 }
 
 func (s *story) step(e Event) string {
 	var lines []string
 	for _, action := range s.core.Step(s.now, e) {
 		lines = append(lines, fmt.Sprintf("%s\n", action))
+		s.statuses.write(action)
 	}
+	s.statuses.show(e)
 	return strings.Join(lines, "")
 }
 
@@ -136,6 +141,8 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 			profiles = append(profiles, Profile{Profile: &profile})
 		}
 		return s.step(Configured{Profiles: profiles})
+	case "autoscalers":
+		return s.statuses.autoscalers()
 	case "books":
 		b := s.core.Books()
 		said := fmt.Sprintf("on their way %v, held %v, preempting %v, leaving %v, unserved %v, unanswered %d\n",
@@ -154,6 +161,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 
 func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	o := Options{Seed: 1}
+	text := func(key string) (value string) { d.ScanArgs(t, key, &value); return value }
 	var extensions []at
 	if d.HasArg("holds") {
 		extensions = append(extensions, holdsAtPermit)
@@ -163,6 +171,10 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	}
 	o.Profiles = []Profile{profileWith(extensions...)}
 	o.Profiles[0].KeepBudgets = d.HasArg("keeps")
+	o.Profiles[0].GentlePreemption = d.HasArg("gentle")
+	if d.HasArg("delay") {
+		o.Profiles[0].PreemptionDelay = storyTime(t, text("delay"))
+	}
 	if d.HasArg("reserves") {
 		o.Profiles[0].Reservations = storyReserve(t, d)
 	}
@@ -182,7 +194,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.core, s.now = core, begin
+	s.core, s.now, s.statuses = core, begin, statuses{}
 	said := s.step(Follows{Kinds: kinds})
 	for _, kind := range kinds {
 		said += s.step(Listing{kind}) + s.step(Listed{kind})
@@ -198,11 +210,7 @@ func (s *story) tick(t *testing.T, after string) (said string) {
 	t.Helper()
 	end := s.now
 	if after != "" {
-		d, err := time.ParseDuration(after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		end = end.Add(d)
+		end = end.Add(storyTime(t, after))
 	}
 	for {
 		wake := s.core.Wake(s.now)
@@ -217,6 +225,15 @@ func (s *story) tick(t *testing.T, after string) (said string) {
 			said += fmt.Sprintf("%s: %s", s.now.Sub(begin), line)
 		}
 	}
+}
+
+func storyTime(t *testing.T, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
@@ -256,6 +273,15 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
 			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 		}}}}
+	}
+	if d.HasArg("only") {
+		node := ""
+		d.ScanArgs(t, "only", &node)
+		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
+				Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node},
+			}}}},
+		}}}
 	}
 	if d.HasArg("deadline") {
 		seconds := int64(0)

@@ -91,6 +91,7 @@ func (c *Core) resume(r Resumed) {
 		}
 	}
 	c.queue.Restore(r.Pods)
+	c.preemptions.setAlarms()
 	c.reserved.held, c.reserved.rests = r.Reserved, r.Rests
 	for uid, since := range r.Waits {
 		if g := c.groups.ByUID(uid); g != nil {

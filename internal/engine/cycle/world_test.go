@@ -41,6 +41,7 @@ type world struct {
 	nodes    map[string]*v1.Node
 	pods     map[types.UID]*v1.Pod
 	budgets  budgets
+	gentle   gentle
 	gangs    gangs
 	kinds    []Kind           // that there are
 	watches  map[Kind][]Event // not delivered yet
@@ -77,6 +78,7 @@ func (w *world) start() {
 	delete(w.watches, answers)
 	w.tickets = nil
 	w.budgets.forget()
+	w.gentle.forget()
 	w.gangs.forget()
 	w.tell(Follows{Kinds: w.kinds})
 	w.tell(Led{})
@@ -91,6 +93,7 @@ func (w *world) tell(e Event) (said string) {
 	w.budgets.told(e)
 	actions := w.core.Step(w.now, e)
 	w.written.add(w.now, e, actions)
+	w.checkGentle(e, actions)
 	for _, action := range actions {
 		w.checkBudgets(e, action)
 		lines = append(lines, action.String())
@@ -185,7 +188,12 @@ func (w *world) carryOut(ticket Ticket, refuse bool) {
 		case p != nil && p.Spec.NodeName == "": // no kubelet has to be waited for
 			w.remove(p)
 		case p != nil && p.DeletionTimestamp == nil:
-			w.change(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: w.now} })
+			w.change(p, func(p *v1.Pod) {
+				p.DeletionTimestamp = &metav1.Time{Time: w.now}
+				p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{
+					Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
+				})
+			})
 		}
 	case Preflight:
 		for range a.By.PreBind {

@@ -33,6 +33,9 @@ type Header struct {
 	Configuration      string   `json:"configuration"`
 	CompareTolerations bool     `json:"compareTolerations,omitempty"`
 	KeepBudgets        []string `json:"keepBudgets,omitempty"`
+	// Gentle names the profiles with GentlePreemption.
+	Gentle          []string      `json:"gentle,omitempty"`
+	PreemptionDelay time.Duration `json:"preemptionDelay,omitempty"`
 	// Reserve names the profiles with Reservations.
 	Reserve      []string             `json:"reserve,omitempty"`
 	Reservations plugins.Reservations `json:"reservations,omitzero"`

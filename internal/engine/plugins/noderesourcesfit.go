@@ -230,6 +230,12 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
 		}},
 	}
+	if in.Profile.GentlePreemption { // a pod may wait for the room of others' victims
+		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return others(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
+				in.mayPreempt(item) && in.fits(item, withoutPreempted(e.Node))
+		}})
+	}
 	if in.Profile.KeepBudgets { // victims that a budget kept may go now
 		interests = append(interests, queue.Interest{Resource: queue.Budget, Action: queue.All})
 	}
@@ -252,6 +258,16 @@ func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 		}
 	}
 	return without != nil && in.fits(item, without)
+}
+
+func withoutPreempted(n *cluster.Node) *cluster.Node {
+	without := n.Copy(nil)
+	for _, p := range n.Pods {
+		if p.Preempted {
+			without.Take(p)
+		}
+	}
+	return without
 }
 
 func (in Setting) mayPreempt(item *queue.Item) bool {

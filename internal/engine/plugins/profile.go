@@ -25,6 +25,11 @@ type Profile struct {
 	// KeepBudgets: preemption never violates a PodDisruptionBudget, even if the pod then stays
 	// pending, unless the pod is critical. Upstream violates budgets where nothing else helps.
 	KeepBudgets bool
+	// GentlePreemption: a pod takes no victim where room suffices that earlier victims are leaving,
+	// nor one whose replacement could preempt it in turn. PreemptionDelay, which then counts, is
+	// how long the pod is unschedulable before it takes any.
+	GentlePreemption bool
+	PreemptionDelay  time.Duration
 	// Reservations bound the room that is reserved for pod groups; the zero value: none is.
 	Reservations Reservations
 

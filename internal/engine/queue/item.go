@@ -31,6 +31,8 @@ type Item struct {
 	MessageAt time.Time
 	// Overdue: the pod was woken because it had waited for too long, not by an event.
 	Overdue bool
+	// Unfit is when the pod was first found unschedulable; zero if it never was.
+	Unfit time.Time
 	// Patient: the pod backs off to the end even if the scheduler is idle.
 	Patient bool
 

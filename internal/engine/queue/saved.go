@@ -15,6 +15,7 @@ type Saved struct {
 	Gate      string `json:",omitempty"`
 	Since     time.Time
 	Admitted  time.Time `json:",omitzero"`
+	Unfit     time.Time `json:",omitzero"`
 	Attempts  int       `json:",omitempty"`
 	Rejected  int       `json:",omitempty"`
 	Failed    int       `json:",omitempty"`
@@ -33,7 +34,7 @@ type Saved struct {
 func (q *Queue) Save() (all []Saved) {
 	for _, i := range q.Sorted() {
 		all = append(all, Saved{
-			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Attempts: i.Attempts,
+			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Unfit: i.Unfit, Attempts: i.Attempts,
 			Rejected: i.rejected, Failed: i.failed, Ready: i.ready, Returned: i.returned, Entered: i.entered, Rejectors: i.Rejectors,
 			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Overdue: i.Overdue,
 		})
@@ -69,7 +70,8 @@ func (q *Queue) Restore(all []Saved) {
 }
 
 func (q *Queue) restore(item *Item, s *Saved) {
-	item.Since, item.Admitted, item.Attempts, item.rejected, item.failed = s.Since, s.Admitted, s.Attempts, s.Rejected, s.Failed
+	item.Since, item.Admitted, item.Unfit = s.Since, s.Admitted, s.Unfit
+	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed
 	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
 	item.Rejectors, item.Pending, item.Message, item.MessageAt = s.Rejectors, s.Pending, s.Message, s.MessageAt
 	q.count(item, s.Counted)

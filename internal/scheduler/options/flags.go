@@ -51,6 +51,7 @@ type Flags struct {
 	Binders                        int
 	resourceLock                   string
 	keepBudgets                    []string
+	gentle                         Gentle
 	reserve                        []string
 	reservations                   plugins.Reservations
 	Shadow                         bool
@@ -99,6 +100,7 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.StringSliceVar(&f.keepBudgets, "preemption-respects-budgets", nil,
 		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, system-critical pods excepted; without =NAME: all")
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
+	f.gentle.AddFlags(set)
 	set.StringSliceVar(&f.reserve, "reserve-for-pod-groups", nil,
 		"scheduler names of profiles that reserve room, as it becomes free, for a pod group that has fitted nowhere for long; without =NAME: all")
 	set.Lookup("reserve-for-pod-groups").NoOptDefVal = "*"
@@ -168,6 +170,9 @@ func (f *Flags) Validate() error {
 	for _, err := range f.Metrics.Validate() {
 		return err
 	}
+	if err := f.gentle.Validate(); err != nil {
+		return err
+	}
 	var err error
 	if f.Groups, err = groups.GatesOf(f.gates); err != nil {
 		return err
@@ -181,7 +186,7 @@ func (f *Flags) Validate() error {
 // JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
 	h := journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow,
-		Groups: f.Groups, Reserve: f.reserve}
+		Groups: f.Groups, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay}
 	if len(f.reserve) > 0 {
 		h.Reservations = f.reservations
 	}
@@ -199,9 +204,12 @@ func (f *Flags) MetricsChosen() bool {
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
 // Profiles applies flags to profiles: which of them respect disruption budgets when they preempt,
-// and which reserve room for pod groups.
+// which preempt gently, and which reserve room for pod groups.
 func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles, func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {
+		return err
+	}
+	if err := f.gentle.Apply(profiles); err != nil {
 		return err
 	}
 	return forNamed("--reserve-for-pod-groups", f.reserve, profiles, func(p *plugins.Profile) { p.Reservations = f.reservations })

@@ -1,0 +1,82 @@
+package cycle_test
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// statuses are the pods of a story as the API has them: as the watch shows them, with what the core
+// has written since.
+type statuses map[types.UID]*v1.Pod
+
+// show takes in a pod that the watch shows. A story does not repeat what was written.
+func (s statuses) show(e Event) {
+	switch e := e.(type) {
+	case Seen:
+		if p, ok := e.Object.(*v1.Pod); ok {
+			p = p.DeepCopy()
+			if old := s[p.UID]; old != nil {
+				p.Status.Conditions = old.Status.Conditions
+				p.Status.NominatedNodeName = cmp.Or(p.Status.NominatedNodeName, old.Status.NominatedNodeName)
+			}
+			s[p.UID] = p
+		}
+	case Gone:
+		delete(s, e.Object.GetUID())
+	}
+}
+
+func (s statuses) write(action Action) {
+	a, ok := action.(WriteStatus)
+	if !ok || s[a.Pod.UID] == nil {
+		return
+	}
+	p := s[a.Pod.UID]
+	if a.Nominate != nil {
+		p.Status.NominatedNodeName = *a.Nominate
+	}
+	if a.Condition != nil {
+		p.Status.Conditions = []v1.PodCondition{*a.Condition}
+	}
+}
+
+// autoscalers tells which pods autoscalers add nodes for, by the rules of docs/autoscalers.md.
+func (s statuses) autoscalers() string {
+	var list strings.Builder
+	for _, uid := range sorted(s) {
+		p := s[uid]
+		if p.Spec.NodeName != "" {
+			continue
+		}
+		var condition v1.PodCondition
+		for _, condition = range p.Status.Conditions {
+		}
+		unschedulable := condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonUnschedulable
+		var by []string
+		if owner := metav1.GetControllerOf(p); unschedulable && p.Status.NominatedNodeName == "" && (owner == nil || owner.Kind != "DaemonSet") {
+			if condition.Status == v1.ConditionFalse && p.DeletionTimestamp == nil {
+				by = append(by, "cluster-autoscaler")
+			}
+			by = append(by, "Karpenter")
+		}
+		if by == nil {
+			by = []string{"none"}
+		}
+		why := condition.Reason
+		if why == "" {
+			why = "no condition"
+		}
+		if p.Status.NominatedNodeName != "" {
+			why += ", nominated to " + p.Status.NominatedNodeName
+		}
+		fmt.Fprintf(&list, "%s: %s (%s)\n", p.Name, strings.Join(by, ", "), why)
+	}
+	return list.String()
+}

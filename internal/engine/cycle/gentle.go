@@ -1,0 +1,181 @@
+package cycle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// gentle tells how a pod of a profile with gentle preemption gets room without a new victim: where
+// victims of earlier preemptions are leaving, or perhaps later, on a new node. done is false if the
+// pod may choose victims.
+func (pr *preemptions) gentle(b *placement) (r Rescue, done bool) {
+	if !b.profile.GentlePreemption || neverPreempts(b.Waiting.Class) {
+		return Rescue{}, false
+	}
+	n, err := pr.roomOfLeavers(b)
+	aside := (*plugins.Aside)(nil)
+	switch {
+	case errors.As(err, &aside):
+		return Rescue{Err: aside}, true
+	case errors.Is(err, decide.ErrTooLong):
+		return Rescue{Err: err}, true
+	case n != nil:
+		message := fmt.Sprintf("preemption: the pod waits for node %s, which pods preempted earlier are leaving.", n.Name)
+		return Rescue{Nominate: &n.Name, Message: message, Final: true}, true
+	case !pr.delayed(b.item):
+		return Rescue{}, false
+	}
+	r.Message = fmt.Sprintf("preemption: not before the pod has been unschedulable for %s.", b.profile.PreemptionDelay)
+	if n := pr.cluster.Node(b.Waiting.Nominated); n == nil || !slices.ContainsFunc(n.Pods, isPreempted) {
+		r.Nominate = new(string)
+	}
+	return r, true
+}
+
+func neverPreempts(class *cluster.PodClass) bool {
+	policy := class.Spec.PreemptionPolicy
+	return policy != nil && *policy == v1.PreemptNever
+}
+
+func isPreempted(p *cluster.Pod) bool { return p.Preempted }
+
+// noteLeaver keeps track of whether a pod, as the cluster model has it now, was preempted and is
+// leaving; p is nil if the pod is not placed.
+func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
+	if p != nil && p.Preempted {
+		pr.leavers[uid] = true
+	} else {
+		delete(pr.leavers, uid)
+	}
+}
+
+// onTheirWay lists the preempted pods that are leaving known nodes, sorted.
+func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
+	for _, uid := range slices.Sorted(maps.Keys(pr.leavers)) {
+		if p := pr.cluster.Pod(uid); p != nil && p.Node != nil && p.Preempted {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// roomOfLeavers looks for a node on which the pod fits once all preempted pods have left, of
+// whatever priority, and beside all pods that are nominated there. It leaves the cluster as it was.
+func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
+	leavers := pr.onTheirWay()
+	if len(leavers) == 0 {
+		return nil, nil
+	}
+	gone := &absence{c: pr.cluster}
+	defer gone.end()
+	for _, p := range leavers {
+		gone.add(p)
+	}
+	defer pr.keepPromises(b.Waiting.Class.Priority)()
+	found := b.profile.Decide(b.Waiting)
+	return found.Node, found.Err
+}
+
+// keepPromises has pods of lower priority keep the room of their nominations from a pod of this
+// priority, until release is called.
+func (pr *preemptions) keepPromises(priority int32) (release func()) {
+	var were []*cluster.Pod
+	for _, n := range pr.cluster.NominatedNodes() {
+		for _, p := range slices.Clone(n.Nominated) {
+			if p.Class.Priority < priority {
+				raised := *p
+				raised.Class = topPriority(pr.cluster, p)
+				pr.cluster.Nominate(&raised, n.Name)
+				were = append(were, p)
+			}
+		}
+	}
+	return func() {
+		for _, p := range were {
+			pr.cluster.Nominate(p, p.Nominated)
+		}
+	}
+}
+
+// delay is the time at which a pod that was found unschedulable may preempt.
+type delay struct {
+	until time.Time
+	pod   types.UID
+}
+
+// delayedUntil is the time before which a pod of the queue chooses no victims, so that an
+// autoscaler has time to add nodes. It is the zero time for pods that an autoscaler does not help:
+// critical ones, and those that can go to one node only, such as a DaemonSet's.
+func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
+	most := pr.delays[item.Pod.Spec.SchedulerName]
+	if class := item.Class; most == 0 || class.Priority >= rules.SystemCritical || class.Target != "" || neverPreempts(class) {
+		return time.Time{}
+	}
+	if item.Unfit.IsZero() {
+		return pr.now.Add(most)
+	}
+	return item.Unfit.Add(most)
+}
+
+func (pr *preemptions) delayed(item *queue.Item) bool { return pr.now.Before(pr.delayedUntil(item)) }
+
+// unfit notes that a pod of the queue was found unschedulable.
+func (pr *preemptions) unfit(item *queue.Item) {
+	if item.Unfit.IsZero() && pr.queue.Get(item.Pod.UID) == item {
+		item.Unfit = pr.now
+		pr.alarm(item)
+	}
+}
+
+// alarm has a pod tried again when it may preempt.
+func (pr *preemptions) alarm(item *queue.Item) {
+	d := delay{pr.delayedUntil(item), item.Pod.UID}
+	if d.until.After(pr.now) {
+		at, _ := slices.BinarySearchFunc(pr.alarms, d, func(a, b delay) int {
+			return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.pod, b.pod))
+		})
+		pr.alarms = slices.Insert(pr.alarms, at, d)
+	}
+}
+
+// setAlarms computes the delays of all pods anew.
+func (pr *preemptions) setAlarms() {
+	pr.alarms = nil
+	for _, item := range pr.queue.Sorted() {
+		if !item.Unfit.IsZero() {
+			pr.alarm(item)
+		}
+	}
+}
+
+// lapse wakes the pods that may preempt now.
+func (pr *preemptions) lapse() {
+	for len(pr.alarms) > 0 && !pr.alarms[0].until.After(pr.now) {
+		pr.queue.Wake(pr.alarms[0].pod, "PreemptionDelayOver", pr.now)
+		pr.alarms = pr.alarms[1:]
+	}
+}
+
+// delayed tells whether the group chooses no victims yet. Its delay is over with that of the first
+// member that was found unschedulable.
+func (a *groupAttempt) delayed() bool {
+	for _, m := range a.members {
+		if !a.preemptions.delayed(m.item) {
+			return false
+		}
+	}
+	return true
+}

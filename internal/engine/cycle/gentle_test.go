@@ -1,0 +1,175 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestAnotherCoreKeepsTheDelay: a pod whose preemption is delayed when another core takes over
+// preempts when the first one would have had it preempt, and is woken for that.
+func TestAnotherCoreKeepsTheDelay(t *testing.T) {
+	start := func() *Core {
+		profile := plugins.Default()
+		profile.GentlePreemption, profile.PreemptionDelay = true, time.Minute
+		core, err := New(Options{Profiles: []Profile{{Profile: profile}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		low, high := aPod("low", "1"), aPod("high", "1")
+		low.Spec.NodeName, *high.Spec.Priority = "n", 10
+		for _, e := range []Event{Follows{}, Seen{Nodes, aNode("n", "1")}, Seen{Pods, low}, Seen{Pods, high}, Led{}} {
+			core.Step(begin, e)
+		}
+		return core
+	}
+	one := start()
+	one.Step(begin, Tick{})
+	other := start()
+	other.Step(begin.Add(20*time.Second), one.Save())
+	for now := begin.Add(20 * time.Second); now.Before(begin.Add(2 * time.Minute)); now = other.Wake(now) {
+		for _, action := range other.Step(now, Tick{}) {
+			if _, ok := action.(Remove); ok {
+				if after := now.Sub(begin); after != time.Minute {
+					t.Errorf("preempts after %s", after)
+				}
+				return
+			}
+		}
+	}
+	t.Error("the pod never preempts")
+}
+
+// gentle is what gentle preemption promises in a world: nothing is preempted before the preemptor
+// has been unschedulable for long enough, nor where room suffices that is being left, nor if what
+// replaces the victim would wait with at least the preemptor's priority.
+type gentle struct {
+	unfit    map[types.UID]time.Time // when the core first said of a pod that it is unschedulable
+	removals int                     // that were looked at
+}
+
+func (g *gentle) forget() { g.unfit = map[types.UID]time.Time{} }
+
+// checkGentle looks at the victims that were chosen in a step, and at what is said of pods that fit
+// nowhere.
+func (w *world) checkGentle(because Event, actions []Action) {
+	victims, moved := map[types.UID]types.UID{}, map[types.UID]bool{}
+	for _, action := range actions {
+		switch a := action.(type) {
+		case Remove:
+			victims[a.Victim.UID] = a.For
+		case WriteStatus:
+			if a.Condition == nil {
+				moved[a.Pod.UID] = true // it lost its nomination
+			}
+		}
+	}
+	if _, decided := because.(Tick); decided && w.options.Profiles[0].GentlePreemption {
+		for _, victim := range sorted(victims) {
+			w.gentle.removals++
+			w.checkVictim(w.core.View().Cluster.Pod(victim), victims[victim])
+			if g := w.groupOf(victims[victim]); g == nil && len(moved) == 0 {
+				w.checkRoomOfLeavers(victims, victims[victim])
+			}
+		}
+	}
+	for _, action := range actions {
+		if a, ok := action.(Tell); ok && a.Reason == "FailedScheduling" {
+			if _, known := w.gentle.unfit[a.About.UID]; !known {
+				w.gentle.unfit[a.About.UID] = w.now
+			}
+		}
+	}
+}
+
+// groupOf is the group whose object has this UID.
+func (w *world) groupOf(uid types.UID) *groups.Group {
+	if all := w.core.View().Groups; all != nil {
+		return all.ByUID(uid)
+	}
+	return nil
+}
+
+// checkVictim looks at the delay of a pod or group that preempts, and at the priorities.
+func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
+	waiting, priority := []types.UID{preemptor}, int32(0)
+	if g := w.groupOf(preemptor); g != nil {
+		waiting, priority = waiting[:0], g.Priority()
+		for uid := range g.Members {
+			waiting = append(waiting, uid)
+		}
+	} else {
+		priority = w.priorityOf(preemptor, w.core.View().Queue.Get(preemptor).Class.Priority)
+	}
+	over := false
+	for _, uid := range waiting {
+		since, known := w.gentle.unfit[uid]
+		over = over || known && w.now.Sub(since) >= w.options.Profiles[0].PreemptionDelay
+	}
+	if delay := w.options.Profiles[0].PreemptionDelay; delay > 0 && !over {
+		w.breaks("%s is preempted for %s, which has not been unschedulable for %s", victim.Name, preemptor, delay)
+	}
+	if after := w.priorityOf(victim.UID, victim.Class.Priority); after >= priority && (w.gangs.gates.Preemption || w.groupOf(preemptor) == nil) {
+		w.breaks("%s is preempted, whose replacement waits with priority %d, for a pod of %d", victim.Name, after, priority)
+	}
+}
+
+// priorityOf is the priority with which a pod, or its replacement, waits.
+func (w *world) priorityOf(uid types.UID, own int32) int32 {
+	if all := w.core.View().Groups; all != nil && w.gangs.gates.Preemption {
+		if g := all.Of(uid); g != nil && g.Object != nil {
+			return g.Priority()
+		}
+	}
+	return own
+}
+
+// checkRoomOfLeavers: where earlier victims are leaving there was no room for the preemptor, beside
+// all pods that are nominated.
+func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor types.UID) {
+	known, left := w.core.View().Cluster, cluster.New()
+	for _, n := range known.Nodes {
+		if n == nil {
+			continue
+		}
+		left.SetNode(n.Object())
+		for _, p := range n.Pods {
+			object, now := p.Object(), victims[p.UID] != ""
+			if now { // it was not leaving yet
+				object.DeletionTimestamp = nil
+			}
+			if now || !p.Preempted {
+				left.SetPod(object)
+			}
+		}
+	}
+	pod := left.Pending(w.core.View().Queue.Get(preemptor).Pod)
+	feasible := func(n *cluster.Node) bool {
+		v := decide.Evaluate(left, w.options.Profiles[0].Profile, pod).Verdict(left.Node(n.Name))
+		return v != nil && v.Rejection == nil
+	}
+	for _, n := range known.Nodes {
+		if n == nil || !feasible(n) {
+			continue
+		}
+		for _, p := range n.Nominated {
+			if object := p.Object(); p.UID != preemptor {
+				object.Spec.NodeName = n.Name
+				left.SetPod(object)
+			}
+		}
+		if feasible(n) {
+			w.breaks("pods are preempted for %s, and others leave enough room on %s", preemptor, n.Name)
+		}
+		for _, p := range n.Nominated {
+			left.RemovePod(p.UID)
+		}
+	}
+}
