@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
 // simulation is what the flags of berth simulate say.
@@ -26,6 +27,7 @@ type simulation struct {
 	seed      uint64
 	explain   bool
 	gates     map[string]bool
+	gentle    options.Gentle
 	time      time.Duration
 	scenario  string
 	grace     time.Duration
@@ -77,6 +79,7 @@ The same manifests and seed give the same output, byte for byte.`,
 	flags.StringVar(&s.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	flags.Uint64Var(&s.seed, "seed", 1, "breaks ties between nodes that are equally good")
 	addGates(flags, &s.gates)
+	s.gentle.AddFlags(flags)
 	flags.BoolVar(&s.explain, "explain", false, "add the verdict of every plugin on every node")
 	flags.DurationVar(&s.time, "for", 0, "how much time passes after scheduling, as 10m")
 	flags.StringVar(&s.scenario, "scenario", "", "a file with operations and the times at which they happen")
@@ -99,6 +102,9 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	case s.time < 0:
 		return usagef("--for %s: must not be negative", s.time)
 	}
+	if err := s.gentle.Validate(); err != nil {
+		return usagef("%w", err)
+	}
 	if err := checkFormat(s.output, drawnFormats); err != nil {
 		return err
 	}
@@ -108,6 +114,9 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	configuration, err := loadConfiguration(s.config, cmd.ErrOrStderr())
 	if err != nil {
 		return err
+	}
+	if err := s.gentle.Apply(configuration.Profiles); err != nil {
+		return usagef("%w", err)
 	}
 	health := nodehealth.Defaults()
 	health.MonitorGracePeriod = s.grace

@@ -205,11 +205,17 @@ func (s *pods) add(object *v1.Pod) *pod {
 	return s.enter(object, "")
 }
 
-// terminate marks the pod as being deleted.
-func (s *pods) terminate(p *pod, grace time.Duration) {
+// terminate marks the pod as being deleted, and a victim as one, as the scheduler does: a preemptor
+// waits for its victims.
+func (s *pods) terminate(p *pod, cause Cause, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
 	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: s.clock.time().Add(grace)}, ptr.To(int64(grace/time.Second))
+	if cause == ByPreemption {
+		leaving.Status.Conditions = append(slices.Clip(leaving.Status.Conditions), v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
+		})
+	}
 	p.object = &leaving
 	s.scheduler.show(cycle.Pods, &leaving)
 	p.Pod = s.scheduler.c.Pod(p.UID)

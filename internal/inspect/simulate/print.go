@@ -138,7 +138,11 @@ func (s *Simulation) bound() string {
 
 func (s *Simulation) sums(out io.Writer) {
 	t := s.Totals()
-	fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d evicted", t.Placed, t.Pending, t.Victims, t.Evicted)
+	fmt.Fprintf(out, "%d placed, %d pending, %d preempted", t.Placed, t.Pending, t.Victims)
+	if t.Victims > 0 && t.Placed > 0 {
+		fmt.Fprintf(out, " (%.2f per placed pod)", float64(t.Victims)/float64(t.Placed))
+	}
+	fmt.Fprintf(out, ", %d evicted", t.Evicted)
 	if t.Drained > 0 {
 		fmt.Fprintf(out, ", %d drained", t.Drained)
 	}

@@ -185,7 +185,7 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 		c.depart(p, cause, detail)
 		return
 	}
-	d := c.departure(p, cause, detail, func() { c.pods.terminate(p, grace) })
+	d := c.departure(p, cause, detail, func() { c.pods.terminate(p, cause, grace) })
 	p.leaves = d
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
 	switch {

@@ -265,7 +265,7 @@ team-a      big      <none>   0/2 nodes are available: 2 Insufficient cpu.
 EVICTED AFTER   NAMESPACE   NAME    NODE     TAINT
 5m              default     web-0   node-1   gone:NoExecute
 
-1 placed, 1 pending, 1 preempted, 1 evicted
+1 placed, 1 pending, 1 preempted (1.00 per placed pod), 1 evicted
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)

@@ -119,18 +119,24 @@ type Totals struct {
 	Placed, Pending, Victims, Evicted, Drained int
 }
 
-// Totals counts every pod once, by what became of it last.
+// Totals counts every pod once, by what became of it last. A victim for which several pods wait is
+// one, too.
 func (s *Simulation) Totals() Totals {
 	t := Totals{Evicted: len(s.Evictions)}
-	placed := make(map[Name]bool, len(s.Pods))
+	placed, victims := make(map[Name]bool, len(s.Pods)), map[Name]bool{}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		placed[Name{p.Namespace, p.Name}] = p.Node != ""
-		t.Victims += len(p.Victims)
+		for _, victim := range p.Victims {
+			victims[victim] = true
+		}
 	}
 	for i := range s.Groups {
-		t.Victims += len(s.Groups[i].Victims)
+		for _, victim := range s.Groups[i].Victims {
+			victims[victim] = true
+		}
 	}
+	t.Victims = len(victims)
 	for i := range s.Timeline {
 		if s.Timeline[i].Kind == eventOf[ByDrain] {
 			t.Drained++
