@@ -1,0 +1,118 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berth-k8s/berth/internal/node/agent/devices"
+)
+
+const (
+	// connectMost is how long a plugin that registers may take to say what it wants, as with the
+	// kubelet.
+	connectMost = 10 * time.Second
+	// allocateMost is how long a plugin may take to give devices. The kubelet waits for ever; here
+	// it holds up only the pods that want its devices, and not for ever either.
+	allocateMost = 2 * time.Minute
+	preStartMost = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+)
+
+// plugin is one that has registered.
+type plugin struct {
+	resource string
+	conn     *grpc.ClientConn
+	api      api.DevicePluginClient
+}
+
+// dial connects to the socket of a plugin, and reads its options.
+func dial(ctx context.Context, resource, socket string) (*plugin, devices.Options, error) {
+	conn, err := grpc.NewClient("passthrough:///"+resource, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}))
+	if err != nil {
+		return nil, devices.Options{}, err
+	}
+	p := &plugin{resource: resource, conn: conn, api: api.NewDevicePluginClient(conn)}
+	ctx, cancel := context.WithTimeout(ctx, connectMost)
+	defer cancel()
+	options, err := p.api.GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true))
+	if err != nil {
+		_ = conn.Close()
+		return nil, devices.Options{}, fmt.Errorf("failed to get device plugin options: %w", err)
+	}
+	return p, devices.Options{PreStart: options.GetPreStartRequired(), Preferred: options.GetGetPreferredAllocationAvailable()}, nil
+}
+
+// watch passes on every list of the plugin's devices until the plugin, or ctx, ends.
+func (p *plugin) watch(ctx context.Context, listed func([]devices.Device)) error {
+	stream, err := p.api.ListAndWatch(ctx, &api.Empty{})
+	if err != nil {
+		return err
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		list := make([]devices.Device, 0, len(response.GetDevices()))
+		for _, d := range response.GetDevices() {
+			device := devices.Device{ID: d.GetID(), Healthy: d.GetHealth() == api.Healthy}
+			for _, node := range d.GetTopology().GetNodes() {
+				device.NUMA = append(device.NUMA, node.GetID())
+			}
+			list = append(list, device)
+		}
+		listed(list)
+	}
+}
+
+func (p *plugin) prefer(ctx context.Context, plan devices.Plan, count int) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, allocateMost)
+	defer cancel()
+	response, err := p.api.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
+		AvailableDeviceIDs: slices.Concat(plan.Reused, plan.Free), MustIncludeDeviceIDs: plan.Reused, AllocationSize: int32(count),
+	}}})
+	if err != nil || len(response.GetContainerResponses()) == 0 {
+		return nil, err
+	}
+	return response.GetContainerResponses()[0].GetDeviceIDs(), nil
+}
+
+func (p *plugin) allocate(ctx context.Context, ids []string) (devices.Grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, allocateMost)
+	defer cancel()
+	response, err := p.api.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	if err != nil {
+		return devices.Grant{}, err
+	}
+	if len(response.GetContainerResponses()) == 0 {
+		return devices.Grant{}, fmt.Errorf("no containers return in allocation response %v", response)
+	}
+	answer := response.GetContainerResponses()[0]
+	grant := devices.Grant{Env: answer.GetEnvs(), Annotations: answer.GetAnnotations()}
+	for _, m := range answer.GetMounts() {
+		grant.Mounts = append(grant.Mounts, devices.Mount{Container: m.GetContainerPath(), Host: m.GetHostPath(), ReadOnly: m.GetReadOnly()})
+	}
+	for _, n := range answer.GetDevices() {
+		grant.Nodes = append(grant.Nodes, devices.Node{Container: n.GetContainerPath(), Host: n.GetHostPath(), Permissions: n.GetPermissions()})
+	}
+	for _, d := range answer.GetCdiDevices() {
+		grant.CDI = append(grant.CDI, d.GetName())
+	}
+	return grant, nil
+}
+
+func (p *plugin) preStart(ctx context.Context, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, preStartMost)
+	defer cancel()
+	_, err := p.api.PreStartContainer(ctx, &api.PreStartContainerRequest{DevicesIds: ids})
+	return err
+}

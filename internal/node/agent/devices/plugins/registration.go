@@ -1,0 +1,168 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/node/agent/devices"
+)
+
+// Socket is the name of the node's socket, at which plugins register.
+const Socket = "kubelet.sock"
+
+// listenAgain is how long to wait after plugins could not be heard.
+const listenAgain = 5 * time.Second
+
+// Run takes registrations and follows plugins until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	m.removeSockets()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	for told := ""; ctx.Err() == nil; {
+		err := m.serve(ctx, &watching)
+		if ctx.Err() != nil {
+			return
+		}
+		m.hears(fmt.Errorf("device plugins cannot register: %w", err))
+		if told != err.Error() {
+			told = err.Error()
+			klog.ErrorS(err, "Device plugins cannot register; it is tried again", "socket", filepath.Join(m.options.Dir, Socket))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+// removeSockets removes all sockets, those of plugins included: they watch the folder, see that the
+// node's socket is made anew, and register again.
+func (m *Manager) removeSockets() {
+	entries, err := os.ReadDir(m.options.Dir)
+	if err != nil {
+		klog.ErrorS(err, "Cannot read the folder of device plugins")
+	}
+	for _, entry := range entries {
+		if entry.Type()&os.ModeSocket == 0 {
+			continue
+		}
+		if err := os.Remove(filepath.Join(m.options.Dir, entry.Name())); err != nil {
+			klog.ErrorS(err, "Cannot remove an old socket of device plugins")
+		}
+	}
+}
+
+// registration is the service at the node's socket.
+type registration struct {
+	api.UnimplementedRegistrationServer
+	manager *Manager
+	// ctx and watching are for the goroutines that follow plugins.
+	ctx      context.Context
+	watching *sync.WaitGroup
+}
+
+func (m *Manager) serve(ctx context.Context, watching *sync.WaitGroup) error {
+	socket := filepath.Join(m.options.Dir, Socket)
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.WaitForHandlers(true)) // so that nothing is followed after the end
+	api.RegisterRegistrationServer(server, &registration{manager: m, ctx: ctx, watching: watching})
+	defer server.Stop()
+	defer context.AfterFunc(ctx, server.Stop)()
+	m.hears(nil)
+	klog.V(2).InfoS("Device plugins can register", "socket", socket)
+	return server.Serve(listener)
+}
+
+// Register answers a plugin after it has been connected to, so that an error reaches it.
+func (r *registration) Register(ctx context.Context, request *api.RegisterRequest) (*api.Empty, error) {
+	name := request.GetResourceName()
+	err := r.register(ctx, request)
+	if err != nil {
+		klog.ErrorS(err, "Refused a device plugin", "resource", name, "endpoint", request.GetEndpoint())
+	}
+	return &api.Empty{}, err
+}
+
+func (r *registration) register(ctx context.Context, request *api.RegisterRequest) error {
+	name, endpoint := request.GetResourceName(), request.GetEndpoint()
+	switch {
+	case request.GetVersion() != api.Version:
+		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", request.GetVersion(), api.Version)
+	case !rules.IsExtendedResource(v1.ResourceName(name)):
+		return fmt.Errorf("the ResourceName %q is invalid", name)
+	case endpoint == Socket || endpoint == "." || endpoint != filepath.Base(endpoint) || !filepath.IsLocal(endpoint):
+		return fmt.Errorf("endpoint %q: must be the name of a socket in the folder of %s", endpoint, Socket)
+	}
+	r.manager.options.Registered(name)
+	return r.connect(ctx, name, filepath.Join(r.manager.options.Dir, endpoint))
+}
+
+// connect has a plugin serve its resource from now on, in place of any other.
+func (r *registration) connect(ctx context.Context, name, socket string) error {
+	m := r.manager
+	p, options, err := dial(ctx, name, socket)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	before := m.serving[name]
+	m.serving[name] = p
+	m.ledger.Connected(name, options)
+	m.mu.Unlock()
+	if before != nil {
+		_ = before.conn.Close() // which ends following it
+	}
+	klog.InfoS("A device plugin has registered", "resource", name, "socket", socket)
+	m.saveOrLog()
+	r.watching.Go(func() {
+		err := p.watch(r.ctx, func(list []devices.Device) { m.listed(p, list) })
+		_ = p.conn.Close()
+		if r.ctx.Err() == nil { // else the node itself goes, and its devices stay
+			m.lost(p, err)
+		}
+	})
+	return nil
+}
+
+// listed records the devices of a plugin, unless another has taken its place.
+func (m *Manager) listed(p *plugin, list []devices.Device) {
+	m.mu.Lock()
+	if m.serving[p.resource] != p {
+		m.mu.Unlock()
+		return
+	}
+	changed := m.ledger.Listed(p.resource, list)
+	holders := m.ledger.Holders(p.resource)
+	m.mu.Unlock()
+	if changed {
+		m.options.Changed(holders)
+	}
+}
+
+func (m *Manager) lost(p *plugin, err error) {
+	m.mu.Lock()
+	if m.serving[p.resource] != p {
+		m.mu.Unlock()
+		return
+	}
+	delete(m.serving, p.resource)
+	m.ledger.Lost(p.resource, time.Now())
+	holders := m.ledger.Holders(p.resource)
+	m.mu.Unlock()
+	klog.InfoS("A device plugin has gone away", "resource", p.resource, "err", err)
+	m.options.Changed(holders)
+}
