@@ -100,16 +100,13 @@ func (l *Ledger) Lost(name string, at time.Time) {
 	}
 }
 
-// Expire forgets the devices of plugins that have been away for too long. It reports whether there
-// were any.
-func (l *Ledger) Expire(now time.Time) bool {
-	some := false
+// Expire forgets the devices of plugins that have been away for too long.
+func (l *Ledger) Expire(now time.Time) {
 	for _, r := range l.resources {
-		if !r.connected && !r.expired && now.Sub(r.lost) > patience {
-			r.expired, r.devices, some = true, nil, true
+		if !r.connected && now.Sub(r.lost) > patience {
+			r.expired, r.devices = true, nil
 		}
 	}
-	return some
 }
 
 // healthy are the devices of a resource that can be given to containers.

@@ -23,8 +23,6 @@ type Manager struct {
 	// saving is held while the file is written. Take it before mu.
 	saving  sync.Mutex
 	written []byte // what is in the file
-	// fresh: there was no file. See Fresh.
-	fresh bool
 
 	mu     sync.Mutex
 	ledger *devices.Ledger
@@ -32,6 +30,8 @@ type Manager struct {
 	serving map[string]*plugin
 	// deaf is why plugins cannot register; nil while they can, and before they can.
 	deaf error
+	// fresh: there was no file. See Fresh.
+	fresh bool
 }
 
 // Options are what a manager needs of the node.
@@ -77,8 +77,8 @@ func (m *Manager) file() string { return filepath.Join(m.options.Dir, checkpoint
 // Fresh reports whether the node has never had a device plugin, so that what the API says of its
 // devices is about another machine of the same name. It ends with Settle.
 func (m *Manager) Fresh() bool {
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.fresh
 }
 
@@ -87,8 +87,8 @@ func (m *Manager) Settle() error {
 	if err := m.save(); err != nil {
 		return err
 	}
-	m.saving.Lock()
-	defer m.saving.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.fresh = false
 	return nil
 }
@@ -129,16 +129,13 @@ func replace(path string, text []byte) error {
 	return os.Rename(file.Name(), path)
 }
 
-// Counts are the node's devices by resource, as its status reports them.
+// Counts are the node's devices by resource, as its status reports them. It does not wait for the
+// disk: a resource that has expired stays in the file until that is written for another reason.
 func (m *Manager) Counts() map[string]devices.Count {
 	m.mu.Lock()
-	expired := m.ledger.Expire(time.Now())
-	counts := m.ledger.Counts()
-	m.mu.Unlock()
-	if expired {
-		m.saveOrLog()
-	}
-	return counts
+	defer m.mu.Unlock()
+	m.ledger.Expire(time.Now())
+	return m.ledger.Counts()
 }
 
 // Cover raises amounts to what pods hold.
@@ -153,6 +150,20 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ledger.Health(uid, container)
+}
+
+// Held are a container's devices, by resource.
+func (m *Manager) Held(uid types.UID, container string) map[string][]devices.Device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ledger.Held(uid, container)
+}
+
+// Allocatable are all healthy devices, by resource.
+func (m *Manager) Allocatable() map[string][]devices.Device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ledger.Allocatable()
 }
 
 // Holders are the pods that hold devices.
@@ -312,6 +323,9 @@ func (m *Manager) Check() error {
 }
 
 func (m *Manager) hears(err error) {
+	if err != nil {
+		err = fmt.Errorf("device plugins cannot register: %w", err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.deaf = err

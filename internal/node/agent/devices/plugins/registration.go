@@ -3,7 +3,6 @@ package plugins
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,34 +15,20 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
+	"github.com/berth-k8s/berth/internal/node/agent/socket"
 )
 
 // Socket is the name of the node's socket, at which plugins register.
 const Socket = "kubelet.sock"
-
-// listenAgain is how long to wait after plugins could not be heard.
-const listenAgain = 5 * time.Second
 
 // Run takes registrations and follows plugins until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	m.removeSockets()
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	for told := ""; ctx.Err() == nil; {
-		err := m.serve(ctx, &watching)
-		if ctx.Err() != nil {
-			return
-		}
-		m.hears(fmt.Errorf("device plugins cannot register: %w", err))
-		if told != err.Error() {
-			told = err.Error()
-			klog.ErrorS(err, "Device plugins cannot register; it is tried again", "socket", filepath.Join(m.options.Dir, Socket))
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(listenAgain):
-		}
-	}
+	socket.Serve(ctx, filepath.Join(m.options.Dir, Socket), func(server *grpc.Server) {
+		api.RegisterRegistrationServer(server, &registration{manager: m, ctx: ctx, watching: &watching})
+	}, m.hears)
 }
 
 // removeSockets removes all sockets, those of plugins included: they watch the folder, see that the
@@ -70,21 +55,6 @@ type registration struct {
 	// ctx and watching are for the goroutines that follow plugins.
 	ctx      context.Context
 	watching *sync.WaitGroup
-}
-
-func (m *Manager) serve(ctx context.Context, watching *sync.WaitGroup) error {
-	socket := filepath.Join(m.options.Dir, Socket)
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return err
-	}
-	server := grpc.NewServer(grpc.WaitForHandlers(true)) // so that nothing is followed after the end
-	api.RegisterRegistrationServer(server, &registration{manager: m, ctx: ctx, watching: watching})
-	defer server.Stop()
-	defer context.AfterFunc(ctx, server.Stop)()
-	m.hears(nil)
-	klog.V(2).InfoS("Device plugins can register", "socket", socket)
-	return server.Serve(listener)
 }
 
 // Register answers a plugin after it has been connected to, so that an error reaches it.
