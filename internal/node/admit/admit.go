@@ -41,16 +41,7 @@ type Answer struct {
 
 // Ask decides whether the node admits the pod.
 func Ask(in Input) Answer {
-	if r := underPressure(in); r != nil {
-		return Answer{Refused: r}
-	}
-	if r := sysctls(in.Pod); r != nil {
-		return Answer{Refused: r}
-	}
-	if in.Unassigned != nil {
-		return Answer{Refused: in.Unassigned}
-	}
-	if r := unenforced(in); r != nil {
+	if r := Unwelcome(in); r != nil {
 		return Answer{Refused: r}
 	}
 	taken := make([]Demand, len(in.Taken))
@@ -80,6 +71,20 @@ func Ask(in Input) Answer {
 			fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}}
 	}
 	return Answer{Victims: victims}
+}
+
+// Unwelcome is the part of Ask that does not depend on other pods, and comes first.
+func Unwelcome(in Input) *Refusal {
+	if r := underPressure(in); r != nil {
+		return r
+	}
+	if r := sysctls(in.Pod); r != nil {
+		return r
+	}
+	if in.Unassigned != nil {
+		return in.Unassigned
+	}
+	return unenforced(in)
 }
 
 // Fit is the part of Ask that depends only on the pod and the node, not on the state of the

@@ -15,17 +15,15 @@ import (
 
 // admit decides, once, whether the node takes the pod; true if the worker is to continue with it. A
 // pod that waits for others to make room is decided again when they have.
-func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending) bool {
+func (w *worker) admit(ctx context.Context, pod *v1.Pod, ending *lifecycle.Ending) bool {
 	a := w.agent
+	short, done := w.allocateDevices(ctx, pod, ending)
+	if !done {
+		return false
+	}
 	a.admission.Lock()
 	defer a.admission.Unlock()
-	w.mu.Lock()
-	settled := w.admitted || w.over || ending != nil || terminal(pod) && !w.static
-	if settled {
-		w.admitted = w.admitted || ending != nil
-	}
-	w.mu.Unlock()
-	if settled {
+	if w.settled(pod, ending) {
 		return true
 	}
 	if a.goingDown.now.Load() {
@@ -33,12 +31,15 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 		a.event(pod, v1.EventTypeWarning, "NodeShutdown", refusedAtEnd)
 		return false
 	}
+	if short != nil {
+		w.reject(pod, *short)
+		return false
+	}
+	in := a.admissionOf(pod)
 	taken, leaving := a.taken(w)
 	unassigned := a.pinning.refuse(pod)
-	answer := admit.Ask(admit.Input{
-		Pod: pod, Node: a.nodeForAdmission(), Taken: taken, Pressure: a.pressures(), AppArmor: a.machine.appArmor, Unassigned: unassigned,
-	})
-	switch {
+	in.Taken, in.Unassigned = taken, unassigned
+	switch answer := admit.Ask(in); {
 	case answer.Refused != nil && answer.Refused == unassigned && a.awaitsCPUs():
 		return false
 	case answer.Refused != nil:
@@ -61,12 +62,26 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 	return true
 }
 
+// settled reports whether nothing is left to decide about the pod's admission.
+func (w *worker) settled(pod *v1.Pod, ending *lifecycle.Ending) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.admitted = w.admitted || ending != nil
+	return w.admitted || w.over || terminal(pod) && !w.static
+}
+
+// admissionOf is what a decision about a pod depends on, except for other pods.
+func (a *Agent) admissionOf(pod *v1.Pod) admit.Input {
+	return admit.Input{Pod: pod, Node: a.nodeForAdmission(), Pressure: a.pressures(), AppArmor: a.machine.appArmor}
+}
+
 // nodeForAdmission is the node with its actual resources, in case the API does not have them yet.
 func (a *Agent) nodeForAdmission() *v1.Node {
 	node := a.Node().DeepCopy()
 	if node.Status.Allocatable == nil {
 		node.Status.Allocatable = a.allocatable(a.capacity())
 	}
+	a.devices.Cover(node.Status.Allocatable)
 	groups := a.health.told().SupplementalGroupsPolicy
 	node.Status.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
 	node.Status.DeclaredFeatures = server.DeclaredFeatures
@@ -108,6 +123,7 @@ func (w *worker) fail(pod *v1.Pod, reason, message string) {
 	w.mu.Lock()
 	w.reported, w.over = status, true
 	w.mu.Unlock()
+	w.agent.devices.Free(w.uid)
 	w.agent.statuses.set(w, *status)
 	w.agent.kubelet.Rejected(reason)
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
+	"github.com/berth-k8s/berth/internal/node/agent/devices/plugins"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 	"github.com/berth-k8s/berth/internal/node/agent/probe"
@@ -49,6 +50,7 @@ type Agent struct {
 	tell     func(eventlog.Event) // queues an event; never waits
 	objects  *objects.Store
 	volumes  *volumes.Manager
+	devices  *plugins.Manager
 	services corelisters.ServiceLister
 	// servicesKnown reports whether Services have been listed.
 	servicesKnown func() bool
@@ -174,7 +176,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are managed from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
+		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.devices.Run, a.serveResources, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -259,6 +261,9 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 		return err
 	}
 	if err := a.openPulls(ctx); err != nil {
+		return err
+	}
+	if err := a.openDevices(); err != nil {
 		return err
 	}
 	if err := a.pinning.open(a.config, os.DirFS("/sys/devices/system"), a.kubelet); err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -84,6 +85,7 @@ func (a *Agent) orphan(ctx context.Context, owner cri.Owner) *worker {
 // release frees what a pod had on the node, apart from the runtime.
 func (a *Agent) release(_ context.Context, uid types.UID) error {
 	a.prober.Stop(uid)
+	a.devices.Free(uid)
 	if err := a.volumes.Unmount(uid); err != nil {
 		return err
 	}
@@ -98,7 +100,7 @@ func (a *Agent) release(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// sweep removes folders and cgroups of pods that are neither in the API nor in the runtime.
+// sweep frees folders, cgroups and devices of pods that are neither in the API nor in the runtime.
 func (a *Agent) sweep(ctx context.Context) {
 	inRuntime, err := a.runtime.Glances(ctx)
 	if err != nil {
@@ -115,7 +117,7 @@ func (a *Agent) sweep(ctx context.Context) {
 			left[uid] = true
 		}
 	}
-	for _, uid := range a.pinning.holders() {
+	for _, uid := range slices.Concat(a.pinning.holders(), a.devices.Holders()) {
 		left[uid] = true
 	}
 	for uid := range left {

@@ -94,8 +94,8 @@ func (h *health) unlisted(now time.Time) error {
 	return nil
 }
 
-// checks are those of /healthz. Problems that the runtime reports about itself are no reason to
-// restart the agent.
+// checks are those of /healthz about the runtime. Problems that the runtime reports about itself
+// are no reason to restart the agent.
 func (h *health) checks() map[string]func() error {
 	check := func(of func(time.Time) error) func() error {
 		return func() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -100,7 +101,13 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 		}
 	}
 	a.nodeSeen(have)
-	return a.updateNode(ctx, true)
+	if err := a.updateNode(ctx, true); err != nil {
+		return err
+	}
+	if err := a.devices.Settle(); err != nil { // a full disk does not keep a node from registering
+		klog.ErrorS(err, "Cannot record that the node has registered; its extended resources stay at 0 until their plugins register")
+	}
+	return nil
 }
 
 // newNode is the object that the node registers with. Its taints are set only then; later they are
@@ -241,7 +248,9 @@ func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	for name, quantity := range a.capacity() {
 		st.Capacity[name] = quantity
 	}
+	healthy := a.addDevices(st.Capacity)
 	st.Allocatable = a.allocatable(st.Capacity)
+	maps.Copy(st.Allocatable, healthy)
 	st.Addresses = nil
 	for _, ip := range a.config.NodeIPs {
 		st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})

@@ -23,6 +23,7 @@ type memoryRuntime struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*memoryContainer
 	made       int
+	configs    []*runtimeapi.ContainerConfig // of all containers, in the order in which they were made
 	updates    []containerUpdate
 	features   *runtimeapi.RuntimeFeatures
 	handlers   []*runtimeapi.RuntimeHandler
@@ -160,6 +161,7 @@ func (r *memoryRuntime) CreateContainer(ctx context.Context, sandbox string, con
 	}
 	defer r.mu.Unlock()
 	r.made++
+	r.configs = append(r.configs, config)
 	id := fmt.Sprint("container-", r.made)
 	r.containers[id] = &memoryContainer{sandbox: sandbox, status: &runtimeapi.ContainerStatus{
 		Id: id, Metadata: config.Metadata, Image: config.Image, Labels: config.Labels, Annotations: config.Annotations,

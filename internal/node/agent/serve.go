@@ -35,7 +35,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 	s, err := server.New(server.Options{
 		NodeName: a.config.NodeName, Client: asking, Authorities: authorities, Certificate: certificate,
 		Pods: a.Pods, Runtime: a.runtime.Runtime, LogDir: a.config.PodLogDir,
-		Healthy: a.health.checks(),
+		Healthy: a.checks(),
 		Config:  a.configz,
 		Stats:   a.collector,
 		Metrics: map[string]prometheus.Gatherer{"/metrics": a.metrics(), "/metrics/resource": a.collector.Resource(), "/metrics/probes": a.prober.Metrics(),
@@ -45,6 +45,13 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	return s.Serve(ctx, listener)
+}
+
+// checks are those of /healthz.
+func (a *Agent) checks() map[string]func() error {
+	out := a.health.checks()
+	out["device-plugin"] = a.devices.Check
+	return out
 }
 
 // certificate is that of the files that are configured or, without any, one that the agent makes
@@ -66,7 +73,7 @@ func (a *Agent) serveHealthz(ctx context.Context) {
 	for told := ""; ctx.Err() == nil; {
 		listener, err := net.Listen("tcp", at)
 		if err == nil {
-			err = guard.Serve(ctx, listener, server.Healthz(a.health.checks()))
+			err = guard.Serve(ctx, listener, server.Healthz(a.checks()))
 		}
 		if err != nil && told != err.Error() {
 			told = err.Error()

@@ -103,7 +103,7 @@ func (a *Agent) makeContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.S
 	if err != nil {
 		return "", err
 	}
-	config, err := a.containerConfig(pod, c, seen, action, image)
+	config, err := a.containerConfig(ctx, pod, c, seen, action, image)
 	if err != nil {
 		return "", &refusal{reason: "CreateContainerConfigError", message: err.Error()}
 	}
@@ -130,7 +130,11 @@ func (a *Agent) makeContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.S
 	return id, nil
 }
 
-func (a *Agent) containerConfig(pod *v1.Pod, c *v1.Container, seen lifecycle.Seen, action lifecycle.Action, image *runtimeapi.Image) (*runtimeapi.ContainerConfig, error) {
+func (a *Agent) containerConfig(ctx context.Context, pod *v1.Pod, c *v1.Container, seen lifecycle.Seen, action lifecycle.Action, image *runtimeapi.Image) (*runtimeapi.ContainerConfig, error) {
+	given, err := a.devices.Start(ctx, pod, c)
+	if err != nil {
+		return nil, err
+	}
 	ips := podIPs(pod, seen, a.hostIPs())
 	process, err := a.process(pod, c, ips)
 	if err != nil {
@@ -145,6 +149,7 @@ func (a *Agent) containerConfig(pod *v1.Pod, c *v1.Container, seen lifecycle.See
 		Resources: a.cgroups.container(pod, c), SeccompDir: filepath.Join(a.config.RootDir, "seccomp"), Target: targetOf(pod, c.Name, seen),
 	}
 	p.Resources.CpusetCpus = a.pinning.cpusOf(pod.UID, c.Name)
+	withDevices(&p, given)
 	for _, v := range process.Env {
 		p.Env = append(p.Env, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}

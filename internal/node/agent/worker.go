@@ -165,6 +165,7 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	w.setRight(&seen)
 	w.setSizes(pod, &seen)
 	out := lifecycle.Decide(w.input(pod, seen, ending))
+	w.addDeviceHealth(pod, &out.Status)
 	w.report(pod, out)
 	if err := w.perform(ctx, pod, seen, out.Actions, ending != nil); err != nil {
 		return w.failed("cannot bring the pod where it is to be", err), false
@@ -283,7 +284,9 @@ func (w *worker) report(pod *v1.Pod, out lifecycle.Output) {
 	over := out.Done
 	w.over = w.over || over
 	w.mu.Unlock()
-	if !over {
+	if over {
+		w.agent.devices.Free(w.uid) // before the scheduler hears of it and sends another pod
+	} else {
 		w.agent.prober.Sync(pod, &status)
 	}
 	if runsNow := status.Phase == v1.PodRunning && !w.takenUp; runsNow && (before == nil || before.Phase == v1.PodPending) {

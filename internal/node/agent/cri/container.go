@@ -2,6 +2,7 @@ package cri
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,7 +18,11 @@ type Process struct {
 	Command, Args []string
 	Env           []*runtimeapi.KeyValue
 	Mounts        []*runtimeapi.Mount
-	Resources     *runtimeapi.LinuxContainerResources
+	Devices       []*runtimeapi.Device
+	CDI           []*runtimeapi.CDIDevice
+	// Annotations are added to the kubelet's, which take precedence.
+	Annotations map[string]string
+	Resources   *runtimeapi.LinuxContainerResources
 	// SeccompDir is where profiles named Localhost are.
 	SeccompDir string
 	// Target is the container whose processes an ephemeral container is to see.
@@ -35,6 +40,9 @@ func (r *Runtime) ContainerConfig(pod *v1.Pod, c *v1.Container, attempt int, ima
 	if err != nil {
 		return nil, err
 	}
+	annotations := map[string]string{}
+	maps.Copy(annotations, p.Annotations)
+	maps.Copy(annotations, containerAnnotations(pod, c, attempt))
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(attempt)},
 		Image:       &runtimeapi.ImageSpec{Image: p.ImageRef, UserSpecifiedImage: c.Image},
@@ -43,8 +51,10 @@ func (r *Runtime) ContainerConfig(pod *v1.Pod, c *v1.Container, attempt int, ima
 		WorkingDir:  c.WorkingDir,
 		Envs:        p.Env,
 		Mounts:      p.Mounts,
+		Devices:     p.Devices,
+		CDIDevices:  p.CDI,
 		Labels:      containerLabels(pod, c),
-		Annotations: containerAnnotations(pod, c, attempt),
+		Annotations: annotations,
 		LogPath:     LogPath(c.Name, attempt),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,

@@ -15,6 +15,8 @@ type happened struct {
 	sandboxErrors               *prometheus.CounterVec
 	evictions, rejections       *prometheus.CounterVec
 	pulls                       *prometheus.HistogramVec
+	registrations               *prometheus.CounterVec
+	allocations                 *prometheus.HistogramVec
 }
 
 func newHappened() happened {
@@ -37,11 +39,15 @@ func newHappened() happened {
 		rejections:    counter("kubelet_admission_rejections_total", "Cumulative number pod admission rejections by the Kubelet.", "reason"),
 		pulls: histogram("kubelet_image_pull_duration_seconds", "Duration in seconds to pull an image.", "image_size_in_bytes",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}),
+		registrations: counter("kubelet_device_plugin_registration_total",
+			"Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
+		allocations: histogram("kubelet_device_plugin_alloc_duration_seconds",
+			"Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.", "resource_name", prometheus.DefBuckets),
 	}
 }
 
 func (h happened) all() []prometheus.Collector {
-	return []prometheus.Collector{h.containers, h.containerErrors, h.podErrors, h.sandbox, h.sandboxErrors, h.evictions, h.rejections, h.pulls}
+	return []prometheus.Collector{h.containers, h.containerErrors, h.podErrors, h.sandbox, h.sandboxErrors, h.evictions, h.rejections, h.pulls, h.registrations, h.allocations}
 }
 
 // Types of containers, by upstream's names.
@@ -81,6 +87,14 @@ func (h happened) Rejected(reason string) {
 // Pulled records that an image of this size was pulled.
 func (h happened) Pulled(took time.Duration, size uint64) {
 	h.pulls.WithLabelValues(imageSize(size)).Observe(took.Seconds())
+}
+
+// PluginRegistered records that a device plugin asked to serve a resource.
+func (h happened) PluginRegistered(resource string) { h.registrations.WithLabelValues(resource).Inc() }
+
+// DevicesAllocated records how long a device plugin took to give a container devices, or to refuse.
+func (h happened) DevicesAllocated(resource string, took time.Duration) {
+	h.allocations.WithLabelValues(resource).Observe(took.Seconds())
 }
 
 // imageSize is upstream's label for images of about this size; empty: the size is unknown.

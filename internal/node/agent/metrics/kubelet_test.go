@@ -81,6 +81,8 @@ func TestKubeletMetrics(t *testing.T) {
 		k.Aligned(3*time.Millisecond, 1, true)
 		k.Aligned(0, 0, true)
 		k.Assigned(5, map[int]int{0: 2, 1: 0})
+		k.PluginRegistered("example.com/gpu")
+		k.DevicesAllocated("example.com/gpu", 3*time.Second)
 		k.Synced(time.Second)
 		k.Started(3 * time.Second)
 		k.Relisted(time.Second/4, 0)
@@ -112,6 +114,8 @@ func TestKubeletMetrics(t *testing.T) {
 			{"kubelet_topology_manager_admission_requests_total", "", 3},
 			{"kubelet_topology_manager_admission_errors_total", "", 2},
 			{"kubelet_topology_manager_admission_duration_ms", "", 6},
+			{"kubelet_device_plugin_registration_total", "resource_name=example.com/gpu", 1},
+			{"kubelet_device_plugin_alloc_duration_seconds", "resource_name=example.com/gpu", 3},
 			{"kubelet_pleg_last_seen_seconds", "", float64(time.Now().Unix())},
 			{"kubelet_desired_pods", "static=", 2},
 			{"kubelet_desired_pods", "static=true", 1},
