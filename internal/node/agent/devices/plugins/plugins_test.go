@@ -324,6 +324,10 @@ func TestPluginRefuses(t *testing.T) {
 	if err := m.Allocate(t.Context(), podWith("one", 1)); err == nil || err.Error() != "rpc error: code = Unknown desc = it is on fire" {
 		t.Errorf("refused: %v", err)
 	}
+	late := podWith("late", 1) // one that was admitted before the plugin registered
+	if _, err := m.Start(t.Context(), late, &late.Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "it is on fire") {
+		t.Errorf("refused at its start: %v", err)
+	}
 	p.Answers(nil)
 	if err := m.Allocate(t.Context(), podWith("two", 1)); err != nil {
 		t.Error(err)
