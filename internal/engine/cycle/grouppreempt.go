@@ -61,6 +61,13 @@ func (a *groupAttempt) planRoom() *roomPlan {
 	if err != nil {
 		return nil
 	}
+	highest := a.members[0].asked.Class.Priority
+	for _, m := range a.members {
+		highest = max(highest, m.asked.Class.Priority)
+	}
+	domains = a.roomy(key, domains, func(p *cluster.Pod) bool {
+		return p.Preempted || p.Class.Priority < highest || a.lowUnit(a.groups.Of(p.UID))
+	})
 	defer a.sayAgain(a.failures())
 	var best *roomPlan
 	for _, domain := range domains {

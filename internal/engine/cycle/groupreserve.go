@@ -100,6 +100,7 @@ func (a *groupAttempt) planReservation() []place {
 	if err != nil {
 		return nil
 	}
+	domains = a.roomy(key, domains, mayEnd)
 	defer a.sayAgain(a.failures())
 	var best []place
 	fewest := 0

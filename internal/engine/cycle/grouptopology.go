@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -46,6 +47,11 @@ func (a *groupAttempt) placeInDomain(key string) error {
 	placedBefore, _ := a.podGroups.count(a.group)
 	a.fills = a.domainFills(key)
 	slices.SortStableFunc(domains, func(x, y string) int { return cmp.Compare(a.fullest(y), a.fullest(x)) })
+	if roomy := a.roomy(key, domains, nil); len(roomy) > 0 {
+		domains = roomy
+	} else {
+		domains = domains[:1] // for the reasons
+	}
 	var fitting []domainResult
 	most := -1
 	var closest []*decide.Failure
@@ -135,6 +141,48 @@ func (a *groupAttempt) domainsOf(key string) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(all)), nil
+}
+
+// manyDomains is how many domains are all tried, one after the other. Each takes as long as a pod of
+// a kind that was never seen before.
+const manyDomains = 100
+
+// roomy returns, where there are many domains, those in which as many members as are needed may fit
+// by CPU, memory and the number of pods alone, once the pods have left for which leaves is true.
+func (a *groupAttempt) roomy(key string, domains []string, leaves func(*cluster.Pod) bool) []string {
+	if len(domains) <= manyDomains || !a.profile.Has(plugins.Filters, "NodeResourcesFit") {
+		return domains
+	}
+	cpuEach, memoryEach := math.Inf(1), math.Inf(1) // the least that a member requests
+	for _, m := range a.members {
+		r := &m.item.Class.Requests
+		cpuEach, memoryEach = min(cpuEach, float64(r.MilliCPU)), min(memoryEach, float64(r.Memory))
+	}
+	most := map[string]float64{} // members, by domain
+	for _, n := range a.cluster.Nodes {
+		if n == nil {
+			continue
+		}
+		domain, ok := labelOf(n, key)
+		if !ok {
+			continue
+		}
+		cpu, memory := float64(n.Size.MilliCPU)-float64(n.Requested.MilliCPU), float64(n.Size.Memory)-float64(n.Requested.Memory)
+		pods := float64(n.Size.Pods) - float64(len(n.Pods))
+		for _, p := range n.Pods {
+			if leaves != nil && leaves(p) {
+				cpu, memory, pods = cpu+float64(p.Class.Requests.MilliCPU), memory+float64(p.Class.Requests.Memory), pods+1
+			}
+		}
+		if cpuEach > 0 {
+			pods = min(pods, math.Floor(cpu/cpuEach))
+		}
+		if memoryEach > 0 {
+			pods = min(pods, math.Floor(memory/memoryEach))
+		}
+		most[domain] += max(0, pods)
+	}
+	return slices.DeleteFunc(slices.Clone(domains), func(domain string) bool { return most[domain] < float64(a.need) })
 }
 
 func labelOf(n *cluster.Node, key string) (value string, ok bool) {

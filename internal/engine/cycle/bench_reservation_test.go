@@ -1,0 +1,124 @@
+package cycle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// BenchmarkReservation is a failed attempt for a gang on 5,000 full nodes that plans a reservation,
+// in one step: for pods that have room once others have ended, and for pods that no node could take.
+func BenchmarkReservation(b *testing.B) {
+	for _, gang := range []struct {
+		members int
+		cpu     string
+	}{{2, "1"}, {1000, "1"}, {2, "17"}, {100, "17"}} {
+		for _, key := range []string{"", "rack", v1.LabelHostname} {
+			b.Run(fmt.Sprintf("members=%d/cpu=%s/key=%s", gang.members, gang.cpu, key), func(b *testing.B) {
+				var planned time.Duration
+				for b.Loop() {
+					b.StopTimer()
+					core := fullWorld(b, 5000, gang.members, gang.cpu, key)
+					b.StartTimer()
+					began := time.Now()
+					core.Step(begin, Tick{})
+					planned += time.Since(began)
+				}
+				b.ReportMetric(float64(planned.Microseconds())/1000/float64(b.N), "ms/attempt")
+			})
+		}
+	}
+}
+
+// fullWorld is a core with full nodes and a gang that waits.
+func fullWorld(tb testing.TB, nodes, members int, cpu, key string) *Core {
+	tb.Helper()
+	profile := plugins.Default()
+	profile.Reservations = plugins.Reservations{For: time.Hour, Share: 1}
+	core, err := New(Options{
+		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	core.Step(begin, Follows{})
+	for i := range nodes {
+		n := aNode(fmt.Sprint("n", i), "16")
+		n.Labels["rack"] = fmt.Sprint("r", i/100)
+		core.Step(begin, Seen{Nodes, n})
+		for j := range 16 {
+			p := aPod(fmt.Sprintf("small-%d-%d", i, j), "1")
+			p.Spec.NodeName, p.CreationTimestamp.Time = n.Name, begin.Add(-time.Duration(i*7919%3600+j)*time.Second)
+			core.Step(begin, Seen{Pods, p})
+		}
+	}
+	g := gangOf("g", members)
+	if key != "" {
+		g.Spec.SchedulingConstraints = oneOf(key)
+	}
+	core.Step(begin, Seen{PodGroups, g})
+	for i := range members {
+		p := aPod(fmt.Sprint("p", i), cpu)
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		core.Step(begin, Seen{Pods, p})
+	}
+	core.Step(begin, Led{})
+	return core
+}
+
+// TestManyDomains: of more domains than are all tried, a group finds the one that has room, and the
+// one where pods of lower priority can leave. In the others none is tried.
+func TestManyDomains(t *testing.T) {
+	for _, lower := range []bool{false, true} {
+		profile := plugins.Default()
+		core, err := New(Options{
+			Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(begin, Follows{})
+		for i := range 150 {
+			n := aNode(fmt.Sprint("n", i), "2")
+			core.Step(begin, Seen{Nodes, n})
+			p := aPod(fmt.Sprint("there", i), "2")
+			if *p.Spec.Priority = 10; i == 77 && lower {
+				*p.Spec.Priority = 0
+			}
+			if p.Spec.NodeName = n.Name; i != 77 || lower {
+				core.Step(begin, Seen{Pods, p})
+			}
+		}
+		g := gangOf("g", 2)
+		g.Spec.SchedulingConstraints = oneOf(v1.LabelHostname)
+		core.Step(begin, Seen{PodGroups, g})
+		for i := range 2 {
+			p := aPod(fmt.Sprint("p", i), "1")
+			p.Spec.SchedulingGroup, *p.Spec.Priority = &v1.PodSchedulingGroup{PodGroupName: new("g")}, 10
+			core.Step(begin, Seen{Pods, p})
+		}
+		core.Step(begin, Led{})
+		bound, removed := 0, 0
+		for _, action := range core.Step(begin, Tick{}) {
+			switch a := action.(type) {
+			case Bind:
+				if bound++; a.Attempt.Node != "n77" {
+					t.Errorf("a pod goes to %s", a.Attempt.Node)
+				}
+			case Remove:
+				if removed++; a.Victim.Name != "there77" {
+					t.Errorf("%s has to leave", a.Victim.Name)
+				}
+			}
+		}
+		if want := map[bool][2]int{false: {2, 0}, true: {0, 1}}[lower]; bound != want[0] || removed != want[1] {
+			t.Errorf("lower priority %t: %d are bound, %d have to leave", lower, bound, removed)
+		}
+	}
+}
