@@ -177,6 +177,8 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 		}
 	case nodehealth.Blind:
 		s.line(at, "no sign of life of any node can be seen")
+	case nodehealth.Away:
+		s.line(at, "the controller was stopped for %v", at.Sub(e.From).Round(time.Second))
 	case nodehealth.Sighted:
 		s.line(at, "signs of life can be seen again")
 	case nodehealth.Answered:

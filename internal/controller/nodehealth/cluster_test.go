@@ -257,8 +257,10 @@ func (c *cluster) written(name, version string, change func(*machine)) (nodeheal
 // passed; what the nodes have written meanwhile comes after that.
 func (c *cluster) freeze(d time.Duration) {
 	c.frozen = true
+	from := c.now
 	c.run(d)
 	c.frozen = false
+	c.step(nodehealth.Away{From: from})
 	c.step(nodehealth.Tick{})
 	c.run(10 * time.Millisecond)
 	for _, name := range c.order {

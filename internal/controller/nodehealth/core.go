@@ -47,8 +47,7 @@ func Defaults() Options {
 // Invariants: at most one write per node is in flight, and it is based on the newest version of the
 // node that was seen; its pods may be marked meanwhile. No taint that evicts is added before every
 // node and Lease was listed once, nor while every zone is down. Silence is measured by the Core's
-// own clock, from the moments at which it saw signs of life. It is stepped once every MonitorPeriod
-// at least, see Wake; a time without steps is one in which nothing could be seen.
+// own clock, from the moments at which it saw signs of life.
 type Core struct {
 	options Options
 
@@ -64,7 +63,6 @@ type Core struct {
 	listing  bool
 	// Before everything has been listed once, a zone would look smaller than it is.
 	nodesListed, leasesListed bool
-	stepped                   time.Time // the last step
 	nextPass                  time.Time // when all nodes are looked at again
 	passes                    int       // how often they were
 	blindSince                time.Time // zero: signs of life can be seen
@@ -118,7 +116,6 @@ func New(options Options) *Core {
 // Step applies an event and returns the actions that follow from it and from the time.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.actions = nil
-	c.resumed(now)
 	switch e := event.(type) {
 	case NodeSeen:
 		c.nodeSeen(now, e.Node)
@@ -148,6 +145,10 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		}
 	case Sighted:
 		c.sighted(now)
+	case Away:
+		if c.blindSince.IsZero() {
+			c.forgive(e.From, now)
+		}
 	case Answered:
 		c.answered(now, e)
 	case Tick:

@@ -40,6 +40,10 @@ type (
 	Blind struct{}
 	// Sighted means that they can be seen again.
 	Sighted struct{}
+	// Away means that the process was stopped since From, or was not given the processor, for so
+	// long that healthy nodes may look silent: what they have written meanwhile is still to be
+	// read. That silence does not count.
+	Away struct{ From time.Time }
 	// Answered is the outcome of the request with that ticket.
 	Answered struct {
 		Ticket  Ticket
@@ -58,6 +62,7 @@ func (LeaseGone) event()    {}
 func (LeasesListed) event() {}
 func (Blind) event()        {}
 func (Sighted) event()      {}
+func (Away) event()         {}
 func (Answered) event()     {}
 
 // Ticket identifies a request, so that its answer can be matched.

@@ -95,17 +95,6 @@ func (c *Core) sighted(now time.Time) {
 	}
 }
 
-// resumed notices that the process was stopped, or was not given the processor, for so long that
-// healthy nodes may look silent: what they have written meanwhile is still to be read.
-func (c *Core) resumed(now time.Time) {
-	before := c.stepped
-	c.stepped = now
-	longest := max(2*c.options.MonitorPeriod, c.options.MonitorGracePeriod/2)
-	if !before.IsZero() && now.Sub(before) > longest && c.blindSince.IsZero() {
-		c.forgive(before, now)
-	}
-}
-
 // forgive makes silence in a period not count.
 func (c *Core) forgive(from, to time.Time) {
 	for _, n := range c.nodes {

@@ -21,7 +21,7 @@ type Knowledge struct {
 	Tickets                            Ticket
 	NodeList                           uint32
 	Listing, NodesListed, LeasesListed bool
-	Stepped, NextPass                  time.Time
+	NextPass                           time.Time
 	Passes                             int
 	BlindSince                         time.Time
 	AllDown                            bool
@@ -72,7 +72,7 @@ type AskedState struct {
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
-		LeasesListed: c.leasesListed, Stepped: c.stepped, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
+		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
 	}
 	places := map[*node]int{}
 	place := func(n *node) int {
@@ -132,7 +132,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		return nil, err
 	}
 	c.tickets, c.nodeList, c.listing, c.nodesListed, c.leasesListed = s.Tickets, s.NodeList, s.Listing, s.NodesListed, s.LeasesListed
-	c.stepped, c.nextPass, c.passes, c.blindSince, c.allDown = s.Stepped, s.NextPass, s.Passes, s.BlindSince, s.AllDown
+	c.nextPass, c.passes, c.blindSince, c.allDown = s.NextPass, s.Passes, s.BlindSince, s.AllDown
 	for i := range s.Zones {
 		z := &s.Zones[i]
 		c.zones[z.Name] = &zone{

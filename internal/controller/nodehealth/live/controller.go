@@ -31,6 +31,8 @@ type Controller struct {
 	core     *nodehealth.Core
 	journal  *journal.OfNodeHealth // nil: none
 	wall     time.Time             // the wall-clock time of this step
+	stepped  time.Time             // the last step
+	away     time.Duration         // longer ago than that, the process was stopped; the core wants to be woken sooner
 
 	nodesListed, leasesListed atomic.Bool
 	sight                     sight
@@ -45,6 +47,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.O
 		requests: newRequests(client, events),
 		events:   events,
 		told:     map[string]int{},
+		away:     max(2*options.MonitorPeriod, options.MonitorGracePeriod/2),
 	}
 	// The loop's clock is never set; times that are written into objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return c.wall }
@@ -71,8 +74,18 @@ func (c *Controller) Run(ctx context.Context) {
 	)
 }
 
-// step steps the core, and measures the steps that examine all nodes.
+// step gives the core an event, and before that says if the process was stopped.
 func (c *Controller) step(now time.Time, event nodehealth.Event) []nodehealth.Action {
+	before := c.stepped
+	c.stepped = now
+	if !before.IsZero() && now.Sub(before) > c.away {
+		return append(c.give(now, nodehealth.Away{From: before}), c.give(now, event)...)
+	}
+	return c.give(now, event)
+}
+
+// give steps the core, and measures the steps that examine all nodes.
+func (c *Controller) give(now time.Time, event nodehealth.Event) []nodehealth.Action {
 	began, passes := time.Now(), c.core.Passes()
 	c.wall = began.Round(0).UTC()
 	actions := c.core.Step(now, event)

@@ -2,6 +2,7 @@ package live
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,4 +78,33 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 			t.Errorf("answered %+v to a request that was stopped before it began", answer)
 		}
 	})
+}
+
+// TestAProcessThatWasStoppedReadsBeforeItJudges: that time has passed is what it notices first.
+func TestAProcessThatWasStoppedReadsBeforeItJudges(t *testing.T) {
+	client := fakeapi.New().Client()
+	c := New(client, eventlog.New(client, "test"), nodehealth.Defaults())
+	now := time.Now()
+	ready := []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	for _, event := range []nodehealth.Event{
+		nodehealth.NodesListing{}, nodehealth.NodeSeen{Node: nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "1", Conditions: ready}}, nodehealth.NodesListed{},
+		nodehealth.LeasesListed{}, nodehealth.Tick{},
+	} {
+		c.Step(now, event)
+	}
+	wrote := func(event nodehealth.Event) bool {
+		return slices.ContainsFunc(c.Step(now, event), func(a nodehealth.Action) bool { _, status := a.(nodehealth.WriteStatus); return status })
+	}
+	now = now.Add(10 * time.Minute)
+	if wrote(nodehealth.Tick{}) {
+		t.Error("a node is marked unknown before its leases are read")
+	}
+	for range 9 {
+		if now = now.Add(5 * time.Second); wrote(nodehealth.Tick{}) {
+			t.Fatal("a node is marked unknown within the grace period")
+		}
+	}
+	if now = now.Add(10 * time.Second); !wrote(nodehealth.Tick{}) {
+		t.Error("a node that is silent from then on is not marked unknown")
+	}
 }
