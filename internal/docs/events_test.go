@@ -33,6 +33,7 @@ var parts = map[string]string{
 var carriers = map[string]carrier{
 	"internal/controller/nodehealth/live: a.Reason": {"internal/controller/nodehealth", "Record", "Reason"},
 	"internal/node/agent: why.Reason":               {"internal/node/admit", "Refusal", "Reason"},
+	"internal/node/agent: refused.Reason":           {"internal/node/agent/topology", "Refusal", "Reason"},
 	"internal/node/agent: warning.Reason":           {"internal/node/agent/env", "Warning", "Reason"},
 	"internal/node/agent: r.event":                  {"internal/node/agent", "refusal", "event"},
 	"internal/node/agent: texts.Event":              {"internal/node/agent/pressure", "Texts", "Event"},
@@ -40,7 +41,7 @@ var carriers = map[string]carrier{
 }
 
 // onlyAMachine refuses pods like this: simulated nodes ask the rest of package admit.
-var onlyAMachine = []string{"Evicted", "NodeName", "SysctlForbidden", "UnexpectedAdmissionError", "AppArmor", "SupplementalGroupsPolicyNotSupported"}
+var onlyAMachine = []string{"Evicted", "NodeName", "SysctlForbidden", "UnexpectedAdmissionError", "AppArmor", "SupplementalGroupsPolicyNotSupported", "PodFeatureUnsupported", "SMTAlignmentError", "TopologyAffinityError"}
 
 // TestEventsPageIsComplete compares the page with the code, in both directions.
 func TestEventsPageIsComplete(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 )
 
 // BenchmarkReservation is a failed attempt for a gang on 5,000 full nodes that plans a reservation,
-// in one step: for pods that have room once others have ended, and for pods that no node could take.
+// in one step: for pods that have room once others have ended, and for pods that no node could
+// take.
 func BenchmarkReservation(b *testing.B) {
 	for _, gang := range []struct {
 		members int

@@ -143,14 +143,14 @@ func (a *groupAttempt) domainsOf(key string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// manyDomains is how many domains are all tried, one after the other. Each takes as long as a pod of
-// a kind that was never seen before.
+// manyDomains is how many domains are all tried, one after the other. Each takes as long as a pod
+// of a kind that was never seen before.
 const manyDomains = 100
 
 // roomy returns, where there are many domains, those in which as many members as are needed may fit
 // by CPU, memory and the number of pods alone, once the pods have left for which leaves is true.
 func (a *groupAttempt) roomy(key string, domains []string, leaves func(*cluster.Pod) bool) []string {
-	if len(domains) <= manyDomains || !a.profile.Has(plugins.Filters, "NodeResourcesFit") {
+	if len(domains) <= manyDomains || !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
 		return domains
 	}
 	cpuEach, memoryEach := math.Inf(1), math.Inf(1) // the least that a member requests
@@ -183,6 +183,11 @@ func (a *groupAttempt) roomy(key string, domains []string, leaves func(*cluster.
 		most[domain] += max(0, pods)
 	}
 	return slices.DeleteFunc(slices.Clone(domains), func(domain string) bool { return most[domain] < float64(a.need) })
+}
+
+func filtersRoom(f plugins.Filter) bool {
+	_, is := f.(plugins.RoomFilter)
+	return is
 }
 
 func labelOf(n *cluster.Node, key string) (value string, ok bool) {

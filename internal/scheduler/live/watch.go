@@ -63,8 +63,8 @@ func (s *Scheduler) watchRooms() {
 	})
 }
 
-// watchDevices follows devices where the API server has that API, now or later: one that is upgraded
-// may begin to serve it, and of several some may do so already.
+// watchDevices follows devices where the API server has that API, now or later: one that is
+// upgraded may begin to serve it, and of several some may do so already.
 func (s *Scheduler) watchDevices(ctx context.Context) error {
 	var err error
 	s.insist(ctx, func(context.Context) bool {

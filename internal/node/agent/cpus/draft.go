@@ -96,13 +96,12 @@ func (d *Draft) wholeCores(count int) error {
 	if !d.policy.options.FullCores {
 		return nil
 	}
-	const reason = "SMTAlignmentError"
 	threads := d.policy.threads
 	if count%threads != 0 {
-		return &topology.Refusal{Reason: reason, Message: fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", count, threads)}
+		return &topology.Refusal{Reason: "SMTAlignmentError", Message: fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", count, threads)}
 	}
 	if free := d.state.Pool.Difference(d.policy.reservedCores).Union(d.reusable).Size(); count > free {
-		return &topology.Refusal{Reason: reason, Message: fmt.Sprintf(
+		return &topology.Refusal{Reason: "SMTAlignmentError", Message: fmt.Sprintf(
 			"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, count, threads)}
 	}
 	return nil
