@@ -258,8 +258,8 @@ func (c *chaos) judge() {
 				continue // judged as a group
 			}
 			item := c.core.View().Queue.Get(uid)
-			if item != nil && slices.Contains(item.Rejectors, "Holds") {
-				continue // it waited at Permit for too long, and nothing can help against that
+			if item != nil && (slices.Contains(item.Rejectors, "Holds") || slices.Contains(item.Rejectors, "Reserves")) {
+				continue // it waited at Permit for too long, or the plugin was in no mood; it is tried again after an event
 			}
 			if e := decide.Evaluate(truth, plugins.Default(), truth.Pending(p)); e.Err != nil || e.Feasible > 0 {
 				where := "in no queue"

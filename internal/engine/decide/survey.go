@@ -55,7 +55,7 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	if m, known := d.byClass[p.Class.ID]; known && m.dropped { // it has to be earned again
 		delete(d.byClass, p.Class.ID)
 		delete(d.effort, p.Class.ID)
-	} else if known || d.effort[p.Class.ID].work > d.worthRanking*len(d.c.Nodes) {
+	} else if known || d.earns(d.effort[p.Class.ID]) {
 		return Decision{}, false
 	}
 	if p.Class.Target != "" {
@@ -352,30 +352,37 @@ func (s *survey) decide() Decision {
 // the cluster, before the class gets a ranking. Tests lower it.
 const worthRanking = 2
 
-// nextToNothing is what a survey that looked at next to nothing costs more than a choice from a
-// ranking that has little to catch up on.
-const nextToNothing = 32
-
 // weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
 // and whose pods keep coming, gets one.
 func (s *survey) weigh(class *cluster.PodClass) {
 	const little = 64 // not worth recording
 	d := s.d
 	s.work += s.b.looked
-	if d.looked += s.work; s.work < little {
-		if !s.soon {
-			return
-		}
-		s.work += nextToNothing
+	if d.looked += s.work; s.work < little && !s.soon {
+		return
 	}
-	if s.said != nil {
+	if s.said != nil && s.work >= little {
 		s.said.work += s.work
 	}
-	d.effort[class.ID] = classEffort{d.effort[class.ID].work + s.work, d.clock}
+	e := d.effort[class.ID]
+	if e.used = d.clock; s.work >= little {
+		e.work += s.work
+	} else {
+		e.soon++
+	}
+	d.effort[class.ID] = e
 }
 
-// classEffort is the work that the surveys of a class have been.
+// classEffort is what the surveys of a class have cost.
 type classEffort struct {
 	work int
+	soon int    // decisions that looked at next to nothing, each not long after the one before
 	used uint64 // when, by the decider's clock
+}
+
+// earns reports whether a class with that effort is to have a ranking. A choice from one that has
+// little to catch up on takes less than a survey that looks at next to nothing; after so many of
+// these it will have paid for itself.
+func (d *Decider) earns(e classEffort) bool {
+	return e.work > d.worthRanking*len(d.c.Nodes) || e.soon > 64+len(d.c.Nodes)/8
 }
