@@ -63,11 +63,11 @@ func TestWrongUsageIsOneLineAndExitCode2(t *testing.T) {
 		{"nodes --lease-renew-interval 50s", "the lease's duration"},
 		{"nodes --count 1000000", "there are addresses for"},
 		{"nodes fial", "did you mean fail?"},
-		{"nodes fail", "--node NAME or --zone ZONE"},
+		{"nodes fail", "NODE, --node NODE or --zone ZONE"},
 		{"nodes fail --node node-1 --for -3s", "must be 1s or more"},
 		{"nodes condition node-1", "name a condition"},
 		{"nodes condition node-1 MemoryPressure=Yes", "must be True, False or Unknown"},
-		{"nodes condition MemoryPressure=True", "--node NAME or --zone ZONE"},
+		{"nodes condition MemoryPressure=True", "NODE, --node NODE or --zone ZONE"},
 		{"version -o xml", "must be json or yaml"},
 	} {
 		r := berth(t, strings.Fields(c.args)...)

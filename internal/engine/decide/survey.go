@@ -384,5 +384,5 @@ type classEffort struct {
 // little to catch up on takes less than a survey that looks at next to nothing; after so many of
 // these it will have paid for itself.
 func (d *Decider) earns(e classEffort) bool {
-	return e.work > d.worthRanking*len(d.c.Nodes) || e.soon > 64+len(d.c.Nodes)/8
+	return e.work > d.worthRanking*len(d.c.Nodes) || e.soon > 64+len(d.c.Nodes)/32
 }

@@ -409,7 +409,9 @@ func everyPort(t *testing.T) []*port {
 // theyAreAll: who opens a port adds it to everyPort.
 func theyAreAll(t *testing.T, ports []*port) {
 	others := map[string]string{
-		"controlplane/port.go": "of the API server and etcd, which are upstream's, on loopback, with certificates",
+		"controlplane/port.go":                             "of the API server and etcd, which are upstream's, on loopback, with certificates",
+		"internal/node/agent/socket/socket.go":             "Unix sockets in a folder of root's alone",
+		"internal/node/agent/devices/plugins/fake/fake.go": "the same, of a device plugin for tests",
 	}
 	root := filepath.Join("..", "..", "..")
 	for _, room := range []string{"cmd", "internal", "scheduler", "controlplane", "examples"} {
