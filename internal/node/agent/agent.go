@@ -176,7 +176,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are managed from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.devices.Run, a.serveResources, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
+		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.showStatic, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.devices.Run, a.serveResources, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
 	} {
 		parts.Go(func() { part(ctx) })
 	}

@@ -27,7 +27,7 @@ func nameOf(pod *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// staticPods runs the pods in the folder, and shows them in the API by mirror pods.
+// staticPods runs the pods in the folder.
 func (a *Agent) staticPods(ctx context.Context) {
 	complained := map[string]string{}
 	ticker := time.NewTicker(a.config.FileCheck)
@@ -39,7 +39,25 @@ func (a *Agent) staticPods(ctx context.Context) {
 			a.filesKnown.Store(true)
 			a.allListed()
 		}
-		if a.apiKnown.Load() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// mirrorsEvery is how often it is checked that every static pod has its mirror.
+const mirrorsEvery = time.Second
+
+// showStatic shows the static pods in the API by mirror pods. An API server that does not answer
+// holds up this only, not the static pods.
+func (a *Agent) showStatic(ctx context.Context) {
+	complained := map[string]string{}
+	ticker := time.NewTicker(mirrorsEvery)
+	defer ticker.Stop()
+	for {
+		if a.listed.Load() {
 			a.keepMirrors(ctx, complained)
 		}
 		select {

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -8,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func readText(t *testing.T, text string) (*v1.Pod, error) {
@@ -138,4 +143,32 @@ func TestChangedFileIsAnotherPod(t *testing.T) {
 	if first != again || first == other {
 		t.Errorf("UIDs: %s, %s, %s", first, again, other)
 	}
+}
+
+// An API server that does not answer holds up no static pod.
+func TestStaticPodsDoNotWaitForTheAPI(t *testing.T) {
+	n, ctx := newNode(t)
+	n.config.StaticPodPath, n.config.FileCheck = t.TempDir(), 10*time.Millisecond
+	asked, answers := make(chan struct{}, 10), make(chan struct{})
+	n.api.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked <- struct{}{}
+		<-answers
+		return true, nil, errors.New("timed out")
+	})
+	t.Cleanup(func() { close(answers) })
+	write := func(name string) {
+		t.Helper()
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: i, imagePullPolicy: IfNotPresent}]}\n"
+		if err := os.WriteFile(filepath.Join(n.config.StaticPodPath, name+".yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	n.apiListed()
+	for _, part := range []func(context.Context){n.staticPods, n.showStatic} {
+		n.pods.running.Go(func() { part(ctx) })
+	}
+	<-asked
+	write("second")
+	await(t, "the second one runs", func() bool { return n.resourcesOf("second-node-1") != nil })
 }
