@@ -82,10 +82,14 @@ func (a *Agent) orphan(ctx context.Context, owner cri.Owner) *worker {
 	return w
 }
 
-// release frees what a pod had on the node, apart from the runtime.
+// release frees what a pod had on the node, apart from the runtime. What cannot be removed does not
+// keep devices and CPUs from other pods: nothing of the pod runs.
 func (a *Agent) release(_ context.Context, uid types.UID) error {
 	a.prober.Stop(uid)
 	a.devices.Free(uid)
+	if a.pinning.release(uid) {
+		a.roomMade()
+	}
 	if err := a.volumes.Unmount(uid); err != nil {
 		return err
 	}
@@ -94,9 +98,6 @@ func (a *Agent) release(_ context.Context, uid types.UID) error {
 	}
 	a.share()
 	a.objects.Release(uid)
-	if a.pinning.release(uid) {
-		a.roomMade()
-	}
 	return nil
 }
 

@@ -69,29 +69,38 @@ func (p *pinning) open(c Config, system fs.FS, kubelet *metrics.Kubelet) (err er
 			return fmt.Errorf("reserved-cpus: %s is not a subset of online-cpus: %s", c.ReservedCPUs, online)
 		}
 	}
-	if p.state, err = p.read(c.CPUPolicy); err != nil || !static {
+	restored, err := p.read(c.CPUPolicy)
+	if err != nil || !static {
 		return err
 	}
 	reserved := c.KubeReserved.Cpu().MilliValue() + c.SystemReserved.Cpu().MilliValue()
 	if p.policy, err = cpus.New(p.machine, int((reserved+999)/1000), c.ReservedCPUs, c.CPUOptions); err != nil {
 		return fmt.Errorf("CPU manager policy %s: %w", cpus.Static, err)
 	}
-	if p.state, err = p.policy.Begin(p.state); err != nil {
+	if p.state, err = p.policy.Begin(restored); err != nil {
 		return fmt.Errorf("invalid state, please drain node and remove policy state file %q: %w", p.file, err)
 	}
 	p.kubelet.Assigned(p.policy.Count(p.state))
+	if p.state.Pool.Equals(restored.Pool) {
+		return nil // it is in the file: an agent starts on a full disk, too
+	}
 	return p.write(cpus.Static, p.state)
 }
 
 // read reads the checkpoint. Without one, an empty one is written, so that a later change of the
-// policy is noticed.
+// policy is noticed; a node whose policy is none does without if it cannot be written.
 func (p *pinning) read(policy string) (cpus.State, error) {
 	if policy == "" {
 		policy = cpus.None
 	}
 	text, err := os.ReadFile(p.file)
 	if errors.Is(err, os.ErrNotExist) {
-		return cpus.State{}, p.write(policy, cpus.State{})
+		err := p.write(policy, cpus.State{})
+		if err != nil && policy == cpus.None {
+			klog.ErrorS(err, "Cannot record the CPU manager's policy; a later change of it is not noticed", "file", p.file)
+			err = nil
+		}
+		return cpus.State{}, err
 	}
 	state := cpus.State{}
 	if err == nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -265,5 +266,61 @@ func TestPolicyIsNotChangedOverPods(t *testing.T) {
 	if err := open(static); err == nil || !strings.Contains(err.Error(), `please drain node and remove policy state file`) ||
 		!strings.Contains(err.Error(), `current set of available CPUs "0-3" doesn't match with CPUs in state "0-2"`) {
 		t.Error(err)
+	}
+}
+
+// A full disk keeps no agent from starting that has nothing new to record.
+func TestCheckpointOnAFullDisk(t *testing.T) {
+	c := DefaultConfig()
+	c.RootDir, c.SystemReserved = t.TempDir(), v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	open := func(change func(*Config)) error {
+		c := c
+		change(&c)
+		return new(pinning).open(c, fourCPUs(false), metrics.NewKubelet("node-1", nil))
+	}
+	static := func(c *Config) { c.CPUPolicy = cpus.Static }
+	unwritable := func(c *Config) { c.RootDir = filepath.Join(c.RootDir, "none") }
+	if err := open(unwritable); err != nil {
+		t.Errorf("the policy none: %v", err)
+	}
+	if err := open(func(c *Config) { static(c); unwritable(c) }); err == nil {
+		t.Error("the policy static begins without a checkpoint")
+	}
+	file := filepath.Join(c.RootDir, cpus.CheckpointFile)
+	var first os.FileInfo
+	for range 2 {
+		if err := open(static); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first != nil && !os.SameFile(first, info) {
+			t.Error("a checkpoint that has not changed was written again")
+		}
+		first = info
+	}
+}
+
+// CPUs of a pod that was deleted while no agent ran are free, whatever else of it cannot be
+// removed.
+func TestOwnCPUsAreFreeDespiteLeftovers(t *testing.T) {
+	gone := sized("gone", "2", "50Mi")
+	n, ctx := pinningNode(t, cpus.Options{})
+	n.listed.Store(true)
+	if refused, err := n.pinning.assign(gone); refused != nil || err != nil {
+		t.Fatal(refused, err)
+	}
+	folder := n.volumes.PodDir(gone.UID)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(folder), 0o755), os.WriteFile(folder, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.volumes.Unmount(gone.UID); err == nil {
+		t.Fatal("its volumes could be removed")
+	}
+	n.sweep(ctx)
+	if holders := n.pinning.holders(); len(holders) != 0 {
+		t.Errorf("%v have CPUs", holders)
 	}
 }
