@@ -263,9 +263,7 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.openPulls(ctx); err != nil {
 		return err
 	}
-	if err := a.openDevices(); err != nil {
-		return err
-	}
+	a.openDevices()
 	if err := a.pinning.open(a.config, os.DirFS("/sys/devices/system"), a.kubelet); err != nil {
 		return err
 	}

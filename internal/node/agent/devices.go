@@ -22,8 +22,8 @@ import (
 )
 
 // openDevices reads which pods hold which devices.
-func (a *Agent) openDevices() (err error) {
-	a.devices, err = plugins.Open(plugins.Options{
+func (a *Agent) openDevices() {
+	a.devices = plugins.Open(plugins.Options{
 		Dir: filepath.Join(a.config.RootDir, "device-plugins"),
 		Changed: func(holders []types.UID) {
 			a.reportNode()
@@ -35,7 +35,6 @@ func (a *Agent) openDevices() (err error) {
 		},
 		Registered: a.kubelet.PluginRegistered, Allocated: a.kubelet.DevicesAllocated,
 	})
-	return err
 }
 
 // addDevices adds the node's devices to its capacity, and returns how many of them are healthy. A

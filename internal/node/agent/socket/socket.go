@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,8 +15,9 @@ import (
 // again is how long to wait after a socket could not be served.
 const again = 5 * time.Second
 
-// Serve serves at a Unix socket until ctx ends, and returns when no request is under way any more.
-// If it cannot, it tries again; state is called with why, and with nil once it can.
+// Serve serves at a Unix socket, whose folder it makes, until ctx ends, and returns when no request
+// is under way any more. If it cannot, it tries again; state is called with why, and with nil once
+// it can.
 func Serve(ctx context.Context, path string, register func(*grpc.Server), state func(error), options ...grpc.ServerOption) {
 	for told := ""; ctx.Err() == nil; {
 		err := serve(ctx, path, register, state, options)
@@ -35,6 +37,9 @@ func Serve(ctx context.Context, path string, register func(*grpc.Server), state 
 }
 
 func serve(ctx context.Context, path string, register func(*grpc.Server), state func(error), options []grpc.ServerOption) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 { // of an agent that was killed
 		if err := os.Remove(path); err != nil {
 			return err

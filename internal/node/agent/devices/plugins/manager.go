@@ -51,25 +51,25 @@ const checkpoint = "berth_checkpoint.json"
 
 // Open reads who holds what. If that cannot be read, running pods keep devices that are given to
 // others, too: only the log can tell.
-func Open(o Options) (*Manager, error) {
+func Open(o Options) *Manager {
 	if err := os.MkdirAll(o.Dir, 0o750); err != nil {
-		return nil, err
+		klog.ErrorS(err, "Cannot make the folder of device plugins; it is tried again")
 	}
 	m := &Manager{options: o, ledger: devices.New(), serving: map[string]*plugin{}}
 	text, err := os.ReadFile(m.file())
 	if errors.Is(err, os.ErrNotExist) {
 		m.fresh = true
-		return m, nil
+		return m
 	}
 	if err == nil {
 		var ledger *devices.Ledger
 		if ledger, err = devices.Restore(text, time.Now()); err == nil {
 			m.ledger, m.written = ledger, text
-			return m, nil
+			return m
 		}
 	}
 	klog.ErrorS(err, "Cannot read which pods hold which devices: they may be given to others, too", "file", m.file())
-	return m, nil
+	return m
 }
 
 func (m *Manager) file() string { return filepath.Join(m.options.Dir, checkpoint) }

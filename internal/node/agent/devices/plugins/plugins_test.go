@@ -46,12 +46,9 @@ func register(t *testing.T, p *fake.Plugin, ids ...string) {
 // newManager runs one in a folder until the test or the function that is returned ends it.
 func newManager(t *testing.T, dir string) (*Manager, func()) {
 	t.Helper()
-	m, err := Open(Options{
+	m := Open(Options{
 		Dir: dir, Changed: func([]types.UID) {}, Registered: func(string) {}, Allocated: func(string, time.Duration) {},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { m.Run(ctx); close(ended) }()
@@ -377,16 +374,32 @@ func TestDevicesAreGivenOnlyIfThatIsRecorded(t *testing.T) {
 // Where the path is too long for a socket, /healthz says so; all else goes on.
 func TestPluginsCannotRegister(t *testing.T) {
 	dir := filepath.Join(folder(t), strings.Repeat("long", 30))
-	m, err := Open(Options{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := Open(Options{Dir: dir})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { m.Run(ctx); close(ended) }()
 	eventually(t, "it says so", func() bool {
 		return m.Check() != nil && strings.Contains(m.Check().Error(), "device plugins cannot register: listen unix")
 	})
+	cancel()
+	<-ended
+}
+
+// A folder that cannot be made at the start, as on a full disk, is made as soon as it can be.
+func TestFolderIsMadeLater(t *testing.T) {
+	disk := filepath.Join(folder(t), "disk")
+	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(disk, "device-plugins")
+	m := Open(Options{Dir: dir})
+	if err := os.Remove(disk); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { m.Run(ctx); close(ended) }()
+	eventually(t, "plugins can register", func() bool { return fake.Heard(dir) })
 	cancel()
 	<-ended
 }

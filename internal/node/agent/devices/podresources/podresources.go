@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -16,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/klog/v2"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
@@ -42,10 +40,6 @@ const (
 
 // Run serves at kubelet.sock in a folder, which it makes, until ctx ends.
 func (s *Server) Run(ctx context.Context, dir string) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		klog.ErrorS(err, "Cannot make the folder of the PodResources API")
-		return
-	}
 	limiter := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
 	defer limiter.Stop()
 	socket.Serve(ctx, filepath.Join(dir, "kubelet.sock"), func(server *grpc.Server) { api.RegisterPodResourcesListerServer(server, s) }, func(error) {},
