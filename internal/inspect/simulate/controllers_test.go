@@ -171,6 +171,42 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: a}}}
 	}
 }
 
+// A pod that was placed while time passed runs, also after node health has marked it: its budget
+// holds it on a silent node. Only pods whose containers have not started are evicted regardless.
+func TestABudgetHoldsPodsOfASilentNode(t *testing.T) {
+	const web = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: a}}
+  template:
+    metadata: {labels: {app: a}}
+    spec:
+      containers: [{name: c, image: i}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: a}}}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {minAvailable: 3, selector: {matchLabels: {app: a}}}
+`
+	nodes := strings.Split(district(3), "---\napiVersion: apps/v1")[0]
+	s := run(t, nodes+"---"+web, simulate.Options{
+		For: 5 * time.Minute, Scenario: scenario(t, "- {at: 1m, fail: {node: node-0}}\n- {at: 3m, drain: {node: node-0, timeout: 1m}}\n"),
+	})
+	var told []string
+	for _, e := range s.Timeline {
+		if strings.Contains(e.Kind, "Drain") {
+			told = append(told, fmt.Sprint(e.Kind, " ", e.After))
+		}
+	}
+	if diff := cmp.Diff([]string{"DrainBlocked 180s", "DrainGaveUp 240s"}, told); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Pods that are added have names of their own, and the claims that controllers make for new pods.
 func TestAddedPods(t *testing.T) {
 	const volumes = `

@@ -212,7 +212,7 @@ func (d *draining) forbidden(p *pod) (budget, message string, forGood bool) {
 	}
 	covering := d.budgets.of(p.Class)
 	switch {
-	case len(covering) == 0, p.unready && p.object.Status.Phase == v1.PodPending: // or its containers have not started yet
+	case len(covering) == 0, p.unready && !p.marked && p.object.Status.Phase == v1.PodPending: // or its containers have not started yet
 		return "", "", false
 	case len(covering) > 1:
 		return covering[0].Name, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", true

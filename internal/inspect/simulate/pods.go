@@ -61,7 +61,7 @@ type pod struct {
 	since   time.Time    // when it came to its node
 	refusal string       // why it could not be placed, the last time it was tried
 	unready bool         // counts in budgets.unready
-	marked  bool         // it is unready because node health has marked it
+	marked  bool         // it is unready because node health has marked it, and was ready before
 	// again is set if it is the replacement of a pod that a taint evicted.
 	again bool
 	// departure is set while the pod is stuck on a node that does not respond.
