@@ -113,8 +113,8 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 }
 
 // byTurn has the turn of pods from manifests come, which no scheduler has seen, and separates those
-// that get a node from the others: there may be room for some of a workload. Pods of a group are
-// placed together, or not at all.
+// that get a node, and those that preempt others, from the rest: there may be room for some of a
+// workload. Pods of a group are placed together, or not at all.
 func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
 	if pods[0].Group != "" || simulate.Stored(pods[0].Object) {
 		return [][]simulate.Found{pods}
@@ -122,15 +122,30 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	for _, p := range pods {
 		w.UntilTurn(p.Object.Namespace, p.Object.Name)
 	}
-	var placed, left []simulate.Found
+	turn := map[simulate.Name]int{} // of those that preempt, the decision
+	for i, d := range w.Pods() {
+		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); len(d.Victims) > 0 && turn[name] == 0 {
+			turn[name] = i + 1
+		}
+	}
+	turnOf := func(p simulate.Found) int {
+		return turn[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
+	}
+	var placed, preempting, left []simulate.Found
 	for _, p := range pods {
-		if now, ok := w.Find(p.Object.Namespace, p.Object.Name); ok && now.Object.Spec.NodeName != "" {
+		now, ok := w.Find(p.Object.Namespace, p.Object.Name)
+		switch {
+		case turnOf(p) > 0:
+			preempting = append(preempting, p)
+		case ok && now.Object.Spec.NodeName != "":
 			placed = append(placed, p)
-		} else {
+		default:
 			left = append(left, p)
 		}
 	}
-	for _, part := range [][]simulate.Found{placed, left} {
+	// The first has no victims that others have preempted before.
+	slices.SortFunc(preempting, func(a, b simulate.Found) int { return cmp.Compare(turnOf(a), turnOf(b)) })
+	for _, part := range [][]simulate.Found{placed, preempting, left} {
 		if len(part) > 0 {
 			parts = append(parts, part)
 		}
@@ -176,13 +191,19 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 		one.Pods = append(one.Pods, p.Object.Name)
 	}
 	one.Reason = e.Summary
+	made := slices.IndexFunc(w.Pods(), func(d simulate.Pod) bool {
+		return d.Namespace == oldest.Namespace && d.Name == oldest.Name && len(d.Victims) > 0
+	})
 	switch {
+	case made >= 0: // its turn has come, and its victims are leaving already
+		d := &w.Pods()[made]
+		one.State, one.Reason = explain.Pending, preempts(len(d.Victims), d.NominatedNode)
 	case e.State == explain.Schedulable || e.State == explain.Placed: // offline, it has not been tried yet
 		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
 	case e.State == explain.Gated:
 		one.Reason = e.Message
 	case e.Preemption != nil && e.Preemption.Helps:
-		one.Reason = fmt.Sprintf("preempts %s on %s", answer.Count(len(e.Preemption.Victims), "pod"), e.Preemption.Node)
+		one.Reason = preempts(len(e.Preemption.Victims), e.Preemption.Node)
 	case len(e.NoNodeHas) > 0:
 		one.Reason = "no node has " + strings.Join(e.NoNodeHas, " or ")
 	case e.Decisive != nil:
@@ -198,6 +219,10 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 		}
 	}
 	return one, nil
+}
+
+func preempts(victims int, node string) string {
+	return fmt.Sprintf("preempts %s on %s", answer.Count(victims, "pod"), node)
 }
 
 // ofGroup replaces the reason of one pod by that of its group.

@@ -86,3 +86,57 @@ func TestPendingByWorkload(t *testing.T) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }
+
+// Pods from manifests are tried in their turn: those that make room for themselves are told from
+// those that there is nothing left to preempt for.
+func TestPodsThatPreempt(t *testing.T) {
+	const full = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 10
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: low-1}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: low-2}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}]}}}
+`
+	for _, grace := range []string{"30", "0"} {
+		text := strings.ReplaceAll(full, "{nodeName:", "{terminationGracePeriodSeconds: "+grace+", nodeName:")
+		set, err := manifest.Read([]string{"-"}, strings.NewReader(text), manifest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Expand(1)
+		w, err := simulate.Open(set, simulate.Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := survey.PendingOf(w, survey.Scope{}, simulate.Source{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := map[string]int{}
+		for _, one := range p.Workloads {
+			why[one.Reason] = len(one.Pods)
+		}
+		if len(why) != 2 || why["preempts 1 pod on node-1"] != 2 || why["Insufficient cpu"] != 1 {
+			t.Errorf("grace period %s: %v", grace, why)
+		}
+	}
+}
