@@ -16,7 +16,7 @@ import (
 const rest = 20 * time.Second
 
 // little is how much more than its live objects a process may hold for good.
-const little = 32 << 20
+const little = 16 << 20
 
 // Run gives memory back when the process is at rest, until the context ends.
 func Run(ctx context.Context) {
@@ -46,7 +46,7 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 			continue
 		}
 		// What has been given back is all there was, until the collector itself begins a cycle.
-		if given || now.held <= now.live+now.live/2+little {
+		if given || now.held <= now.live+now.live/4+little {
 			continue
 		}
 		collect()

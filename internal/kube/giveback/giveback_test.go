@@ -31,7 +31,7 @@ func TestOnlyAtRest(t *testing.T) {
 		after(time.Hour, 1, "still at rest")
 		now.cycles++ // the heap has grown again
 		after(3*rest, 2, "at rest again")
-		now.cycles, now.held = now.cycles+1, 150<<20
+		now.cycles, now.held = now.cycles+1, 130<<20
 		after(time.Hour, 2, "when little is held")
 		cancel()
 	})
