@@ -140,10 +140,10 @@ func (pr *preemptions) unfit(item *queue.Item) {
 	}
 }
 
-// alarm has a pod tried again when it may preempt.
+// alarm has a pod tried again when it may preempt, unless it has been tried since then.
 func (pr *preemptions) alarm(item *queue.Item) {
 	d := delay{pr.delayedUntil(item), item.Pod.UID}
-	if d.until.After(pr.now) {
+	if d.until.After(item.Entered()) {
 		at, _ := slices.BinarySearchFunc(pr.alarms, d, func(a, b delay) int {
 			return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.pod, b.pod))
 		})

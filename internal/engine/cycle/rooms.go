@@ -98,6 +98,17 @@ func (rs *rooms) end() {
 	}
 }
 
+// resume takes in until when another core would have kept the room; zero: it kept none.
+func (rs *rooms) resume(until time.Time) {
+	switch {
+	case rs.kept == nil:
+	case until.IsZero():
+		rs.end()
+	default:
+		rs.kept.until = until
+	}
+}
+
 // follow looks at the pod that leaves: it makes the guest, and moves the time until which the room
 // is kept. After a restart, the pod may be shown after the Lease.
 func (rs *rooms) follow() {

@@ -22,6 +22,7 @@ type Resumed struct {
 	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
 	Reserved *Reservation            `json:",omitempty"`
 	Rests    time.Time               `json:",omitzero"` // no reservation begins before
+	Room     time.Time               `json:",omitzero"` // until when the room of [Rooms] is kept
 }
 
 // Used is a disruption budget and the victims that it does not count yet: their names by UID.
@@ -33,15 +34,15 @@ type Used struct {
 func (Resumed) event() {}
 
 // Calm tells whether nothing is under way: no unanswered action, no placement, no victim on its way
-// out, no list. A new core that is shown the same objects, and is then given what Save returns,
-// knows as much as this one, except for caches.
+// out, no list that decisions wait for. A new core that is shown the same objects, and is then
+// given what Save returns, knows as much as this one, except for caches.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.placements.conditions) > 0 {
 		return false
 	}
-	for _, m := range c.mirrors {
-		if m.isListing() {
+	for kind, m := range c.mirrors {
+		if m.isListing() && kind != Rooms {
 			return false
 		}
 	}
@@ -66,6 +67,9 @@ func (c *Core) Save() Resumed {
 			r.Rooms[p.UID] = p.Nominated
 		}
 	}
+	if kept := c.rooms.kept; kept != nil && !kept.over {
+		r.Room = kept.until
+	}
 	for name, used := range c.preemptions.budgets {
 		r.Budgets = append(r.Budgets, Used{name, used.victims})
 	}
@@ -80,6 +84,7 @@ func (c *Core) Save() Resumed {
 
 // resume takes in what the core before this one knew.
 func (c *Core) resume(r Resumed) {
+	c.rooms.resume(r.Room)
 	for i := range r.Pods {
 		item := c.queue.Get(r.Pods[i].UID)
 		if item == nil {

@@ -1,9 +1,11 @@
 package cycle_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -79,5 +81,51 @@ func TestAnotherCoreKeepsRoomAndBudgets(t *testing.T) {
 	}
 	if item := other.View().Queue.Get("high"); item == nil || item.Attempts != 1 {
 		t.Errorf("the preemptor: %+v", item)
+	}
+}
+
+// TestAnotherCoreKeepsTheRoomOfASuccessor for as long as the first one would have, and no longer.
+// It takes the place of the first one whether or not the Lease can be listed.
+func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
+	text, err := json.Marshal(Room{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: RoomNamespace, Name: RoomName, UID: "uid-room", Annotations: map[string]string{RoomAnnotation: string(text)},
+	}}
+	start := func(now time.Time) *Core {
+		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := aPod("web", "1")
+		web.UID, web.Spec.NodeName = "uid-web", "a"
+		for _, e := range []Event{
+			Follows{}, Seen{Nodes, aNode("a", "1")}, Seen{Nodes, aNode("b", "1")}, Seen{Pods, web}, Listing{Rooms}, Seen{Rooms, lease}, Led{}, Tick{},
+		} {
+			core.Step(now, e)
+		}
+		return core
+	}
+	keeps := func(c *Core) bool { return c.View().Cluster.Nominated("uid-web/room") != nil }
+	const leaves = 2 * time.Minute
+	for after, kept := range map[time.Duration]bool{leaves / 2: true, leaves: false} {
+		one, now := start(begin), begin.Add(after)
+		one.Step(now, Tick{})
+		if keeps(one) != kept {
+			t.Fatalf("after %s, the first core keeps the room: %t", after, !kept)
+		}
+		if !one.Calm() {
+			t.Errorf("under way: %+v", one.Books())
+		}
+		other := start(now)
+		other.Step(now, one.Save())
+		if other.Step(now, Tick{}); keeps(other) != kept {
+			t.Errorf("after %s, the next core keeps the room: %t", after, !kept)
+		}
+		if other.Step(begin.Add(leaves), Tick{}); keeps(other) {
+			t.Errorf("the next core keeps the room for longer than %s", leaves)
+		}
 	}
 }

@@ -59,25 +59,43 @@ func (k *known) note(e cycle.Event, written []byte) {
 func (k *known) tell() ([]cycle.Event, error) {
 	events := []cycle.Event{cycle.Follows{Kinds: k.kinds}, k.wall}
 	for _, kind := range k.kinds {
-		events = append(events, cycle.Listing{Kind: kind})
-		names := slices.SortedFunc(maps.Keys(k.objects[kind]), func(a, b cluster.Name) int {
-			if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
-				return by
-			}
-			return strings.Compare(a.Name, b.Name)
-		})
-		for _, name := range names {
-			d := decoder{rest: []byte(k.objects[kind][name])}
-			e := d.event()
-			if d.err != nil {
-				return nil, d.err
-			}
-			events = append(events, e)
+		objects, err := k.tellOf(kind)
+		if err != nil {
+			return nil, err
 		}
-		events = append(events, cycle.Listed{Kind: kind})
+		events = append(append(append(events, cycle.Listing{Kind: kind}), objects...), cycle.Listed{Kind: kind})
+	}
+	for _, kind := range slices.Sorted(maps.Keys(k.objects)) { // decisions do not wait for these
+		if slices.Contains(k.kinds, kind) {
+			continue
+		}
+		objects, err := k.tellOf(kind)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, objects...)
 	}
 	if k.led {
 		events = append(events, cycle.Led{})
+	}
+	return events, nil
+}
+
+// tellOf returns events that show the objects of a kind, sorted by name.
+func (k *known) tellOf(kind cycle.Kind) (events []cycle.Event, err error) {
+	names := slices.SortedFunc(maps.Keys(k.objects[kind]), func(a, b cluster.Name) int {
+		if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
+			return by
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	for _, name := range names {
+		d := decoder{rest: []byte(k.objects[kind][name])}
+		e := d.event()
+		if d.err != nil {
+			return nil, d.err
+		}
+		events = append(events, e)
 	}
 	return events, nil
 }
