@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"reflect"
 	"time"
 
@@ -207,6 +208,9 @@ func forgotten(err error) bool {
 func permanent(err error) bool {
 	if errors.Is(err, errUnreadable) {
 		return true
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code == http.StatusBadGateway {
+		return false // a proxy does not reach the API server
 	}
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,

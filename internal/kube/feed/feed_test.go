@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -309,6 +310,7 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 		{fmt.Errorf("%w: of type X", errUnreadable), 2},
 		{apierrors.NewServiceUnavailable("shutting down"), 1},
 		{apierrors.NewTooManyRequests("overloaded", 1), 1},
+		{apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", schema.GroupResource{}, "", "", 0, true), 1},
 		{errors.New("connection refused"), 1},
 	} {
 		a := &api{pages: []v1.PodList{page("7", "", "a"), page("30", "", "b")}}
