@@ -251,6 +251,8 @@ func (c *chaos) judge() {
 			truth.SetPod(p)
 		}
 	}
+	own := reservesOf(c.options.Profiles)
+	moody := own != nil && own.moody
 	for _, uid := range sorted(c.pods) {
 		if p := c.pods[uid]; p.Spec.NodeName == "" {
 			pending++
@@ -258,7 +260,7 @@ func (c *chaos) judge() {
 				continue // judged as a group
 			}
 			item := c.core.View().Queue.Get(uid)
-			if item != nil && (slices.Contains(item.Rejectors, "Holds") || slices.Contains(item.Rejectors, "Reserves")) {
+			if item != nil && (slices.Contains(item.Rejectors, "Holds") || moody && slices.Contains(item.Rejectors, "Reserves")) {
 				continue // it waited at Permit for too long, or the plugin was in no mood; it is tried again after an event
 			}
 			if e := decide.Evaluate(truth, plugins.Default(), truth.Pending(p)); e.Err != nil || e.Feasible > 0 {
