@@ -164,5 +164,5 @@ const (
 	ResourceClaims         Kind = "resourceclaims"
 	DeviceClasses          Kind = "deviceclasses"
 	PodGroups              Kind = "podgroups" // followed where pod groups are switched on
-	Rooms                  Kind = "leases"    // one Lease, which shows a [Room]; decisions do not wait for it
+	Rooms                  Kind = "leases"    // one Lease, which shows a [Room]
 )

@@ -19,10 +19,10 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 	if !s.groups {
 		return nil
 	}
-	version := schedulingv1alpha2.SchemeGroupVersion.String()
+	version := schedulingv1alpha2.SchemeGroupVersion
 	var err error
-	s.insist(ctx, func(context.Context) bool {
-		_, err = s.client.Discovery().ServerResourcesForGroupVersion(version)
+	s.insist(ctx, func(ctx context.Context) bool {
+		err = s.serves(ctx, version)
 		return answered(err)
 	})
 	switch {

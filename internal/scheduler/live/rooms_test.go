@@ -2,6 +2,7 @@ package live
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
@@ -90,6 +92,81 @@ func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 		w.pass(time.Minute)
 		if asked != 1 {
 			t.Errorf("asked %d times for what may not be read", asked)
+		}
+		w.api.SetFault(nil) // by now it may be read
+		victim := ofDatabase(on(aPod("db-0", "2"), "b"))
+		w.api.Put(aNode("b", "2"), aNode("c", "2"), victim)
+		w.keepRoom(victim.UID, "c")
+		w.pass(roomsAgain)
+		w.api.Put(aPod("thief", "2"))
+		w.pass(10 * time.Second)
+		if node := w.nodeOf("thief"); node != "" {
+			t.Errorf("the thief is on %q, whose room is kept", node)
+		}
+	})
+}
+
+// turn has the journal go on in another file.
+func (w *world) turn() {
+	w.Helper()
+	first := w.s.core
+	for i := 0; first == w.s.core; i++ {
+		if i == 100 {
+			w.Fatal("the journal stays in its file")
+		}
+		n := aNode("full", "0")
+		n.Annotations = map[string]string{"heartbeat": fmt.Sprint(i, strings.Repeat(".", 10_000))}
+		w.api.Put(n)
+		w.pass(100 * time.Millisecond)
+	}
+}
+
+// TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile, for as long as it would have been.
+func TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.limits = records.Limits{Size: 400_000}
+		w.api.Put(aNode("a", "2"), aNode("b", "2"), ofDatabase(on(aPod("db-0", "2"), "a")))
+		w.start(Options{})
+		w.pass(time.Second)
+		w.keepRoom(w.api.Pods()[0].UID, "b")
+		w.pass(time.Minute)
+		w.turn()
+		w.api.Put(aPod("thief", "2"))
+		w.pass(30 * time.Second)
+		if node := w.nodeOf("thief"); node != "" {
+			t.Errorf("the thief is on %q, whose room is kept", node)
+		}
+		w.pass(time.Minute)
+		if node := w.nodeOf("thief"); node != "b" {
+			t.Error("the room is kept for longer because of the journal")
+		}
+	})
+}
+
+// TestRoomThatWasTakenIsNotKeptAgain when the journal goes on in another file, though the pod that
+// leaves is still there.
+func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.limits = records.Limits{Size: 400_000}
+		ofReplicaSet := func(pod *v1.Pod) *v1.Pod {
+			pod = ofDatabase(pod)
+			pod.OwnerReferences[0].Kind = "ReplicaSet"
+			return pod
+		}
+		w.api.Put(aNode("a", "1"), aNode("b", "2"), ofReplicaSet(on(aPod("db-0", "1"), "a")))
+		victim := w.api.Pods()[0]
+		w.start(Options{})
+		w.pass(time.Second)
+		w.keepRoom(victim.UID, "b")
+		w.pass(time.Second)
+		fakeapi.Change(w.api, victim, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		w.api.Put(ofReplicaSet(aPod("successor", "1")))
+		w.untilBound("successor")
+		w.turn()
+		w.api.Put(aPod("next", "1"))
+		w.pass(10 * time.Second)
+		if node := w.nodeOf("next"); node != "b" {
+			t.Error("the room is kept though the successor is there")
 		}
 	})
 }

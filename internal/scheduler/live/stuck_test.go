@@ -254,3 +254,60 @@ func TestDevicesThatAreServedLater(t *testing.T) {
 		})
 	}
 }
+
+// TestDevicesThatMayNotBeRead, after an upgrade of the API server, stop no pod that needs none.
+func TestDevicesThatMayNotBeRead(t *testing.T) {
+	inWorld(t, func(w *world) {
+		refuse := func(path string, status int) {
+			w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+				if strings.HasPrefix(r.URL.Path, path) {
+					return fakeapi.Fault{Status: status}
+				}
+				return fakeapi.Fault{}
+			})
+		}
+		refuse("/apis/resource.k8s.io/", http.StatusNotFound)
+		w.api.Put(aNode("n", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c"), claiming(aPod("p", "1"), "c"))
+		w.start(Options{})
+		w.pass(time.Second)
+		refuse("/apis/resource.k8s.io/v1/resourceclaims", http.StatusForbidden)
+		w.pass(2 * devicesAgain)
+		w.api.Put(aPod("q", "1"))
+		w.pass(time.Second)
+		if w.nodeOf("q") != "n" {
+			t.Error("q waits for what it does not need")
+		}
+		w.api.SetFault(nil)
+		w.pass(2 * devicesAgain)
+		w.untilBound("p")
+	})
+}
+
+// TestEndDoesNotWaitForAnAnswerAboutDevices, neither at the start nor later.
+func TestEndDoesNotWaitForAnAnswerAboutDevices(t *testing.T) {
+	for when, within := range map[string]time.Duration{"at the start": time.Second, "later": devicesAgain + time.Second} {
+		t.Run(when, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				began := time.Now()
+				w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+					switch {
+					case !strings.HasPrefix(r.URL.Path, "/apis/resource.k8s.io/"):
+						return fakeapi.Fault{}
+					case when == "later" && time.Since(began) < devicesAgain/2:
+						return fakeapi.Fault{Status: http.StatusNotFound}
+					}
+					return fakeapi.Fault{Late: time.Hour}
+				})
+				w.start(Options{})
+				w.pass(within)
+				told := time.Now()
+				w.end()
+				if took := time.Since(told); took > drain+time.Second {
+					t.Errorf("it took %v to end", took)
+				}
+			})
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -36,30 +37,52 @@ func (s *Scheduler) watch(ctx context.Context) error {
 	follow(s, cycle.CSIDrivers, storage.CSIDrivers())
 	follow(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
 	follow(s, cycle.VolumeAttachments, storage.VolumeAttachments())
-	s.watchRooms()
+	s.watchRooms(ctx)
 	if err := s.watchGroups(ctx); err != nil {
 		return err
 	}
 	return s.watchDevices(ctx)
 }
 
-// watchRooms follows the Lease that shows which room is to be kept. Nothing waits for it: without
-// the permission to read it, pods are scheduled all the same.
-func (s *Scheduler) watchRooms() {
+// roomsAgain is how often the Lease of watchRooms is asked for as long as it may not be read. An API
+// server that has only just started may refuse what it allows a moment later.
+const roomsAgain = 5 * time.Minute
+
+// watchRooms follows the Lease that shows which room is to be kept. No pod is decided before it is
+// known, or the room could be lost at a restart. Without the permission to read it, pods are
+// scheduled all the same.
+func (s *Scheduler) watchRooms(ctx context.Context) {
 	if s.shadow != nil {
 		return
 	}
 	leases := s.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
-	s.feeds = append(s.feeds, func(ctx context.Context) {
-		asking, cancel := context.WithTimeout(ctx, readWithin)
-		_, err := leases.List(asking, metav1.ListOptions{FieldSelector: selector, Limit: 1})
-		cancel()
-		if apierrors.IsForbidden(err) {
-			klog.FromContext(ctx).Info("No room is kept for pods that berth moves: the Lease that shows it may not be read", "err", err)
-			return
-		}
+	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) {
 		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), s.sink(cycle.Rooms))
+	}
+	var err error
+	ask := func(ctx context.Context) bool {
+		_, err = leases.List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: 1})
+		return answered(err)
+	}
+	if s.insist(ctx, ask); err == nil {
+		s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, run)
+		return
+	}
+	klog.FromContext(ctx).Info("No room is kept for pods that berth moves: the Lease that shows it cannot be read", "err", err)
+	s.feeds = append(s.feeds, func(ctx context.Context) {
+		for err != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(roomsAgain):
+			}
+			asking, cancel := context.WithTimeout(ctx, readWithin)
+			ask(asking)
+			cancel()
+		}
+		s.loop.See(cycle.Follows{Kinds: kinds})
+		run(ctx)
 	})
 }
 
@@ -67,8 +90,8 @@ func (s *Scheduler) watchRooms() {
 // upgraded may begin to serve it, and of several some may do so already.
 func (s *Scheduler) watchDevices(ctx context.Context) error {
 	var err error
-	s.insist(ctx, func(context.Context) bool {
-		err = s.servesDevices()
+	s.insist(ctx, func(ctx context.Context) bool {
+		err = s.serves(ctx, resourcev1.SchemeGroupVersion)
 		return answered(err)
 	})
 	switch {
@@ -85,17 +108,32 @@ func (s *Scheduler) watchDevices(ctx context.Context) error {
 	return nil
 }
 
-// servesDevices returns nil if the API server has the API of devices.
-func (s *Scheduler) servesDevices() error {
-	_, err := s.client.Discovery().ServerResourcesForGroupVersion(resourcev1.SchemeGroupVersion.String())
+// serves returns nil if the API server serves this version of an API. client-go's own way of asking
+// takes no context, and would hold up the end of the scheduler.
+func (s *Scheduler) serves(ctx context.Context, version schema.GroupVersion) error {
+	return s.client.Discovery().RESTClient().Get().AbsPath("/apis", version.String()).Do(ctx).Error()
+}
+
+// listsDevices returns nil if the API server lists all that is followed of devices.
+func (s *Scheduler) listsDevices(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	devices, one := s.client.ResourceV1(), metav1.ListOptions{Limit: 1}
+	_, err := devices.ResourceSlices().List(ctx, one)
+	if err == nil {
+		_, err = devices.ResourceClaims("").List(ctx, one)
+	}
+	if err == nil {
+		_, err = devices.DeviceClasses().List(ctx, one)
+	}
 	return err
 }
 
-// devicesAgain is how often the API server is asked for devices as long as it does not serve them.
+// devicesAgain is how often the API server is asked for devices as long as it does not list them.
 const devicesAgain = time.Minute
 
-// awaitDevices follows devices once the API server serves them. No pod is decided then until they
-// are known.
+// awaitDevices follows devices once the API server lists them. No pod is decided then until they
+// are known; without the permission to list them, that would be for ever.
 func (s *Scheduler) awaitDevices(ctx context.Context) {
 	for {
 		select {
@@ -103,8 +141,12 @@ func (s *Scheduler) awaitDevices(ctx context.Context) {
 			return
 		case <-time.After(devicesAgain):
 		}
-		if s.servesDevices() == nil {
+		err := s.listsDevices(ctx)
+		if err == nil {
 			break
+		}
+		if apierrors.IsForbidden(err) {
+			klog.FromContext(ctx).Info("The API server serves devices now, but they may not be read", "err", err)
 		}
 	}
 	klog.FromContext(ctx).Info("The API server serves devices now", "version", resourcev1.SchemeGroupVersion)
