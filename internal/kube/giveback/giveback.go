@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// rest is how long the collector has to have been idle. It bounds what collecting costs that the
-// collector itself would have put off: one collection after each of its own that is followed by as
-// much quiet.
-const rest = 20 * time.Second
+// rest is how long the collector has to have been idle, and pause how many times as long passes
+// between two collections. Both bound what collecting costs that the collector itself would have
+// put off.
+const rest, pause = 10 * time.Second, 6
 
 // little is how much more than its live objects a process may hold for good.
 const little = 16 << 20
@@ -34,7 +34,7 @@ type reading struct {
 
 func run(ctx context.Context, tick <-chan time.Time, read func() reading, collect func()) {
 	before, given := read(), false
-	for {
+	for paused := 0; ; paused-- {
 		select {
 		case <-ctx.Done():
 			return
@@ -46,11 +46,11 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 			continue
 		}
 		// What has been given back is all there was, until the collector itself begins a cycle.
-		if given || now.held <= now.live+now.live/4+little {
+		if given || paused > 0 || now.held <= now.live+now.live/4+little {
 			continue
 		}
 		collect()
-		before, given = read(), true
+		before, given, paused = read(), true, pause
 	}
 }
 

@@ -31,8 +31,11 @@ func TestOnlyAtRest(t *testing.T) {
 		after(time.Hour, 1, "still at rest")
 		now.cycles++ // the heap has grown again
 		after(3*rest, 2, "at rest again")
+		now.cycles++
+		after(3*rest, 2, "soon after the last time")
+		after(pause*rest, 3, "later")
 		now.cycles, now.held = now.cycles+1, 130<<20
-		after(time.Hour, 2, "when little is held")
+		after(time.Hour, 3, "when little is held")
 		cancel()
 	})
 }
