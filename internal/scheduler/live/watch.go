@@ -44,8 +44,8 @@ func (s *Scheduler) watch(ctx context.Context) error {
 	return s.watchDevices(ctx)
 }
 
-// roomsAgain is how often the Lease of watchRooms is asked for as long as it may not be read. An API
-// server that has only just started may refuse what it allows a moment later.
+// roomsAgain is how often the Lease of watchRooms is asked for as long as it may not be read. An
+// API server that has only just started may refuse what it allows a moment later.
 const roomsAgain = 5 * time.Minute
 
 // watchRooms follows the Lease that shows which room is to be kept. No pod is decided before it is
