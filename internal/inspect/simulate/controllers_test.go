@@ -128,11 +128,11 @@ spec:
 	}
 }
 
-// Node health marks the pods of a silent node as not ready: a budget that has lost one of its pods
-// so allows no other to be drained until it has been replaced. Pods are ready again when their node
-// is back.
-func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
-	const web = `
+// spreadWithBudget is three nodes and a Deployment with a pod for each, of which a budget keeps
+// some available.
+func spreadWithBudget(whenUnsatisfiable string, available int) string {
+	nodes := strings.Split(district(3), "---\napiVersion: apps/v1")[0]
+	return nodes + fmt.Sprintf(`---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -143,14 +143,20 @@ spec:
     metadata: {labels: {app: a}}
     spec:
       containers: [{name: c, image: i}]
-      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: a}}}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: %s, labelSelector: {matchLabels: {app: a}}}]
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: web}
-spec: {minAvailable: 2, selector: {matchLabels: {app: a}}}
-`
-	nodes := strings.Split(district(3), "---\napiVersion: apps/v1")[0]
+spec: {minAvailable: %d, selector: {matchLabels: {app: a}}}
+`, whenUnsatisfiable, available)
+}
+
+// Node health marks the pods of a silent node as not ready: a budget that has lost one of its pods
+// so allows no other to be drained until it has been replaced. Pods are ready again when their node
+// is back.
+func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
+	cluster := spreadWithBudget("ScheduleAnyway", 2)
 	for _, c := range []struct {
 		steps string
 		want  time.Duration // the drain evicts its pod
@@ -158,7 +164,7 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: a}}}
 		{"- {at: 1m, fail: {node: node-0}}\n- {at: 3m, drain: {node: node-1}}\n", 6 * time.Minute},
 		{"- {at: 1m, fail: {node: node-0}}\n- {at: 4m, recover: {node: node-0}}\n- {at: 3m, drain: {node: node-1}}\n", 4 * time.Minute},
 	} {
-		s := run(t, nodes+"---"+web, simulate.Options{For: 20 * time.Minute, Scenario: scenario(t, c.steps)})
+		s := run(t, cluster, simulate.Options{For: 20 * time.Minute, Scenario: scenario(t, c.steps)})
 		var drained time.Duration
 		for _, e := range s.Timeline {
 			if e.Kind == "PodDrained" {
@@ -174,26 +180,8 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: a}}}
 // A pod that was placed while time passed runs, also after node health has marked it: its budget
 // holds it on a silent node. Only pods whose containers have not started are evicted regardless.
 func TestABudgetHoldsPodsOfASilentNode(t *testing.T) {
-	const web = `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: a}}
-  template:
-    metadata: {labels: {app: a}}
-    spec:
-      containers: [{name: c, image: i}]
-      topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: a}}}]
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: web}
-spec: {minAvailable: 3, selector: {matchLabels: {app: a}}}
-`
-	nodes := strings.Split(district(3), "---\napiVersion: apps/v1")[0]
-	s := run(t, nodes+"---"+web, simulate.Options{
+	cluster := spreadWithBudget("DoNotSchedule", 3)
+	s := run(t, cluster, simulate.Options{
 		For: 5 * time.Minute, Scenario: scenario(t, "- {at: 1m, fail: {node: node-0}}\n- {at: 3m, drain: {node: node-0, timeout: 1m}}\n"),
 	})
 	var told []string

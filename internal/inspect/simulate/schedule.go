@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -347,61 +346,4 @@ func (s *scheduler) gate(p *cluster.Pod) string {
 		}
 	}
 	return s.core.Incomplete(p.UID)
-}
-
-// queue lists the pending pods that may be tried, in the order in which they will be.
-func (s *scheduler) queue() []*cluster.Pod {
-	var pods []*pod
-	for _, p := range s.pending {
-		if s.gate(p.Pod) == "" {
-			pods = append(pods, p)
-		}
-	}
-	queued(pods)
-	list := make([]*cluster.Pod, len(pods))
-	for i, p := range pods {
-		list[i] = p.Pod
-	}
-	return list
-}
-
-// untilTurn tries the pods that are ahead of this one in the queue, and leaves all others pending:
-// all if it is nil.
-func (s *scheduler) untilTurn(p *pod) {
-	s.introduce()
-	for p != nil && !s.allowed.halted() {
-		item := s.core.View().Queue.Next(s.clock.time())
-		if item == nil {
-			return
-		}
-		next := s.pending[item.Pod.UID]
-		if next == nil || next == p || order(p, next) < 0 || s.groupOf(p.Pod) != nil && s.groupOf(p.Pod) == s.groupOf(next.Pod) {
-			return
-		}
-		s.feed(cycle.Tick{})
-	}
-}
-
-// tryAlone tries a pod that does not preempt. If it does not fit, it is removed again.
-func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
-	modest := *p.object
-	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
-	s.add(p, &modest)
-	p.quiet = true
-	s.introduce()
-	if message := s.gate(p.Pod); message != "" {
-		s.withdraw(p)
-		return message, nil
-	}
-	for p.NodeName == "" && p.refusal == "" && !s.allowed.halted() && s.awake() {
-		s.feed(cycle.Tick{})
-	}
-	if p.NodeName != "" {
-		return "", nil
-	}
-	s.withdraw(p)
-	if failure := s.core.Decider(p.Spec().SchedulerName).Diagnose(p.Pod); len(failure.Reasons) > 0 || failure.Rejection != nil {
-		return failure.Message(""), failure.Reasons
-	}
-	return p.refusal, nil
 }

@@ -55,7 +55,7 @@ func (c *clock) strike() {
 	}
 }
 
-// upcoming is when the next event happens. Renewals of Leases are none if nothing else is to come.
+// upcoming returns when the next event happens. If only renewals of Leases are left, there is none.
 func (w *World) upcoming() (at time.Duration, ok bool) {
 	sooner := func(t time.Duration, there bool) {
 		if there && (!ok || t < at) {
