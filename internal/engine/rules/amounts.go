@@ -12,14 +12,18 @@ import (
 // MilliValue give 0 or wrap around there, so that a pod that asks for too much would seem to ask
 // for nothing.)
 func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
-	most := int64(math.MaxInt64)
+	whole, most := int64(1), int64(math.MaxInt64)
 	if name == v1.ResourceCPU {
-		most /= 1000
+		whole, most = 1000, most/1000
+	}
+	// Comparing a quantity costs more than all else here, and most are whole numbers.
+	if v, ok := quantity.AsInt64(); ok && -most <= v && v <= most {
+		return v * whole
 	}
 	switch {
-	case quantity.CmpInt64(most) > 0:
+	case quantity.Sign() >= 0 && quantity.CmpInt64(most) > 0:
 		return math.MaxInt64
-	case quantity.CmpInt64(-most) < 0:
+	case quantity.Sign() < 0 && quantity.CmpInt64(-most) < 0:
 		return -math.MaxInt64
 	case name == v1.ResourceCPU:
 		return quantity.MilliValue()
