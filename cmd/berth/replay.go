@@ -162,7 +162,7 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.tells()}
 	if r.tells() {
 		pod := r.podName()
-		o.Each = story{out: noticed{out, &r.told}, pod: pod.String(), namespace: pod.Namespace, name: pod.Name}.tell
+		o.Each = newStory(noticed{out, &r.told}, pod).tell
 	} else {
 		each, stop := replayMeter(stderr, file)
 		defer stop()
@@ -256,38 +256,4 @@ type noticed struct {
 func (n noticed) Write(text []byte) (int, error) {
 	*n.any = true
 	return n.Writer.Write(text)
-}
-
-// story prints what happened to one pod.
-type story struct {
-	out             io.Writer
-	pod             string
-	namespace, name string
-}
-
-func (s story) tell(_ int, r journal.Record, _ *cycle.Core) {
-	at := r.At.Format("2006-01-02T15:04:05.000Z07:00")
-	if line := s.event(r.Event); line != "" {
-		fmt.Fprintf(s.out, "%s  %s\n", at, line)
-	}
-	for line := range strings.SplitSeq(r.Actions, "\n") {
-		if strings.Contains(line+" ", " "+s.pod+" ") || strings.Contains(line, " "+s.pod+":") || strings.Contains(line, " "+s.pod+",") {
-			fmt.Fprintf(s.out, "%s    %s\n", at, line)
-		}
-	}
-}
-
-// event describes what the API showed of the pod.
-func (s story) event(e cycle.Event) string {
-	switch e := e.(type) {
-	case cycle.Seen:
-		if e.Kind == cycle.Pods && e.Object.GetNamespace() == s.namespace && e.Object.GetName() == s.name {
-			return "seen, version " + e.Object.GetResourceVersion()
-		}
-	case cycle.Gone:
-		if e.Kind == cycle.Pods && e.Object.GetNamespace() == s.namespace && e.Object.GetName() == s.name {
-			return "gone"
-		}
-	}
-	return ""
 }

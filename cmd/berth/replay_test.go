@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
@@ -21,6 +22,28 @@ const replayedConfiguration = "apiVersion: kubescheduler.config.k8s.io/v1\nkind:
 
 // writeJournal has a pod placed and writes that down, with the actions that edit makes of them.
 func writeJournal(t *testing.T, edit func(string) string) (dir string) {
+	return writeEvents(t, edit, aNode(), cycle.Listed{Kind: cycle.Nodes}, cycle.Led{}, seen(aPod("web-0", 0, "")), cycle.Tick{}, cycle.Answered{Ticket: 1})
+}
+
+// aNode has two CPUs.
+func aNode() cycle.Event {
+	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourcePods: resource.MustParse("9")}
+	return cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: amounts}}}
+}
+
+// aPod needs a CPU and a half.
+func aPod(name string, priority int32, node string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{
+		SchedulerName: v1.DefaultSchedulerName, Priority: &priority, NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i",
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m")}}}},
+	}}
+}
+
+func seen(pod *v1.Pod) cycle.Event { return cycle.Seen{Kind: cycle.Pods, Object: pod} }
+
+// writeEvents writes a journal of events a second apart, after the first listing of nodes has
+// begun, with the actions that edit makes of those of the core.
+func writeEvents(t *testing.T, edit func(string) string, events ...cycle.Event) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -37,15 +60,8 @@ func writeJournal(t *testing.T, edit func(string) string) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourcePods: resource.MustParse("9")}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "u"}, Spec: v1.PodSpec{
-		SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i"}},
-	}}
-	for i, e := range []cycle.Event{
-		cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes}}, cycle.Listing{Kind: cycle.Nodes},
-		cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: amounts}}},
-		cycle.Listed{Kind: cycle.Nodes}, cycle.Led{}, cycle.Seen{Kind: cycle.Pods, Object: pod}, cycle.Tick{}, cycle.Answered{Ticket: 1},
-	} {
+	events = append([]cycle.Event{cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes}}, cycle.Listing{Kind: cycle.Nodes}}, events...)
+	for i, e := range events {
 		at := began.Add(time.Duration(i) * time.Second)
 		var said []cycle.Action
 		for _, action := range core.Step(at, e) {
@@ -80,9 +96,10 @@ func TestReplayFindsTheSame(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", code, out, errors)
 	}
 	code, out, _ = runReplay(dir, "--pod", "shop/web-0")
-	want := `2026-01-01T00:00:05.000Z  seen, version ` + `
-2026-01-01T00:00:06.000Z    bind shop/web-0 to n #1
-2026-01-01T00:00:07.000Z    announce shop/web-0 on n
+	want := `2026-01-01T00:00:05.000Z  appears, version ` + `
+2026-01-01T00:00:06.000Z    attempt 1: n, the only feasible node of 1
+2026-01-01T00:00:06.000Z      bind shop/web-0 to n #1
+2026-01-01T00:00:07.000Z      announce shop/web-0 on n
 `
 	if code != 0 || out != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
@@ -92,6 +109,36 @@ func TestReplayFindsTheSame(t *testing.T) {
 	}
 	if _, out, _ = runReplay(dir, "-o", "json"); !strings.Contains(out, `"lasted": "7s"`) {
 		t.Errorf("as JSON:\n%s", out)
+	}
+}
+
+// TestAStoryNamesWhoWasPreemptedForWhom: each attempt has its result, and pods that actions refer
+// to by their UIDs are named.
+func TestAStoryNamesWhoWasPreemptedForWhom(t *testing.T) {
+	leaves := aPod("cart", 0, "n")
+	leaves.DeletionTimestamp = &metav1.Time{Time: time.Date(2026, 1, 1, 0, 0, 9, 0, time.UTC)}
+	nominated := aPod("urgent", 9, "")
+	nominated.Status.NominatedNodeName = "n"
+	dir := writeEvents(t, func(s string) string { return s },
+		aNode(), cycle.Listed{Kind: cycle.Nodes}, cycle.Led{}, seen(aPod("cart", 0, "n")), seen(aPod("urgent", 9, "")), cycle.Tick{},
+		seen(nominated), seen(leaves), cycle.Answered{Ticket: 1}, cycle.Gone{Kind: cycle.Pods, Object: leaves}, cycle.Tick{})
+	_, out, errors := runReplay(dir, "--pod", "shop/urgent")
+	for _, want := range []string{
+		"  appears, version",
+		"    attempt 1: 0/1 nodes are available: 1 Insufficient cpu. Preempts on n: shop/cart\n",
+		"      remove shop/cart (cart) for shop/urgent #1\n",
+		"  nominated to n, version",
+		": n, the only feasible node of 1\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the preemptor's story does not say %q:\n%s%s", want, out, errors)
+		}
+	}
+	_, out, _ = runReplay(dir, "--pod", "shop/cart")
+	for _, want := range []string{"  appears on n, version", "      remove shop/cart (cart) for shop/urgent #1\n", "  deletion requested, version", "  gone\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the victim's story does not say %q:\n%s", want, out)
+		}
 	}
 }
 

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	model "github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+)
+
+// story prints the history of one pod: what the API showed of it, each attempt and its result, and
+// the requests that concern it.
+type story struct {
+	out io.Writer
+	pod types.NamespacedName
+	was *v1.Pod // as it was seen last
+	// Actions name some pods by their UIDs alone.
+	names map[types.UID]string
+}
+
+func newStory(out io.Writer, pod types.NamespacedName) *story {
+	return &story{out: out, pod: pod, names: map[types.UID]string{}}
+}
+
+func (s *story) tell(_ int, r journal.Record, core *cycle.Core) {
+	if line := s.event(r.Event); line != "" {
+		s.line(r.At, line)
+	}
+	for _, d := range core.Decided() {
+		if d.Namespace == s.pod.Namespace && d.Name == s.pod.Name {
+			s.line(r.At, "  "+attemptInWords(d, core.Decision(model.Name(s.pod))))
+		}
+	}
+	for action := range strings.SplitSeq(r.Actions, "\n") {
+		if action = s.named(action); concerns(action, s.pod.String()) {
+			s.line(r.At, "    "+action)
+		}
+	}
+}
+
+func (s *story) line(at time.Time, text string) {
+	fmt.Fprintf(s.out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
+}
+
+// named puts names in the places of the UIDs that other pods are referred to by. In "name (UID)"
+// the UID stays.
+func (s *story) named(action string) string {
+	words := strings.Split(action, " ")
+	for i, word := range words {
+		if name := s.names[types.UID(word)]; name != "" {
+			words[i] = name
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// concerns reports whether the text of an action names a pod.
+func concerns(action, pod string) bool {
+	for _, after := range []string{" ", ":", ","} {
+		if strings.Contains(action+" ", " "+pod+after) {
+			return true
+		}
+	}
+	return false
+}
+
+// event describes what the API showed of the pod.
+func (s *story) event(e cycle.Event) string {
+	switch e := e.(type) {
+	case cycle.Seen:
+		pod, ok := e.Object.(*v1.Pod)
+		if !ok {
+			return ""
+		}
+		s.names[pod.UID] = pod.Namespace + "/" + pod.Name
+		if s.of(pod) {
+			was := s.was
+			s.was = pod
+			return fmt.Sprintf("%s, version %s", podChange(was, pod), pod.ResourceVersion)
+		}
+	case cycle.Gone:
+		if e.Kind == cycle.Pods && e.Object.GetNamespace() == s.pod.Namespace && e.Object.GetName() == s.pod.Name {
+			s.was = nil
+			return "gone"
+		}
+	}
+	return ""
+}
+
+func (s *story) of(pod *v1.Pod) bool {
+	return pod.Namespace == s.pod.Namespace && pod.Name == s.pod.Name
+}
+
+// podChange names what is new about a pod and matters to scheduling.
+func podChange(was, is *v1.Pod) string {
+	if was == nil || was.UID != is.UID {
+		text := "appears"
+		if is.Spec.NodeName != "" {
+			text += " on " + is.Spec.NodeName
+		}
+		return text
+	}
+	var changes []string
+	note := func(changed bool, text string) {
+		if changed {
+			changes = append(changes, text)
+		}
+	}
+	note(was.Spec.NodeName != is.Spec.NodeName, "bound to "+is.Spec.NodeName)
+	nominated := is.Status.NominatedNodeName
+	note(was.Status.NominatedNodeName != nominated && is.Spec.NodeName == "", "nominated to "+cmp.Or(nominated, "no node"))
+	note(was.DeletionTimestamp == nil && is.DeletionTimestamp != nil, "deletion requested")
+	note(was.Status.Phase != is.Status.Phase, "phase "+string(is.Status.Phase))
+	note(len(was.Spec.SchedulingGates) != len(is.Spec.SchedulingGates), fmt.Sprintf("%d scheduling gates", len(is.Spec.SchedulingGates)))
+	note(!maps.Equal(was.Labels, is.Labels) && was.Spec.NodeName == is.Spec.NodeName, "labels changed")
+	return cmp.Or(strings.Join(changes, ", "), "changed")
+}
+
+// attemptInWords describes an attempt, given what is known of the pod after it.
+func attemptInWords(d, after *decision.Decision) string {
+	attempt := "attempt"
+	if after != nil && after.Queue != nil && after.Queue.Attempts > 0 {
+		attempt = fmt.Sprintf("attempt %d", after.Queue.Attempts)
+	}
+	switch {
+	case d.Result == decision.Placed && d.Feasible > 1:
+		return fmt.Sprintf("%s: %s, the best of %d feasible nodes of %d, score %d", attempt, d.Node, d.Feasible, d.Nodes, d.Score)
+	case d.Result == decision.Placed && d.Feasible == 1:
+		return fmt.Sprintf("%s: %s, the only feasible node of %d", attempt, d.Node, d.Nodes)
+	case d.Result == decision.Placed:
+		return fmt.Sprintf("%s: %s, the nominated node", attempt, d.Node)
+	}
+	text := attempt + ": " + d.Message
+	if len(d.Victims) > 0 {
+		var names []string
+		for _, v := range d.Victims {
+			names = append(names, v.Namespace+"/"+v.Name)
+		}
+		text += fmt.Sprintf(" Preempts on %s: %s", d.NominatedNode, strings.Join(names, ", "))
+	}
+	return text
+}
