@@ -141,6 +141,7 @@ func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
 	witnesses.Go(func() { t.served.create(watching) })
 	witnesses.Go(func() { t.served.echo(watching) })
 	witnesses.Go(func() { t.measureAll(watching) })
+	witnesses.Go(func() { t.tell(watching) })
 
 	t.setPhase("peace")
 	if !pause(ctx, t.o.Calm) {
@@ -168,6 +169,16 @@ func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
 
 	t.setPhase("after")
 	return t.recover(ctx)
+}
+
+// tell prints a line every ten seconds.
+func (t *tenancy) tell(ctx context.Context) {
+	for pause(ctx, 10*time.Second) {
+		t.mu.Lock()
+		fmt.Fprintf(t.Out, "%6s  %-6s  %d requests of the tenant, %d refused; %d violations; the witness: %s\n",
+			time.Since(t.began).Round(time.Second), t.phase, t.deeds.sum(), t.requests.sum(), len(t.violations), t.served.soFar())
+		t.mu.Unlock()
+	}
 }
 
 // bound is how long a pod of the witness may wait.

@@ -158,6 +158,13 @@ func (s *served) take() figures {
 	return f
 }
 
+// soFar are the figures that take would return.
+func (s *served) soFar() figures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return figures{len(s.waits), slices.Sorted(slices.Values(s.waits))}
+}
+
 // parts of Berth by name.
 func (t *tenancy) part(name string) *part {
 	for _, p := range t.parts {
