@@ -69,20 +69,34 @@ func (r *replay) another(out, stderr io.Writer, files []string) error {
 func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*trial.Comparison, error) {
 	m := startMeter(stderr)
 	defer m.stop()
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	read := func() (*journal.Reader, error) {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, err
+		}
+		return journal.NewReader(f)
+	}
+	in, err := read()
+	if err != nil {
+		return nil, err
+	}
+	if in.Header.Outside {
+		return nil, fmt.Errorf("out-of-tree plugins or extenders took part, which cannot be replayed")
+	}
+	nodes, err := trial.Nodes(in)
+	if err != nil {
+		return nil, err
+	}
 	play := func(words string, other bool) (*trial.Course, error) {
-		f, err := os.Open(file)
+		in, err := read()
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
-		in, err := journal.NewReader(f)
-		if err != nil {
-			return nil, err
-		}
-		if in.Header.Outside {
-			return nil, fmt.Errorf("out-of-tree plugins or extenders took part, which cannot be replayed")
-		}
-		o := trial.Options{Recorded: profilesOf, Progress: func(passed time.Duration) {
+		o := trial.Options{Recorded: profilesOf, Nodes: nodes, Progress: func(passed time.Duration) {
 			if m.shows() {
 				m.say(fmt.Sprintf("%s: %v of the day", words, passed.Round(time.Second)))
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -49,6 +50,13 @@ func newCommon(o Options) *common {
 		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: cluster.New(), queue: q, groups: groups.New(),
 		errands: map[Ticket]errand{},
 	}
+}
+
+// newDecider makes the decider of a profile.
+func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
+	d := decide.New(s.cluster, p, seed)
+	d.Prefer = s.options.Prefer
+	return d
 }
 
 // errand takes the answer to an action.

@@ -63,6 +63,8 @@ type Options struct {
 	// [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
+	// Prefer, if set, breaks ties between nodes in place of chance; see [decide.Decider].
+	Prefer func(*cluster.Pod) string
 }
 
 // New returns a core that knows nothing of its cluster yet.

@@ -62,7 +62,7 @@ type profiles struct {
 func (fs *profiles) serves(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
 func (fs *profiles) newProfile(p Profile) (*profile, error) {
-	made := &profile{Profile: p, Decider: decide.New(fs.cluster, p.Profile, fs.options.Seed)}
+	made := &profile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
 	byName := map[string]Extension{}
 	for _, e := range p.Extensions {
 		if byName[e.Name()] != nil {

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-
-	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
 // recovered, deferred by decide, ends the attempt of a pod whose decision panicked: no pod may stop
@@ -38,7 +36,7 @@ func (as *attempts) panicked(b *placement, value any) {
 	as.do(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, as.cluster.Recount()})
 	for _, name := range slices.Sorted(maps.Keys(as.profiles.byName)) { // in a fixed order: each draws a seed
 		p := as.profiles.byName[name]
-		p.Decider, p.failed = decide.New(as.cluster, p.Profile.Profile, as.rng.Uint64()), failure{}
+		p.Decider, p.failed = as.newDecider(p.Profile.Profile, as.rng.Uint64()), failure{}
 	}
 	as.news.rescuing = false
 }

@@ -87,7 +87,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 		case totals[i] > total:
 			best, total, ties = node, totals[i], 1
 		case totals[i] == total:
-			if ties++; d.rng.IntN(ties) == 0 {
+			if ties++; (d.rng.IntN(ties) == 0 || node == d.preferred) && best != d.preferred {
 				best = node
 			}
 		}

@@ -86,7 +86,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 		}
 	}
 	r.refreshCandidates(t, left)
-	best := r.candidates.best(d.rng)
+	best := r.candidates.best(d.rng, d.preferredNode(p))
 	if best == none && len(r.candidates.unknown) > 0 {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
 	}
@@ -98,8 +98,9 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
 }
 
-// best returns the cheapest node, at random if there are several, or none.
-func (c *candidates) best(rng *rand.Rand) int32 {
+// best returns the cheapest node, or none; of several, the preferred one if it is among them, and
+// otherwise a random one.
+func (c *candidates) best(rng *rand.Rand, preferred int32) int32 {
 	best, ties := none, 0
 	for _, node := range c.cheapest {
 		if node == none {
@@ -116,6 +117,11 @@ func (c *candidates) best(rng *rand.Rand) int32 {
 			if ties++; rng.IntN(ties) == 0 {
 				best = node
 			}
+		}
+	}
+	if best != none && preferred != none && int(preferred) < len(c.byNode) {
+		if p := &c.byNode[preferred]; p.candidate && p.compare(&c.byNode[best]) == 0 {
+			return preferred
 		}
 	}
 	return best

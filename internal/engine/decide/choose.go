@@ -2,6 +2,7 @@ package decide
 
 import (
 	"math"
+	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -36,6 +37,9 @@ func (r *ranking) choose() choice {
 	if r.flat != nil {
 		top := r.flat.highest()
 		node := r.flat.nth(r.d.rng.IntN(int(top.many)), top)
+		if p := r.d.preferred; p != none && int(p) < len(r.flat.numbers) && r.flat.numbers[p] == top.height {
+			node = p
+		}
 		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
 	}
 	best, total := r.d.best[:0], int64(math.MinInt64)
@@ -51,7 +55,13 @@ func (r *ranking) choose() choice {
 		}
 	}
 	r.d.best = best[:0]
-	return r.chosen(pick(best, r.d.rng), total, feasible)
+	node := pick(best, r.d.rng)
+	if p := r.d.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
+		if g := r.groups[r.at[p].group]; slices.Contains(best, g) && int(r.bucket[p]) == g.highest() {
+			node = p
+		}
+	}
+	return r.chosen(node, total, feasible)
 }
 
 // chosen returns a choice. As upstream, nothing is scored if only one node is feasible.

@@ -15,6 +15,10 @@ type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
 	rng     *rand.Rand
+	// Prefer, if set, names the node that a pod is to get if it is among several best ones; without
+	// it, and if it is not among them, chance decides.
+	Prefer    func(*cluster.Pod) string
+	preferred int32 // the node of that name for the pod being decided, or none
 
 	// Derived from the cluster, and up to date with its log at position synced.
 	synced       int
@@ -118,6 +122,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if d.clock++; d.clock%often == 0 {
 		d.tidy()
 	}
+	d.preferred = d.preferredNode(p)
 	if decision, done := d.tryBase(p); done {
 		return decision
 	}
@@ -158,6 +163,16 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 		return Decision{}
 	}
 	return Decision{Node: d.c.Nodes[choice.node], Total: choice.total, Feasible: choice.feasible}
+}
+
+// preferredNode returns the node that Prefer names for a pod, or none.
+func (d *Decider) preferredNode(p *cluster.Pod) int32 {
+	if d.Prefer != nil {
+		if n := d.c.Node(d.Prefer(p)); n != nil {
+			return n.Index
+		}
+	}
+	return none
 }
 
 // Evaluate is the plain way to the same answer.
@@ -244,6 +259,11 @@ func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
 	}
 	best := e.Best()
 	v := best[d.rng.IntN(len(best))]
+	for _, other := range best {
+		if other.Node.Index == d.preferred {
+			v = other
+		}
+	}
 	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
 }
 

@@ -169,6 +169,11 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 		p.Nominated = own.Nominated
 	}
 	t.say("  decides %s", summary(pod))
+	preferred := ""
+	if nodes := m.c.SortedNodes(); len(nodes) > 0 && t.chance(0.3) {
+		preferred = one(t, nodes...).Name
+	}
+	m.d.Prefer = func(*cluster.Pod) string { return preferred }
 	decision := m.d.Decide(p)
 	e := Evaluate(m.c, m.d.profile, p)
 	if (decision.Err != nil) != (e.Err != nil) {
@@ -196,6 +201,11 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 	v := e.Verdict(decision.Node)
 	if best := e.Best(); v.Rejection != nil || v.Total != best[0].Total || decision.Total != v.Total {
 		t.Fatalf("%s: the fast way takes %s with %d, but\n%s", pod.Name, decision.Node.Name, decision.Total, describe(e))
+	}
+	for _, v := range e.Best() {
+		if v.Node.Name == preferred && decision.Node != v.Node {
+			t.Fatalf("%s: the fast way takes %s, though %s is as good and preferred\n%s", pod.Name, decision.Node.Name, preferred, describe(e))
+		}
 	}
 	m.take(t, pod, p, decision.Node)
 }

@@ -55,7 +55,21 @@ func (s *survey) find() (node int32, total int64) {
 		}
 		s.visit(g, s.b.groups[g.group].tree.root, g.low, g.high)
 	}
+	if s.prefers() {
+		return s.d.preferred, s.best
+	}
 	return s.draw(), s.best
+}
+
+// prefers reports whether the preferred node is one of the best.
+func (s *survey) prefers() bool {
+	node := s.d.preferred
+	if node == none || int(node) >= len(s.b.at) {
+		return false
+	}
+	group := s.b.at[node]
+	return slices.ContainsFunc(s.pool, func(p part) bool { return p.group == none && p.node == node }) ||
+		slices.ContainsFunc(s.ranked, func(g rankedGroup) bool { return g.group == group }) && s.isBest(group, node)
 }
 
 // visit searches a cell whose scores are between low and high, unless nothing as good as the best

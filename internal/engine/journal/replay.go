@@ -28,10 +28,15 @@ type Options struct {
 
 // Core makes a core like the one that the journal was recorded from.
 func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
-	return cycle.New(cycle.Options{
+	return cycle.New(CoreOptions(h, profiles))
+}
+
+// CoreOptions are those of the core that the journal was recorded from.
+func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
+	return cycle.Options{
 		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait, Shadow: h.Shadow,
 		Groups: h.Groups,
-	})
+	}
 }
 
 // Replay feeds a journal to a new core and compares the actions.

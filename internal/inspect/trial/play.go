@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"container/heap"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/inspect/standin"
@@ -25,6 +27,10 @@ type Options struct {
 	Profiles []cycle.Profile
 	// Recorded makes the profiles of a configuration from the journal.
 	Recorded func(h journal.Header, configuration []byte) ([]cycle.Profile, error)
+	// Nodes are the nodes that pods are to get if they are among the best for them, as [Nodes]
+	// returns them. Without it, chance decides among the best, and two courses differ wherever it
+	// does.
+	Nodes map[types.UID]string
 	// Progress, if set, is called with how much of the day has passed.
 	Progress func(passed time.Duration)
 }
@@ -66,7 +72,9 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	if profiles == nil {
 		profiles = recorded
 	}
-	core, err := journal.Core(r.Header, profiles)
+	options := journal.CoreOptions(r.Header, profiles)
+	options.Prefer = func(p *cluster.Pod) string { return o.Nodes[p.UID] }
+	core, err := cycle.New(options)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +118,30 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	d.settle()
 	d.close()
 	return d.course, nil
+}
+
+// Nodes returns the nodes that pods were bound or nominated to while the journal was written: a
+// pod's latest one.
+func Nodes(r *journal.Reader) (map[types.UID]string, error) {
+	nodes := map[types.UID]string{}
+	for {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nodes, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		e, ok := record.Event.(cycle.Seen)
+		if !ok {
+			continue
+		}
+		if pod, ok := e.Object.(*v1.Pod); ok {
+			if node := cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName); node != "" {
+				nodes[pod.UID] = node
+			}
+		}
+	}
 }
 
 // until lets time pass.

@@ -239,6 +239,47 @@ func TestTheSameConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
+// What chance decided in the journal does not make a difference between courses: a pod whose node
+// in the journal is as good as any goes there, also if it has to preempt.
+func TestTiesGoToTheNodesOfTheJournal(t *testing.T) {
+	text := record(t, spread, func(c *town) {
+		for _, name := range []string{"n1", "n2", "n3", "n4"} {
+			c.node(name)
+		}
+		for i := range 4 {
+			c.after(time.Duration(i)*time.Second, func() { c.pod(fmt.Sprint("p", i), "3", 0, "") })
+		}
+		c.after(time.Minute, func() { c.pod("urgent", "3", 9, "") })
+	})
+	reader := func() *journal.Reader {
+		r, err := journal.NewReader(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	recorded, err := Nodes(reader())
+	if err != nil || len(recorded) != 5 {
+		t.Fatal(recorded, err)
+	}
+	for turn := range 4 { // one of these is what chance made of it
+		want := map[types.UID]string{}
+		for i := range 4 {
+			want[types.UID(fmt.Sprint("p", i))] = fmt.Sprint("n", 1+(i+turn)%4)
+		}
+		want["urgent"] = fmt.Sprint("n", 4-turn)
+		course, err := Play(reader(), Options{Recorded: profilesOf, Nodes: want})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for uid, node := range want {
+			if got := course.Pods[uid].Node; got != node {
+				t.Errorf("%s goes to %s, and %s is as good and preferred", uid, got, node)
+			}
+		}
+	}
+}
+
 // Packing instead of spreading puts pods elsewhere, and needs fewer nodes while there is room.
 func TestPackingInsteadOfSpreading(t *testing.T) {
 	text := record(t, spread, func(c *town) {
