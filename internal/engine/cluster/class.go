@@ -59,6 +59,10 @@ type PodClass struct {
 	// cannot be parsed.
 	SpreadSelectors []labels.Selector
 
+	// Bulk is how far the spec exceeds the usual size, in bytes as the API encodes it. What is kept
+	// of classes that may be gone is bounded by it.
+	Bulk int
+
 	// Status is kept only where decisions depend on it: for pods with device claims, each of which
 	// is a class of its own.
 	Status *v1.PodStatus
@@ -113,6 +117,8 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		c.Status = &pod.Status
 	}
+	const usual = 4 << 10
+	c.Bulk = max(0, pod.Spec.Size()-usual)
 	if a := pod.Spec.Affinity; a != nil {
 		c.readTerms(a)
 		h := hasher{}

@@ -30,24 +30,50 @@ const (
 type Log struct {
 	first   int // position of entries[0]
 	entries []Change
+	bulk    int // of all entries
 }
 
 // How many changes are kept at least: a few per node, because a reader that is further behind does
-// better to read the whole cluster. There is an upper bound, too, since an entry keeps the class of
-// a pod that may be gone.
+// better to read the whole cluster. There are upper bounds, too, since an entry keeps the class of
+// a pod that may be gone: of their number, and of the bulk of these classes. Classes of usual size
+// have none.
 const (
 	keptPerNode         = 2
 	leastKept, mostKept = 1 << 10, 1 << 16
+	mostBulk            = 8 << 20
 )
 
 func (l *Log) add(change Change, nodes int) {
 	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= 2*keep {
-		n := copy(l.entries, l.entries[len(l.entries)-keep:])
-		l.first += len(l.entries) - n
-		clear(l.entries[n:])
-		l.entries = l.entries[:n]
+		l.forget(len(l.entries) - keep)
 	}
 	l.entries = append(l.entries, change)
+	if l.bulk += change.bulk(); l.bulk > mostBulk {
+		oldest, left := 0, l.bulk
+		for ; oldest < len(l.entries)-1 && left > mostBulk/2; oldest++ {
+			left -= l.entries[oldest].bulk()
+		}
+		l.forget(oldest)
+	}
+}
+
+// forget forgets the oldest changes.
+func (l *Log) forget(changes int) {
+	for i := range l.entries[:changes] {
+		l.bulk -= l.entries[i].bulk()
+	}
+	n := copy(l.entries, l.entries[changes:])
+	l.first += changes
+	clear(l.entries[n:])
+	l.entries = l.entries[:n]
+}
+
+// bulk is how far the class of the change exceeds the usual size.
+func (c *Change) bulk() int {
+	if c.Class == nil {
+		return 0
+	}
+	return c.Class.Bulk
 }
 
 // Len returns the position after the newest change.
@@ -65,6 +91,9 @@ func (l *Log) Since(position int) (changes []Change, ok bool) {
 // have seen them.
 func (l *Log) Rewind(position int) {
 	if position >= l.first {
+		for i := range l.entries[position-l.first:] {
+			l.bulk -= l.entries[position-l.first+i].bulk()
+		}
 		clear(l.entries[position-l.first:])
 		l.entries = l.entries[:position-l.first]
 	}

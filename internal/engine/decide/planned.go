@@ -7,8 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// recent is how many plans are kept.
-const recent = 1 << 9
+// recent is how many plans are kept, and recentBulky how many of classes that are much larger than
+// usual: the pods of such a class may be gone.
+const recent, recentBulky = 1 << 9, 1 << 3
 
 // recentPlan is a plan that was made for a class, and the base that it is decided from.
 type recentPlan struct {
@@ -31,7 +32,12 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	if !class.Simple {
 		return nil
 	}
-	known, now := &d.plans[uint32(class.ID)%recent], d.versions()
+	const bulky = 64 << 10
+	slot := uint32(class.ID) % recent
+	if class.Bulk > bulky {
+		slot %= recentBulky
+	}
+	known, now := &d.plans[slot], d.versions()
 	fits := known.class == class && known.plan != nil
 	if fits && known.terms == d.terms.version {
 		now.terms = known.versions.terms

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestTheLogKeepsLittleOfLargePods: the log keeps the classes of pods that are gone. However large
+// they are, it keeps a few megabytes of them; a reader that is not far behind misses nothing.
+func TestTheLogKeepsLittleOfLargePods(t *testing.T) {
+	c := New()
+	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	var words []string
+	for i := range 5000 { // 100 KB in all
+		words = append(words, fmt.Sprintf("a-word-of-18-%05d", i))
+	}
+	pod := func(i int) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: types.UID(fmt.Sprint(i)), Labels: map[string]string{"i": fmt.Sprint(i)}},
+			Spec: v1.PodSpec{NodeName: "n", Affinity: &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: words}},
+				}}},
+			}}}}
+	}
+	for i := range 300 {
+		before := c.Log.Len()
+		c.SetPod(pod(i))
+		c.RemovePod(types.UID(fmt.Sprint(i)))
+		if changes, known := c.Log.Since(before); !known || len(changes) != 2 || changes[0].Kind != PodAdded || changes[1].Kind != PodRemoved {
+			t.Fatalf("pod %d: %v, %v", i, changes, known)
+		}
+	}
+	kept := 0
+	for _, change := range c.Log.entries {
+		if change.Class != nil {
+			kept += change.Class.Spec.Size()
+		}
+	}
+	if kept > 9<<20 || kept < 1<<20 {
+		t.Errorf("the log keeps specs of %d KiB", kept>>10)
+	}
+	if _, known := c.Log.Since(0); known {
+		t.Error("the oldest changes are still there")
+	}
+	before, bulk := c.Log.Len(), c.Log.bulk
+	c.SetPod(pod(-1))
+	c.Log.Rewind(before)
+	if c.Log.Len() != before || c.Log.bulk != bulk {
+		t.Errorf("after a step back the log is at %d with %d bytes, want %d with %d", c.Log.Len(), c.Log.bulk, before, bulk)
+	}
+}
