@@ -184,5 +184,7 @@ func (c *changes) close() error {
 	return err
 }
 
-// sessionName is a folder's name.
-func sessionName(t time.Time) string { return t.UTC().Format("20060102T150405.000000Z") }
+// sessionLayout is that of a session's folder's name, which says when it began.
+const sessionLayout = "20060102T150405.000000Z"
+
+func sessionName(t time.Time) string { return t.UTC().Format(sessionLayout) }

@@ -86,6 +86,50 @@ func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
 	}
 }
 
+// One that was killed after it had written its objects, and before its index, goes on, and its
+// session, which nothing refers to, takes no room.
+func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	api.Set("pods", pod("a", "node-1"))
+	for _, gone := range [][]string{{record.IndexFile}, {record.IndexFile, "pods.json", "lock"}} {
+		if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range gone {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		api.Delete("pods", "default", "a")
+		if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+			t.Fatalf("without %v: %v", gone, err)
+		}
+		index, err := record.ReadIndex(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders, err := os.ReadDir(filepath.Join(dir, "sessions"))
+		if err != nil || len(folders) != 1 || len(index.Sessions) != 1 {
+			t.Errorf("without %v: %d folders of %d sessions, %v", gone, len(folders), len(index.Sessions), err)
+		}
+		if text := everything(t, dir); strings.Contains(text, `"a"`) || !strings.Contains(text, "node-1") {
+			t.Errorf("without %v: %s", gone, text)
+		}
+		api.Set("pods", pod("a", "node-1"))
+	}
+	// A file that no session has is not its own.
+	if err := os.Remove(filepath.Join(dir, record.IndexFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "deployments.json"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err == nil || !strings.Contains(err.Error(), "deployments.json") {
+		t.Errorf("somebody's file: %v", err)
+	}
+}
+
 func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	during(t, api, dir, 0, func(changes func() int) {

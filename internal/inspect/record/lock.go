@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // lockFile is locked while a recording runs. It is left behind, unlocked.
@@ -57,13 +58,35 @@ func isRecording(dir string) (ours bool, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
-	ours = slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == IndexFile })
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == IndexFile }) {
+		return true, nil
+	}
 	for _, e := range entries {
-		if !ours && e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) {
+		if e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) && !leftOver(dir, e.Name()) {
 			return false, fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, or an empty one", dir, e.Name())
 		}
 	}
-	return ours, nil
+	return false, nil
+}
+
+// leftOver reports whether a file was written by a recording that was killed before it had an
+// index: its session has a list of the same name.
+func leftOver(dir, name string) bool {
+	return slices.ContainsFunc(sessions(dir), func(session string) bool {
+		_, err := os.Lstat(filepath.Join(dir, session, name))
+		return err == nil
+	})
+}
+
+// sessions lists the folders of sessions, also of those that are in no index.
+func sessions(dir string) (folders []string) {
+	entries, _ := os.ReadDir(filepath.Join(dir, sessionsFolder))
+	for _, e := range entries {
+		if _, err := time.Parse(sessionLayout, e.Name()); err == nil && e.IsDir() {
+			folders = append(folders, filepath.Join(sessionsFolder, e.Name()))
+		}
+	}
+	return folders
 }
 
 func lock(dir string, flags int) (release func(), err error) {

@@ -177,12 +177,26 @@ func (r *recorder) begin() error {
 		}
 	}
 	r.mu.Lock()
-	err := r.session(r.opened)
+	err := errors.Join(r.sweep(), r.session(r.opened))
 	r.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	return r.checkpoint()
+}
+
+// sweep removes the sessions of recordings that were killed before these were in the index. r.mu is
+// held.
+func (r *recorder) sweep() error {
+	for _, folder := range sessions(r.options.Dir) {
+		if slices.ContainsFunc(r.index.Sessions, func(s Session) bool { return s.Folder == folder }) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(r.options.Dir, folder)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // session begins a session with the objects as they are. r.mu is held: what is seen from now on is
