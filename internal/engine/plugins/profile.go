@@ -43,6 +43,9 @@ type Profile struct {
 
 	made   map[string]any   // the plugins by name; nil for those that no catalog entry makes
 	points map[string]Point // that the plugins of the catalog extend
+
+	catalog []Entry        // that made the plugins
+	args    map[string]any // that they were made with
 }
 
 // Weighted is a scorer and the weight of its normalised score.
@@ -96,7 +99,7 @@ func NewProfile(schedulerName string, at map[Point][]string, weights map[string]
 
 // NewProfileOf is NewProfile with the plugins of a catalog.
 func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
-	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{}, points: map[string]Point{}}
+	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{}, points: map[string]Point{}, catalog: catalog, args: args}
 	for _, point := range AllPoints {
 		for _, name := range at[point] {
 			if _, ok := p.made[name]; ok {
@@ -117,6 +120,26 @@ func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, 
 	}
 	p.assemble()
 	return p, nil
+}
+
+// Fresh returns the same profile with plugins of its own. A plugin has the clock of one cluster,
+// and remembers what it was asked about it last: clusters that are asked about in turn need their
+// own.
+func (p *Profile) Fresh() (*Profile, error) {
+	fresh := *p
+	fresh.Gates, fresh.Filters, fresh.Scorers, fresh.Reservers = nil, nil, nil, nil
+	fresh.made = make(map[string]any, len(p.made))
+	for name, plugin := range p.made {
+		if entry, ok := lookup(p.catalog, name); ok {
+			var err error
+			if plugin, err = entry.make(p.args[name]); err != nil {
+				return nil, err
+			}
+		}
+		fresh.made[name] = plugin
+	}
+	fresh.assemble()
+	return &fresh, nil
 }
 
 func (p *Profile) assemble() {

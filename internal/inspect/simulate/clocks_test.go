@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -63,5 +66,23 @@ func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
 	set := read(t, leased(t, 5*time.Second, -10*time.Minute, 8*time.Second))
 	if ahead := simulate.ClocksAhead(set); len(ahead) != 1 || ahead[0] != "node-1" {
 		t.Errorf("ahead: %v", ahead)
+	}
+}
+
+// Claims of devices are timed by the clock of the world that their pods are in.
+func TestATwinHasAClockOfItsOwn(t *testing.T) {
+	w := opened(t, leased(t, time.Second))
+	twin, err := w.Twin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Advance(time.Hour)
+	twin.Settle()
+	for name, world := range map[string]*simulate.World{"the world": w, "its twin": twin} {
+		do(t, world, simulate.Operation{Cordon: &simulate.Nodes{Node: "node-0"}})
+		devices := world.Profile(v1.DefaultSchedulerName).Plugin("DynamicResources").(*plugins.DynamicResources)
+		if now := devices.Now(); !now.Equal(world.Now()) {
+			t.Errorf("%s: its devices' clock is at %s, its own at %s", name, now, world.Now())
+		}
 	}
 }

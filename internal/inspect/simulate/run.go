@@ -87,10 +87,17 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, true) }
 
 // Twin returns a new world as this one was when it was opened, without what was applied to it
-// since. The two are independent.
+// since. The two are independent: each has plugins, and so a clock, of its own.
 func (w *World) Twin() (*World, error) {
-	set := original(&w.origin)
-	return open(&set, w.options, true)
+	set, options := original(&w.origin), w.options
+	options.Profiles = make([]*plugins.Profile, len(w.options.Profiles))
+	for i, p := range w.options.Profiles {
+		var err error
+		if options.Profiles[i], err = p.Fresh(); err != nil {
+			return nil, err
+		}
+	}
+	return open(&set, options, true)
 }
 
 // BeginHealth has node health act from now on, unless it cannot have any effect because all nodes
