@@ -17,8 +17,8 @@ import (
 // Expand creates the pods that the workloads' controllers would create, except for those that the
 // input already has: for Deployments (through ReplicaSets, which are added, too), ReplicaSets,
 // ReplicationControllers, StatefulSets (with the claims of their volumes), DaemonSets and Jobs. A
-// workload's pods take the workload's place in the order of Pods. Names are generated from the
-// seed: the same input and seed give the same pods.
+// StatefulSet's pod that has ended is replaced. A workload's pods take the workload's place in the
+// order of Pods. Names are generated from the seed: the same input and seed give the same pods.
 //
 // A controller would create some of these pods only once others run: those of an ordered
 // StatefulSet one by one, those of a Job as far as its parallelism allows. A StatefulSet is
@@ -31,6 +31,7 @@ func (s *Set) Expand(seed int64) {
 		names:   map[types.NamespacedName]bool{},
 		byUID:   map[types.UID][]*v1.Pod{},
 		byOwner: map[ownerName][]*v1.Pod{},
+		gone:    map[*v1.Pod]bool{},
 	}
 	for _, pod := range s.Pods {
 		e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
@@ -74,6 +75,7 @@ type expansion struct {
 	byUID   map[types.UID][]*v1.Pod       // the input's pods, by their controller's UID
 	byOwner map[ownerName][]*v1.Pod       // the same, by its kind and name
 	made    []madePod                     // the new pods
+	gone    map[*v1.Pod]bool              // the input's pods that their controllers delete
 }
 
 type ownerName struct{ kind, namespace, name string }
@@ -139,6 +141,12 @@ func (e *expansion) add(pod *v1.Pod, at place) {
 	e.made = append(e.made, madePod{pod, at})
 }
 
+// remove removes a pod of the input.
+func (e *expansion) remove(pod *v1.Pod) {
+	delete(e.names, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+	e.gone[pod] = true
+}
+
 // addNamed names a pod as the API server does, by five letters after a prefix, and adds it.
 func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	pod.GenerateName = prefix
@@ -162,7 +170,9 @@ func (e *expansion) merge() {
 	s := e.set
 	all := make([]madePod, 0, len(s.Pods)+len(e.made))
 	for i, pod := range s.Pods {
-		all = append(all, madePod{pod, s.places["Pod"][i]})
+		if !e.gone[pod] {
+			all = append(all, madePod{pod, s.places["Pod"][i]})
+		}
 	}
 	all = append(all, e.made...)
 	slices.SortStableFunc(all, func(a, b madePod) int { return int(a.at.order) - int(b.at.order) })

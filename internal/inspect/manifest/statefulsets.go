@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 func (e *expansion) statefulSets() {
@@ -24,7 +25,11 @@ func (e *expansion) statefulSets() {
 		}
 		w := workloadOfStateful(set)
 		w.at = e.set.places["StatefulSet"][i]
-		e.owned(w) // for the UID; a pod's name says whether it is there
+		for _, pod := range e.owned(w) { // a pod's name says whether it is there
+			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) {
+				e.remove(pod) // the controller deletes it, and makes it again under its name
+			}
+		}
 		first := FirstOrdinal(set)
 		for ordinal := first; ordinal < first+min(int(*set.Spec.Replicas), maxReplicas); ordinal++ {
 			name := set.Name + "-" + strconv.Itoa(ordinal)

@@ -265,6 +265,44 @@ func TestAStatefulSetDoesNotMakeAgainWhatItWasScaledDownBy(t *testing.T) {
 	}
 }
 
+// A pod that has ended keeps neither its ordinal nor its node: its controller makes it again when
+// it is deleted or, if it is a StatefulSet, by itself.
+func TestPodsThatHaveEndedAreMadeAgain(t *testing.T) {
+	const failed = "status: {phase: Failed}\n"
+	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, "")+db(1, "")+failed+db(2, ""))
+	if f, _ := w.Find("default", "db-1"); f.Pod == nil || f.Object.UID == "p1" {
+		t.Errorf("db-1 as its manifest has it: %+v", f.Object.Status)
+	}
+	// As a cluster shows it before the controller has acted.
+	set := read(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, "")+db(1, "")+failed+db(2, "")+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: bare}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+`+failed)
+	w, err := simulate.Open(set, simulate.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Settle()
+	done := do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/bare"}})
+	if _, there := w.Find("default", "bare"); there || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "has ended (Failed)") {
+		t.Errorf("bare is there: %t, notes %q", there, done.Notes)
+	}
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/db-1"}})
+	if f, _ := w.Find("default", "db-1"); f.Pod == nil {
+		t.Errorf("db-1 was deleted: %+v", f.Object)
+	}
+	w, err = simulate.Open(set, simulate.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "statefulset/db", Replicas: 4}})
+	if f, _ := w.Find("default", "db-1"); f.Pod == nil || len(names(w, "db-")) != 4 {
+		t.Errorf("scaled: %v, db-1 %+v", names(w, "db-"), f.Object.Status)
+	}
+}
+
 // Applying a StatefulSet, or a claim, again takes no volume from its claim.
 func TestAppliedClaimsStayBound(t *testing.T) {
 	const claim = `---

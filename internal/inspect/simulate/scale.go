@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -157,7 +158,10 @@ func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replica
 	first, claimed := manifest.FirstOrdinal(set), false
 	for ordinal := first; ordinal < first+replicas && !c.allowed.halted(); ordinal++ {
 		p, claims := manifest.StatefulPod(set, ordinal)
-		if name := (Name{p.Namespace, p.Name}); c.pods.named[name] != nil || stuck[name] {
+		name := Name{p.Namespace, p.Name}
+		if there := c.pods.named[name]; there != nil && there.Pod == nil && rules.IsTerminal(there.object) {
+			c.pods.forget(there) // the controller deletes it, and makes it again under its name
+		} else if there != nil || stuck[name] {
 			continue
 		}
 		claimed = c.claims.add(claims) || claimed

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -259,11 +260,13 @@ func (c *controllers) delete(op *Delete) (*Done, error) {
 	switch strings.ToLower(kind) {
 	case "pod", "pods", "po":
 		p := c.pods.named[Name{cmp.Or(op.Namespace, v1.NamespaceDefault), name}]
-		if p == nil || p.Pod == nil {
+		switch {
+		case p == nil:
 			return nil, fmt.Errorf("there is no pod %s/%s", cmp.Or(op.Namespace, v1.NamespaceDefault), name)
-		}
-		if p.Terminating {
-			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is being deleted already", p.Namespace(), p.Name)}}, nil
+		case rules.IsTerminal(p.object):
+			return c.clear(p), nil
+		case p.Pod == nil || p.Terminating:
+			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is being deleted already", p.object.Namespace, p.object.Name)}}, nil
 		}
 		c.deletePod(p)
 		return &Done{}, nil
@@ -287,6 +290,28 @@ func (c *controllers) delete(op *Delete) (*Done, error) {
 		c.drop(p, ByScaling, op.Object)
 	}
 	return &Done{}, nil
+}
+
+// clear deletes a pod that has ended. Only controllers that keep one pod per ordinal or node make
+// it again: all others have replaced it when it ended.
+func (c *controllers) clear(p *pod) *Done {
+	object := p.object
+	p.gone = true
+	c.pods.forget(p)
+	c.report.tell(Event{Kind: "PodDeleted", Namespace: object.Namespace, Name: object.Name})
+	done := &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s): deleting it frees no room", object.Namespace, object.Name, object.Status.Phase)}}
+	owner := metav1.GetControllerOfNoCopy(object)
+	if owner == nil || !c.workloads.wanted(object) {
+		return done
+	}
+	id := Name{object.Namespace, owner.Name}
+	m := c.nodes.named[manifest.DaemonNode(object)]
+	if owner.Kind == "StatefulSet" {
+		c.makeAgain(object)
+	} else if set, ok := called(c.workloads.set.DaemonSets, id).(*appsv1.DaemonSet); ok && owner.Kind == "DaemonSet" && m != nil && c.runsDaemon(object, m.object) && !c.hasDaemon(m, set) {
+		c.makeDaemon(set, m.object.Name)
+	}
+	return done
 }
 
 // deletePod deletes a pod, which its controller makes again.
