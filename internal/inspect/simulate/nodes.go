@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -110,10 +111,10 @@ func (n *nodes) each(selected *Nodes, do func(name string)) error {
 	return err
 }
 
-func (n *nodes) taint(t *Tainting, off bool) error {
+func (n *nodes) taint(t *Tainting, off bool) (*Done, error) {
 	specs := slices.Clone(t.Taints)
 	if len(specs) == 0 {
-		return errors.New("no taint is named: give key=value:Effect")
+		return nil, errors.New("no taint is named: give key=value:Effect")
 	}
 	for i, spec := range specs {
 		if off && !strings.HasSuffix(spec, "-") {
@@ -122,25 +123,50 @@ func (n *nodes) taint(t *Tainting, off bool) error {
 	}
 	change, err := rules.ParseTaintChange(specs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names, err := t.resolve(n)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	done := &Done{Notes: n.untainted(names, change.Remove)}
 	for _, name := range names {
 		before := n.named[name].object.Spec.Taints
 		n.change(name, func(node *v1.Node) { node.Spec.Taints = applied(node.Spec.Taints, change) })
 		n.report.tellTaints(name, before, n.named[name].object.Spec.Taints)
 	}
-	return nil
+	return done, nil
+}
+
+// untainted notes which of the nodes do not have a taint that is to be removed from them. kubectl
+// stops there.
+func (n *nodes) untainted(names []string, remove []v1.Taint) (notes []string) {
+	for i := range remove {
+		var without []string
+		for _, name := range names {
+			if !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return removes(&remove[i], &t) }) {
+				without = append(without, name)
+			}
+		}
+		if len(without) > 0 {
+			notes = append(notes, fmt.Sprintf("no taint %s to remove from %s: kubectl taint stops with \"not found\"",
+				strings.TrimSuffix(remove[i].Key+":"+string(remove[i].Effect), ":"), answer.List(len(without), func(i int) string { return without[i] })))
+		}
+	}
+	return notes
+}
+
+// removes reports whether a taint is meant by one that is to be removed: without an effect, that
+// means all of its key.
+func removes(remove, t *v1.Taint) bool {
+	return remove.Key == t.Key && (remove.Effect == "" || remove.Effect == t.Effect)
 }
 
 // applied returns a list of taints after a change, as kubectl writes it: a taint with the same key
 // and effect is replaced.
 func applied(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
-		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return r.Key == t.Key && (r.Effect == "" || r.Effect == t.Effect) }) ||
+		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return removes(&r, &t) }) ||
 			slices.ContainsFunc(change.Add, func(a v1.Taint) bool { return a.MatchTaint(&t) && a.Value != t.Value })
 	})
 	for _, add := range change.Add {

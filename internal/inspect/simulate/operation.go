@@ -91,9 +91,9 @@ func (w *World) do(op *Operation) (*Done, error) {
 	w.report.touched = true
 	switch {
 	case op.Taint != nil:
-		return &Done{}, w.nodes.taint(op.Taint, false)
+		return w.nodes.taint(op.Taint, false)
 	case op.Untaint != nil:
-		return &Done{}, w.nodes.taint(op.Untaint, true)
+		return w.nodes.taint(op.Untaint, true)
 	case op.Cordon != nil:
 		return &Done{}, w.nodes.cordon(op.Cordon, true)
 	case op.Uncordon != nil:
