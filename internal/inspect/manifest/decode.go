@@ -114,6 +114,7 @@ var (
 	quantityType    = reflect.TypeFor[resource.Quantity]()
 	timeType        = reflect.TypeFor[metav1.Time]()
 	microTimeType   = reflect.TypeFor[metav1.MicroTime]()
+	durationType    = reflect.TypeFor[metav1.Duration]()
 	intOrStringType = reflect.TypeFor[intstr.IntOrString]()
 	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
@@ -126,6 +127,8 @@ func newPlan(typ reflect.Type) decodeFunc {
 		return decodeTime
 	case microTimeType:
 		return decodeMicroTime
+	case durationType:
+		return decodeDuration
 	case intOrStringType:
 		return decodeIntOrString
 	}

@@ -128,6 +128,19 @@ func decodeMicroTime(d *decoder, n int32, v reflect.Value) {
 	}
 }
 
+func decodeDuration(d *decoder, n int32, v reflect.Value) {
+	text, typ, ok := d.scalar(n, "a duration")
+	if !ok {
+		return
+	}
+	value, err := time.ParseDuration(text)
+	if err != nil || typ != stringScalar {
+		d.fail(n, "%s: must be a duration, as 30s, 5m or 1h30m", d.describe(n))
+		return
+	}
+	v.Addr().Interface().(*metav1.Duration).Duration = value
+}
+
 func (d *decoder) time(n int32, layout string) (time.Time, bool) {
 	text, typ, ok := d.scalar(n, "a time")
 	if !ok {

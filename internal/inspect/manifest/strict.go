@@ -38,6 +38,23 @@ func Decode(name string, text []byte, into any) error {
 	return errors.Join(faults...)
 }
 
+// Lines returns the lines of the elements of the list that a document has at a key.
+func Lines(text []byte, key string) (lines []int) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil || len(document.Content) == 0 {
+		return nil
+	}
+	fields := document.Content[0].Content
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i].Value == key {
+			for _, element := range fields[i+1].Content {
+				lines = append(lines, element.Line)
+			}
+		}
+	}
+	return lines
+}
+
 // second returns the line of a second document, 0 if there is none but empty ones. Of one that
 // cannot be read no line is known; it returns the first.
 func second(text string) int {

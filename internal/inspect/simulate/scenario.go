@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -32,6 +33,8 @@ type Scenario struct {
 type Step struct {
 	At metav1.Duration `json:"at"`
 	Operation
+
+	place string // in its file, for errors
 }
 
 // ReadScenario reads a scenario file. File names in it are relative to it.
@@ -68,16 +71,33 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 	if s.APIVersion != APIVersion || s.Kind != ScenarioKind {
 		return nil, fault("apiVersion %q, kind %q: must be %s and %s", s.APIVersion, s.Kind, APIVersion, ScenarioKind)
 	}
+	lines := manifest.Lines(text, "steps")
 	for i := range s.Steps {
 		step := &s.Steps[i]
-		if step.At.Duration < 0 {
-			return nil, fault("steps[%d].at: %s: must not be negative", i, step.At.Duration)
+		step.place = fmt.Sprintf("%s: steps[%d]", name, i)
+		if i < len(lines) {
+			step.place = fmt.Sprintf("%s:%d: steps[%d]", name, lines[i], i)
 		}
-		if named := step.named(); len(named) != 1 {
-			return nil, fault("steps[%d]: one operation is needed beside at, not %d: %s", i, len(named), strings.Join(named, ", "))
+		if step.At.Duration < 0 {
+			return nil, fmt.Errorf("%s.at: %s: must not be negative", step.place, answer.Duration(step.At.Duration))
+		}
+		if err := step.check(); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// check returns an error unless the step has one operation.
+func (s *Step) check() error {
+	switch named := s.named(); len(named) {
+	case 0:
+		return fmt.Errorf("%s: an operation is needed beside at", s.place)
+	case 1:
+		return nil
+	default:
+		return fmt.Errorf("%s: one operation is needed beside at, not %d: %s", s.place, len(named), strings.Join(named, ", "))
+	}
 }
 
 // named lists the operations that are set.
@@ -106,8 +126,9 @@ func (f *Files) UnmarshalJSON(text []byte) error {
 func (w *World) plan(s *Scenario) error {
 	for i := range s.Steps {
 		step := &s.Steps[i]
-		if named := step.named(); len(named) != 1 {
-			return fmt.Errorf("steps[%d]: one operation is needed beside at, not %d", i, len(named))
+		step.place = cmp.Or(step.place, fmt.Sprintf("steps[%d]", i))
+		if err := step.check(); err != nil {
+			return err
 		}
 		if step.At.Duration > w.options.For {
 			w.report.said.Notes = append(w.report.said.Notes, fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i, answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
@@ -119,7 +140,7 @@ func (w *World) plan(s *Scenario) error {
 			w.report.stepping = false
 			switch {
 			case err != nil && w.report.failed == nil:
-				w.report.failed = fmt.Errorf("steps[%d], at %s: %w", i, step.At.Duration, err)
+				w.report.failed = fmt.Errorf("%s, at %s: %w", step.place, answer.Duration(step.At.Duration), err)
 				w.clock.agenda = nil
 			case err == nil:
 				for _, note := range done.Notes {

@@ -159,10 +159,11 @@ spec:
 func TestScenariosThatAreWrongAreRefused(t *testing.T) {
 	for _, c := range []struct{ steps, want string }{
 		{"- {at: 1m, fail: {zon: z1}}", "scenario.yaml:4: steps[0].fail.zon: unknown field; did you mean zone?"},
-		{"- {at: 1m}", "one operation is needed"},
-		{"- {at: 1m, fail: {zone: a}, cordon: {node: b}}", "one operation is needed"},
-		{"- {at: -1m, fail: {zone: a}}", "must not be negative"},
-		{"- {at: 1m, cordon: {all: true}}\n- {at: soon, fail: {zone: a}}", "scenario.yaml:5: steps[1].at: "},
+		{"- {at: 1m}", "scenario.yaml:4: steps[0]: an operation is needed beside at"},
+		{"- {at: 1m, fail: {zone: a}}\n- {at: 1m, fail: {zone: a}, cordon: {node: b}}", "scenario.yaml:5: steps[1]: one operation is needed beside at, not 2: cordon, fail"},
+		{"- {at: -1m, fail: {zone: a}}", "scenario.yaml:4: steps[0].at: -1m: must not be negative"},
+		{"- {at: 1m, cordon: {all: true}}\n- {at: soon, fail: {zone: a}}", `scenario.yaml:5: steps[1].at: "soon": must be a duration, as 30s`},
+		{"- {at: 10, fail: {zone: a}}", "scenario.yaml:4: steps[0].at: 10: must be a duration, as 30s"},
 		{"- {at: 1m, explode: {zone: a}}", "scenario.yaml:4: steps[0].explode: unknown field"},
 	} {
 		_, err := simulate.ParseScenario("scenario.yaml", []byte("apiVersion: berth.dev/v1alpha1\nkind: Scenario\nsteps:\n"+c.steps))
@@ -179,7 +180,7 @@ func TestScenariosThatAreWrongAreRefused(t *testing.T) {
 		"- {at: 1m, condition: {node: node-1, condition: Pressure}}\n": "TYPE=True",
 	} {
 		_, err := simulate.Run(read(t, district(3)), simulate.Options{For: time.Hour, Scenario: scenario(t, steps)})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "steps[0]") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "scenario.yaml:4: steps[0], at 1m: ") {
 			t.Errorf("%s: %v, want %q", steps, err, want)
 		}
 	}
