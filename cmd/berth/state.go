@@ -198,11 +198,14 @@ func fileReader(cmd *cobra.Command) func(files []string) (*manifest.Set, error) 
 	return func(files []string) (*manifest.Set, error) { return readManifests(files, manifest.Options{}, cmd) }
 }
 
+// loadConfiguration reads the scheduler's configuration file. Tolerations with Gt and Lt count: an
+// API server whose feature gate is off stores none.
 func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
+	options := config.Options{CompareTolerations: true}
 	if path == "" {
-		return config.Default(config.Options{})
+		return config.Default(options)
 	}
-	c, err := config.Load(path, config.Options{})
+	c, err := config.Load(path, options)
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,11 @@ const (
 	FreeDevices               // delete a pod that holds devices
 )
 
+// TaintNamer is a plugin with the fix Tolerate: it names the taints for which it rejects a node.
+type TaintNamer interface {
+	Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint
+}
+
 // Proposer is a plugin that works out changes itself.
 type Proposer interface {
 	// Propose returns changes after which the pod may fit on some of the nodes, all of which the

@@ -100,26 +100,35 @@ func (*TaintToleration) Fixes() []Fix { return []Fix{Tolerate} }
 
 // Shares implements Sharer: a cordon is a taint, too, and counts once.
 func (t *TaintToleration) Shares(p *cluster.Pod, n *cluster.Node) (plugin string, own bool) {
-	if n.Taints.Unschedulable && len(Untolerated(p, n)) == 1 {
+	if n.Taints.Unschedulable && len(t.Untolerated(p, n)) == 1 {
 		return NodeUnschedulable{}.Name(), false
 	}
 	return t.Name(), true
 }
 
 // Detail implements Detailer: the taints.
-func (*TaintToleration) Detail(p *cluster.Pod, n *cluster.Node) string {
+func (t *TaintToleration) Detail(p *cluster.Pod, n *cluster.Node) string {
 	var list []string
-	for _, t := range Untolerated(p, n) {
-		list = append(list, t.ToString())
+	for _, taint := range t.Untolerated(p, n) {
+		list = append(list, taint.ToString())
 	}
 	return strings.Join(list, ", ")
 }
 
-// Untolerated returns the taints that keep the pod off the node.
-func Untolerated(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
+// Untolerated implements TaintNamer.
+func (t *TaintToleration) Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
+	return untolerated(n, counting(p.Spec().Tolerations, t.Compare))
+}
+
+// Untolerated returns the taints that keep the pod off the node where Gt and Lt count.
+func Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
+	return untolerated(n, p.Spec().Tolerations)
+}
+
+func untolerated(n *cluster.Node, tolerations []v1.Toleration) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]
-		if rules.KeepsOff.Has(t.Effect) && rules.TolerationOf(t, p.Spec().Tolerations) == nil {
+		if rules.KeepsOff.Has(t.Effect) && rules.TolerationOf(t, tolerations) == nil {
 			list = append(list, t)
 		}
 	}

@@ -106,7 +106,7 @@ func (e *explainer) explain(found simulate.Found) error {
 	case e.object.DeletionTimestamp != nil:
 		out.State = Terminating
 		since, grace := deletion(e.object)
-		out.Summary = fmt.Sprintf("The pod is being deleted since %s%s%s.", since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object))
+		out.Summary = fmt.Sprintf("The pod has been terminating since %s%s%s.", since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object))
 		return nil
 	case e.object.Spec.NodeName != "":
 		return e.placed(profile)
@@ -118,8 +118,8 @@ func (e *explainer) explain(found simulate.Found) error {
 	return e.pending(profile)
 }
 
-// deletion says since when a pod is being deleted, and how long it may take: its deletionTimestamp
-// is when that is over.
+// deletion returns when the deletion of a pod began, and how long it may take: its
+// deletionTimestamp is when that is over.
 func deletion(p *v1.Pod) (since time.Time, grace string) {
 	since = p.DeletionTimestamp.Time
 	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {

@@ -13,14 +13,14 @@ import (
 )
 
 // taints proposes to tolerate the taints that keep the pod off a node, or to remove them.
-func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
+func (s *search) taints(plugin string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
 		nodes  []verdict
 	}
 	sets := map[string]*set{}
 	for _, v := range nodes {
-		list := untolerated(s.pod, v.node)
+		list := s.untolerated(plugin, v.node)
 		var names []string
 		for _, t := range list {
 			names = append(names, t.ToString())

@@ -14,10 +14,12 @@ type taint struct{ *v1.Taint }
 // ofState reports whether the taint comes and goes with the node's state.
 func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
 
-// untolerated returns the taints that keep the pod off the node.
-func untolerated(p *cluster.Pod, n *cluster.Node) (list []taint) {
-	for _, t := range plugins.Untolerated(p, n) {
-		list = append(list, taint{t})
+// untolerated returns the taints for which the plugin rejects the node.
+func (s *search) untolerated(plugin string, n *cluster.Node) (list []taint) {
+	if p, ok := s.profile.Plugin(plugin).(plugins.TaintNamer); ok {
+		for _, t := range p.Untolerated(s.pod, n) {
+			list = append(list, taint{t})
+		}
 	}
 	return list
 }
