@@ -123,7 +123,8 @@ func TestFlagsWithoutEffectAreNotes(t *testing.T) {
 }
 
 func TestProgramOfItsOwnEndsAsBerthDoes(t *testing.T) {
-	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "nowhere"))
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	t.Setenv("KUBECONFIG", nowhere)
 	for _, row := range []struct {
 		args   []string
 		code   int
@@ -132,7 +133,7 @@ func TestProgramOfItsOwnEndsAsBerthDoes(t *testing.T) {
 		{[]string{"--help"}, 0, ""},
 		{[]string{"--no-such-flag"}, 2, "scheduler: unknown flag: --no-such-flag (see scheduler --help)\n"},
 		{[]string{"--binders=0"}, 2, "scheduler: --binders 0: must be 1 or more\n"},
-		{nil, 1, "scheduler: no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG\n"},
+		{nil, 1, "scheduler: no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG (" + nowhere + " does not exist, or names none)\n"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := execute(NewCommand(), row.args, &stdout, &stderr); code != row.code || stderr.String() != row.stderr {

@@ -60,6 +60,9 @@ func (t *timeout) Set(text string) error {
 	if err != nil {
 		return errors.New("must be a duration, as 10s, or a number of seconds")
 	}
+	if d < 0 {
+		return errors.New("must not be negative")
+	}
 	*t = timeout(d)
 	return nil
 }
@@ -77,9 +80,6 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	cfg, err := f.find()
 	if err != nil {
 		return nil, err
-	}
-	if f.RequestTimeout < 0 {
-		return nil, fmt.Errorf("--request-timeout %s: must not be negative", f.RequestTimeout)
 	}
 	cfg.Timeout = f.RequestTimeout
 	if f.As != "" {
@@ -100,6 +100,8 @@ func (f *Flags) find() (*rest.Config, error) {
 	}
 	cfg, err := file.ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && f.named() != "":
+		return nil, fmt.Errorf("no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG (%s does not exist, or names none)", f.named())
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG")
 	case err != nil:
@@ -107,6 +109,9 @@ func (f *Flags) find() (*rest.Config, error) {
 	}
 	return cfg, nil
 }
+
+// named is the kubeconfig that the user names, or "".
+func (f *Flags) named() string { return cmp.Or(f.Kubeconfig, os.Getenv("KUBECONFIG")) }
 
 // Namespace is that of the context that is used, and the default one if it has none.
 func (f *Flags) Namespace() string {

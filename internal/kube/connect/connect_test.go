@@ -3,6 +3,7 @@ package connect
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,9 +42,23 @@ func TestKubectlsFlags(t *testing.T) {
 	if cfg.Host != "https://other:1" || cfg.BearerToken != "t" || cfg.Password != "" || cfg.Impersonate.UserName != "jane" || cfg.Timeout != 7*time.Second || !cfg.Insecure || len(cfg.CAData) > 0 {
 		t.Errorf("%+v", cfg)
 	}
-	if f.RequestTimeout = -1; true {
-		if _, err := f.Config("test"); err == nil {
-			t.Error("a negative time is taken")
-		}
+	if err := flags.Parse([]string{"--request-timeout", "-1s"}); err == nil || !strings.Contains(err.Error(), "must not be negative") {
+		t.Errorf("--request-timeout -1s: %v", err)
+	}
+}
+
+// A kubeconfig that is named, and leads to no cluster, is named in the error.
+func TestAKubeconfigWithoutAClusterIsNamed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", "/nowhere/a:/nowhere/b")
+	if _, err := (&Flags{}).Config("test"); err == nil || !strings.Contains(err.Error(), "(/nowhere/a:/nowhere/b does not exist, or names none)") {
+		t.Errorf("KUBECONFIG: %v", err)
+	}
+	if _, err := (&Flags{Kubeconfig: empty}).Config("test"); err == nil || !strings.Contains(err.Error(), "("+empty+" does not exist, or names none)") {
+		t.Errorf("--kubeconfig: %v", err)
 	}
 }
