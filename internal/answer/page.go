@@ -31,7 +31,8 @@ func TerminalOf(out io.Writer) Terminal {
 		return to
 	case *os.File:
 		if width, _, err := term.GetSize(int(to.Fd())); err == nil && term.IsTerminal(int(to.Fd())) {
-			styled := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+			kind := os.Getenv("TERM")
+			styled := os.Getenv("NO_COLOR") == "" && kind != "dumb" && kind != ""
 			return Terminal{Writer: out, Width: width, Styled: styled}
 		}
 	}
@@ -97,15 +98,16 @@ func (p *Page) styledLine(style, text string) {
 	p.WriteByte('\n')
 }
 
-// Visible writes control characters as Go does in quotes: what comes from a cluster must not steer
-// the terminal.
+// Visible writes control characters as Go does in quotes, and those that reverse the direction of
+// text: what comes from a cluster must neither steer the terminal nor read as something else.
 func Visible(text string) string {
-	if strings.IndexFunc(text, unicode.IsControl) < 0 {
+	steers := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+	if strings.IndexFunc(text, steers) < 0 {
 		return text
 	}
 	var seen strings.Builder
 	for _, r := range text {
-		if quoted := strconv.QuoteRune(r); unicode.IsControl(r) {
+		if quoted := strconv.QuoteRune(r); steers(r) {
 			seen.WriteString(quoted[1 : len(quoted)-1])
 		} else {
 			seen.WriteRune(r)

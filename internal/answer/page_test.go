@@ -66,9 +66,9 @@ func TestRowsHaveNoHeading(t *testing.T) {
 
 // What comes from a cluster, such as the name of a scheduler, does not steer the terminal.
 func TestControlCharactersAreWritten(t *testing.T) {
-	evil := "a\x1b]0;title\x07b\u009bc"
+	evil := "a\x1b]0;title\x07b\u009bc\u202ed"
 	got := page(80, true, func(p *Page) { p.Line("%s", evil); p.Rows("", [][]string{{evil, evil}}) })
-	if line := `a\x1b]0;title\ab\u009bc`; got != line+"\n"+line+"   "+line+"\n" {
+	if line := `a\x1b]0;title\ab\u009bc\u202ed`; got != line+"\n"+line+"   "+line+"\n" {
 		t.Errorf("%q", got)
 	}
 }
