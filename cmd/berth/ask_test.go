@@ -134,3 +134,13 @@ func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 		}
 	}
 }
+
+// What a forecast is headed by is what was asked.
+func TestAForecastRepeatsItsOperations(t *testing.T) {
+	for _, words := range []string{"drain node-1 --force=false --ignore-daemonsets", "taint node-1 key=value:NoExecute", "scale deployment/web --replicas 3"} {
+		steps, err := (&forecast{}).parse(strings.Fields(words))
+		if err != nil || len(steps) != 1 || steps[0].Words != words {
+			t.Errorf("%s: %+v, %v", words, steps, err)
+		}
+	}
+}

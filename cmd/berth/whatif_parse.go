@@ -117,8 +117,10 @@ func words(word string, flags, general *pflag.FlagSet) string {
 	flags.Visit(func(flag *pflag.Flag) {
 		switch {
 		case general.Lookup(flag.Name) == flag:
-		case flag.Value.Type() == "bool":
+		case flag.Value.Type() == "bool" && flag.Value.String() == "true":
 			list = append(list, "--"+flag.Name)
+		case flag.Value.Type() == "bool":
+			list = append(list, "--"+flag.Name+"="+flag.Value.String())
 		default:
 			list = append(list, "--"+flag.Name, strings.Trim(flag.Value.String(), "[]"))
 		}
@@ -248,7 +250,11 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 		}
 		return &whatif.Step{Choose: p.choose, Drain: &p.drain}, nil
 	}
-	if len(p.nodes.Nodes) == 0 && p.nodes.Selector == "" && !p.nodes.All {
+	none := len(p.nodes.Nodes) == 0 && p.nodes.Selector == "" && !p.nodes.All
+	switch {
+	case none && (word == "taint" || word == "untaint"):
+		return nil, usagef("%s: name a node and a taint: write %s node/NAME key=value:NoExecute", word, word)
+	case none:
 		return nil, usagef("%s: no node is named: write %s node/NAME", word, word)
 	}
 	switch word {
