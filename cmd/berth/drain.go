@@ -67,7 +67,7 @@ the same command goes on.`,
 	o := &d.options
 	flags.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false, "leave pods of DaemonSets alone, instead of refusing to begin because of them")
 	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "evict pods with emptyDir volumes, too: their data is lost")
-	flags.BoolVar(&o.Force, "force", false, "evict pods without a controller, too: nobody makes them again")
+	flags.BoolVar(&o.Force, "force", false, "evict pods without a controller, too: they are lost")
 	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, past disruption budgets")
 	flags.BoolVar(&o.AllowPending, "allow-pending", false, "go on although successors find no other node")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")

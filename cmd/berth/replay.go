@@ -64,8 +64,8 @@ long, are preempted, or are pending at the end.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&r.pod, "pod", "", "print the story of this pod: NAMESPACE/NAME, or NAME in the namespace default")
-	flags.StringVar(&r.node, "node", "", "print the story of this node, from a journal of the controllers")
+	flags.StringVar(&r.pod, "pod", "", "print the history of this pod: NAMESPACE/NAME, or NAME in the namespace default")
+	flags.StringVar(&r.node, "node", "", "print the history of this node, from a journal of the controllers")
 	flags.BoolVar(&r.goOn, "keep-going", false, "go on after the first event with another outcome")
 	flags.StringVar(&r.config, "config", "", "play the day under this KubeSchedulerConfiguration, and compare")
 	flags.StringSliceVar(&r.failOn, "fail-on", nil, "with --config, end with exit code 3 if there is any: pending, preempted, longer, elsewhere")

@@ -46,8 +46,9 @@ pod fits nowhere. The manifests are the cluster.
 
 Reads any number of files, folders and, as -, standard input, as "kubectl get -o
 yaml" prints them or as people write them: nodes, pods, and what pods and nodes
-refer to; -k DIR reads what a kustomization makes. Workloads (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job) are
-expanded into the pods that their controllers would make.
+refer to; -k DIR reads the output of a kustomization. Workloads (Deployment,
+ReplicaSet, StatefulSet, DaemonSet, Job) are expanded into the pods that their
+controllers would make.
 
 A pod group (PodGroup, scheduling.k8s.io/v1alpha2) is placed as a whole or not at
 all. With --feature-gates=WorkloadWithJob=true Jobs become gangs, as the Job

@@ -161,8 +161,8 @@ func newCapacityCommand() *cobra.Command {
 		GroupID: groupAsk,
 		Short:   "What still fits where: by node, zone or shape of node",
 		Long: `Show requested and allocatable CPU, memory and pods, the largest pod that still
-fits, and stranded room: what no pod of median size can use, for the node is
-closed, has no pod left, or too little of the other resource. With --like, how
+fits, and stranded room: what no pod of median size can use, because the node is
+closed, has no pod slots left, or too little of the other resource. With --like, how
 many more pods of a kind fit, placed by the engine. Read-only: get and list,
 never secrets.`,
 		Example: `  berth capacity

@@ -43,7 +43,7 @@ func (n *ownNode) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", agent.DefaultConfig().RuntimeEndpoint,
 		"with --agent: socket of the container runtime; if there is none at the default place, a containerd is started for as long as berth up runs")
 	flags.IntVar(&n.cpus, "cpus", 0, "with --agent: number of CPUs that the node reports, to overcommit this machine")
-	flags.StringVar(&n.memory, "memory", "", "with --agent: how much memory the node says it has, such as 8Gi (default: the machine's)")
+	flags.StringVar(&n.memory, "memory", "", "with --agent: amount of memory that the node reports, such as 8Gi (default: the machine's)")
 	flags.StringVar(&n.berth.file, "from-image", "",
 		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make image) and the manifests; on a containerd of its own")
 }
