@@ -18,9 +18,8 @@ type PodClass struct {
 	Namespace string
 	Labels    labels.Set
 	Priority  int32
-	// Spec is that of one of the pods. Fields that differ between pods of the class (NodeName,
-	// volumes that every node can provide) must not be read from it.
-	Spec *v1.PodSpec
+	// Spec is shared by classes for which it is the same.
+	Spec *Spec
 	// Controller is the owner that made the pods, or nil.
 	Controller *metav1.OwnerReference
 
@@ -100,27 +99,31 @@ func (c *PodClass) HasAffinity() bool {
 	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
 }
 
-func newPodClass(pod *v1.Pod, key digest) *PodClass {
-	spec := pod.Spec // a copy, so that the rest of the pod can be freed
-	c := &PodClass{Namespace: pod.Namespace, Labels: pod.Labels, Spec: &spec, Controller: metav1.GetControllerOf(pod), key: key}
+func newPodClass(pod *v1.Pod, key digest, shares *shares) *PodClass {
+	needs := needsDigest(pod)
+	spec := shares.specOf(pod, needs)
+	c := &PodClass{Namespace: shares.text(pod.Namespace), Labels: pod.Labels, Spec: spec, Controller: metav1.GetControllerOf(pod), Needs: needs, key: key}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
 	}
 	c.Requests, c.NonZeroCPU, c.NonZeroMemory = placedRequests(pod)
 	c.Ports = portsOf(pod)
-	c.Target = targetOf(&pod.Spec)
-	c.Needs, c.Static, c.Simple = needsDigest(pod), staticDigest(pod, c.Target != ""), isSimple(pod, &c.Requests, c.Ports)
-	for i := range pod.Spec.TopologySpreadConstraints {
-		selector, _ := readSelector(pod.Spec.TopologySpreadConstraints[i].LabelSelector)
-		c.SpreadSelectors = append(c.SpreadSelectors, selector)
+	c.Target = targetOf(spec)
+	c.Static, c.Simple = staticDigest(pod, c.Target != ""), isSimple(pod, &c.Requests, c.Ports)
+	read := readSelectors{}
+	if list := spec.TopologySpreadConstraints; len(list) > 0 {
+		c.SpreadSelectors = make([]labels.Selector, len(list))
+		for i := range list {
+			c.SpreadSelectors[i], _ = read.one(list[i].LabelSelector)
+		}
 	}
 	if len(pod.Spec.ResourceClaims) > 0 {
 		c.Status = &pod.Status
 	}
 	const usual = 4 << 10
 	c.Bulk = max(0, pod.Spec.Size()-usual)
-	if a := pod.Spec.Affinity; a != nil {
-		c.readTerms(a)
+	if a := spec.Affinity; a != nil {
+		c.readTerms(a, read)
 		h := hasher{}
 		h.string(pod.Namespace) // terms without namespaces select in this one
 		h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
@@ -130,7 +133,7 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 }
 
 // targetOf computes PodClass.Target.
-func targetOf(spec *v1.PodSpec) string {
+func targetOf(spec *Spec) string {
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
 		return ""
 	}
@@ -177,22 +180,22 @@ func isSimple(pod *v1.Pod, requests *Resources, ports *Ports) bool {
 	return true
 }
 
-func (c *PodClass) readTerms(a *v1.Affinity) {
+func (c *PodClass) readTerms(a *v1.Affinity, read readSelectors) {
 	if p := a.PodAffinity; p != nil {
-		c.RequiredAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution)
-		c.PreferredAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
+		c.RequiredAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
+		c.PreferredAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution, read)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		c.RequiredAntiAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution)
-		c.PreferredAntiAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
+		c.RequiredAntiAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
+		c.PreferredAntiAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution, read)
 	}
 }
 
 // terms parses a list of terms. As upstream, it returns none of them if one cannot be parsed.
-func (c *PodClass) terms(list []v1.PodAffinityTerm) []Term {
+func (c *PodClass) terms(list []v1.PodAffinityTerm, read readSelectors) []Term {
 	terms := make([]Term, 0, len(list))
 	for i := range list {
-		t, err := c.term(&list[i])
+		t, err := c.term(&list[i], read)
 		if err != nil {
 			c.TermError = err
 			return nil
@@ -202,10 +205,10 @@ func (c *PodClass) terms(list []v1.PodAffinityTerm) []Term {
 	return terms
 }
 
-func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm) []WeightedTerm {
+func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm, read readSelectors) []WeightedTerm {
 	terms := make([]WeightedTerm, 0, len(list))
 	for i := range list {
-		t, err := c.term(&list[i].PodAffinityTerm)
+		t, err := c.term(&list[i].PodAffinityTerm, read)
 		if err != nil {
 			c.TermError = err
 			return nil
@@ -215,12 +218,12 @@ func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm) []WeightedTe
 	return terms
 }
 
-func (c *PodClass) term(t *v1.PodAffinityTerm) (Term, error) {
-	selector, err := readSelector(t.LabelSelector)
+func (c *PodClass) term(t *v1.PodAffinityTerm, read readSelectors) (Term, error) {
+	selector, err := read.one(t.LabelSelector)
 	if err != nil {
 		return Term{}, err
 	}
-	namespaceSelector, err := readSelector(t.NamespaceSelector)
+	namespaceSelector, err := read.one(t.NamespaceSelector)
 	if err != nil {
 		return Term{}, err
 	}

@@ -38,6 +38,7 @@ type Cluster struct {
 	classes     map[digest]*PodClass
 	nextClass   int32
 	classesKept int // how many were left when classes were last dropped
+	shares      shares
 
 	labels      interned[LabelSet]
 	taints      interned[TaintSet]
@@ -204,7 +205,7 @@ func (c *Cluster) class(pod *v1.Pod) *PodClass {
 	if class, ok := c.classes[key]; ok {
 		return class
 	}
-	class := newPodClass(pod, key)
+	class := newPodClass(pod, key, &c.shares)
 	class.ID = c.nextClass
 	c.nextClass++
 	c.dropClasses()

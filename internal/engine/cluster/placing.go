@@ -110,7 +110,7 @@ func (c *Cluster) stray(p *Pod) {
 }
 
 func (c *Cluster) attach(p *Pod, n *Node) {
-	p.Node, p.place = n, int32(len(n.Pods))
+	p.Node, p.NodeName, p.place = n, n.Name, int32(len(n.Pods)) // the text of the name is kept once
 	n.Pods = append(n.Pods, p)
 	c.count(n, p, 1)
 	c.log(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})

@@ -33,9 +33,8 @@ type Pod struct {
 // Namespace returns the pod's namespace.
 func (p *Pod) Namespace() string { return p.Class.Namespace }
 
-// Spec returns the spec that all pods of the class share. See PodClass.Spec for the fields that
-// must not be read from it.
-func (p *Pod) Spec() *v1.PodSpec { return p.Class.Spec }
+// Spec returns what the specs of all pods of the class have in common.
+func (p *Pod) Spec() *Spec { return p.Class.Spec }
 
 // Object reconstructs what decisions need of the pod as an API object, for libraries that expect
 // one. It shares its contents with the class: do not change them.
@@ -45,7 +44,7 @@ func (p *Pod) Object() *v1.Pod {
 			Namespace: p.Class.Namespace, Name: p.Name, UID: p.UID, Labels: p.Class.Labels,
 			CreationTimestamp: metav1.NewTime(p.Created),
 		},
-		Spec: *p.Class.Spec,
+		Spec: p.Class.Spec.Object(),
 	}
 	if p.Class.Controller != nil {
 		pod.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}

@@ -6,6 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
+// readSelectors has the selectors of a class that were read, each once.
+type readSelectors map[*metav1.LabelSelector]labels.Selector
+
+func (r readSelectors) one(s *metav1.LabelSelector) (labels.Selector, error) {
+	if selector, known := r[s]; known {
+		return selector, nil
+	}
+	selector, err := readSelector(s)
+	if err == nil && s != nil {
+		r[s] = selector
+	}
+	return selector, err
+}
+
 // readSelector is metav1.LabelSelectorAsSelector without its validation where a selector is plainly
 // valid. That validation uses regular expressions, and takes longer than everything else in reading
 // a pod.

@@ -32,6 +32,7 @@ type intake struct {
 	names    map[cluster.Name]types.UID // of all known pods
 	unserved map[types.UID]unservedPod  // pending pods of scheduler names without a profile
 	whole    bool                       // pending pods are kept whole, for out-of-tree plugins
+	specs    latestSpecs
 }
 
 // seePod takes in a pod that the API shows; old is its previous state, if that is kept.

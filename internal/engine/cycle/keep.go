@@ -9,14 +9,15 @@ import (
 )
 
 // kept returns the part of a pending pod that the core keeps. Pods of a class share the class's
-// labels and spec, which would otherwise take two thirds of the scheduler's memory with ten
-// thousand replicas. Out-of-tree plugins may look at any field, so for them the pod is kept whole.
+// labels and its part of the spec, which would otherwise take two thirds of the scheduler's memory
+// with ten thousand replicas. Out-of-tree plugins may look at any field, so for them the pod is
+// kept whole.
 func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	if in.whole {
 		return pod
 	}
-	m, spec := &pod.ObjectMeta, *class.Spec
-	spec.NodeName, spec.Volumes, spec.ResourceClaims = "", pod.Spec.Volumes, pod.Spec.ResourceClaims
+	m, spec := &pod.ObjectMeta, in.specOf(class)
+	spec.Volumes, spec.ResourceClaims = pod.Spec.Volumes, pod.Spec.ResourceClaims
 	spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	if !sameNames(spec.Containers, pod.Spec.Containers) || !sameNames(spec.InitContainers, pod.Spec.InitContainers) {
 		spec.Containers, spec.InitContainers = pod.Spec.Containers, pod.Spec.InitContainers
@@ -29,6 +30,21 @@ func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 		},
 		Spec: spec, Status: pod.Status,
 	}
+}
+
+// latestSpecs are the specs of the classes whose pods came lately, by class, modulo their number:
+// pods of a class come together, and are to share its containers.
+type latestSpecs [64]struct {
+	class *cluster.PodClass
+	spec  v1.PodSpec
+}
+
+func (in *intake) specOf(class *cluster.PodClass) v1.PodSpec {
+	latest := &in.specs[uint32(class.ID)%uint32(len(in.specs))]
+	if latest.class != class {
+		latest.class, latest.spec = class, class.Spec.Object()
+	}
+	return latest.spec
 }
 
 // sameNames tells whether the containers have the same names: the only field of a container that

@@ -174,6 +174,9 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 		preferred = one(t, nodes...).Name
 	}
 	m.d.Prefer = func(*cluster.Pod) string { return preferred }
+	if again := m.c.Pending(p.Object()); again.Class != p.Class && p.Nominated == "" {
+		t.Fatalf("%s: what the class keeps of it, %+v, is of another class", pod.Name, p.Spec())
+	}
 	decision := m.d.Decide(p)
 	e := Evaluate(m.c, m.d.profile, p)
 	if (decision.Err != nil) != (e.Err != nil) {

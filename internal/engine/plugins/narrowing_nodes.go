@@ -92,7 +92,7 @@ type wanted struct {
 }
 
 // selecting lists all requirements on nodes in the spec.
-func selecting(spec *v1.PodSpec) (list []wanted) {
+func selecting(spec *cluster.Spec) (list []wanted) {
 	for key, value := range spec.NodeSelector {
 		list = append(list, wanted{key: key, values: []string{value}})
 	}
@@ -176,7 +176,7 @@ func (w *wanted) few() int {
 
 // wantedLabels returns topics such that every node that the spec selects has one of them. ok is
 // false if there are none.
-func wantedLabels(spec *v1.PodSpec) (topics []queue.Topic, ok bool) {
+func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	var own []wanted
 	for key, value := range spec.NodeSelector {
 		own = append(own, wanted{key: key, values: []string{value}})

@@ -248,7 +248,7 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 }
 
 // podNodeAffinity returns the required and preferred parts of the spec's node affinity.
-func podNodeAffinity(spec *v1.PodSpec) (*v1.NodeSelector, []v1.PreferredSchedulingTerm) {
+func podNodeAffinity(spec *cluster.Spec) (*v1.NodeSelector, []v1.PreferredSchedulingTerm) {
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
 		return nil, nil
 	}

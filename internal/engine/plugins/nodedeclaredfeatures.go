@@ -31,7 +31,8 @@ func (NodeDeclaredFeatures) Steady() {}
 
 // Filter implements Filter.
 func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
-	needed, err := features.DefaultFramework.InferForPodScheduling(&features.PodInfo{Spec: p.Spec()}, followed)
+	spec := p.Spec().Object()
+	needed, err := features.DefaultFramework.InferForPodScheduling(&features.PodInfo{Spec: &spec}, followed)
 	if err != nil {
 		return Judge{Err: err}
 	}

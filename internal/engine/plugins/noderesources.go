@@ -87,7 +87,7 @@ func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
 
 // requestsOf lists what the pod requests of each resource, counted by the rules of the scorer.
 func (s resourceSpecs) requestsOf(p *cluster.Pod, count func(*v1.Pod) v1.ResourceList) []int64 {
-	list := count(&v1.Pod{Spec: *p.Spec()})
+	list := count(&v1.Pod{Spec: p.Spec().Object()})
 	wanted := make([]int64, len(s))
 	for i := range s {
 		name := v1.ResourceName(s[i].Name)

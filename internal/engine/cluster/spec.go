@@ -1,0 +1,311 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Spec is what the specs of the pods of a class have in common: the fields that decisions may
+// depend on, and the names of containers. Everything else, such as environments and mounts, is the
+// pods' own. It is much smaller than a v1.PodSpec, since there may be as many classes as pods.
+type Spec struct {
+	SchedulerName             string
+	Priority                  *int32
+	PreemptionPolicy          *v1.PreemptionPolicy // nil, or PreemptNever
+	NodeSelector              map[string]string
+	Tolerations               []v1.Toleration
+	Affinity                  *v1.Affinity
+	TopologySpreadConstraints []v1.TopologySpreadConstraint
+	InitContainers            []Container
+	Containers                []Container
+	Overhead                  v1.ResourceList
+	Resources                 *v1.ResourceRequirements
+	Volumes                   []v1.Volume // those that not every node can provide
+	ResourceClaims            []v1.PodResourceClaim
+	SchedulingGates           []v1.PodSchedulingGate
+	SchedulingGroup           *v1.PodSchedulingGroup
+	HostNetwork               bool
+	HostUsers                 *bool
+}
+
+// Container is the same of a container.
+type Container struct {
+	Name, Image        string
+	Requests           v1.ResourceList
+	Ports              []v1.ContainerPort // host ports only
+	RestartPolicy      *v1.ContainerRestartPolicy
+	RestartPolicyRules []v1.ContainerRestartRule
+}
+
+// Object returns the spec as that of an API object, for libraries that expect one. It shares its
+// contents: do not change them.
+func (s *Spec) Object() v1.PodSpec {
+	return v1.PodSpec{
+		SchedulerName: s.SchedulerName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,
+		Tolerations: s.Tolerations, Affinity: s.Affinity, TopologySpreadConstraints: s.TopologySpreadConstraints,
+		InitContainers: containerObjects(s.InitContainers), Containers: containerObjects(s.Containers), Overhead: s.Overhead, Resources: s.Resources,
+		Volumes: s.Volumes, ResourceClaims: s.ResourceClaims, SchedulingGates: s.SchedulingGates, SchedulingGroup: s.SchedulingGroup,
+		HostNetwork: s.HostNetwork, HostUsers: s.HostUsers,
+	}
+}
+
+func containerObjects(list []Container) []v1.Container {
+	if len(list) == 0 {
+		return nil
+	}
+	objects := make([]v1.Container, len(list))
+	for i := range list {
+		c := &list[i]
+		objects[i] = v1.Container{
+			Name: c.Name, Image: c.Image, Ports: c.Ports, RestartPolicy: c.RestartPolicy, RestartPolicyRules: c.RestartPolicyRules,
+			Resources: v1.ResourceRequirements{Requests: c.Requests},
+		}
+	}
+	return objects
+}
+
+// shares lets the specs of classes have in common what is equal: texts such as topology keys, the
+// amounts that containers request, lists of containers, and whole specs, such as those of jobs that
+// differ in their labels alone. It remembers what was used lately and nothing else, so that it
+// keeps little of what is gone. What is shared is never changed.
+type shares struct {
+	texts       [512]string
+	amounts     slots[v1.ResourceList]
+	containers  slots[[]Container]
+	tolerations slots[[]v1.Toleration]
+	selectors   slots[map[string]string] // of nodes
+	specs       slots[*Spec]
+}
+
+// slots has one place for all keys that are equal modulo their number; the latest value has it.
+type slots[T any] [128]struct {
+	key   digest
+	value T
+}
+
+// get returns the value of the key that is known, if it is the same as the given one, and else
+// remembers that one.
+func (s *slots[T]) get(key digest, value T, same func(a, b T) bool) T {
+	at := &s[key[0]%uint64(len(s))]
+	if at.key != key || !same(at.value, value) {
+		at.key, at.value = key, value
+	}
+	return at.value
+}
+
+func (s *shares) text(t string) string {
+	if t == "" {
+		return ""
+	}
+	var h hasher
+	h.string(t)
+	at := &s.texts[h.a%uint64(len(s.texts))]
+	if *at != t {
+		*at = t
+	}
+	return *at
+}
+
+// specOf reads the Spec of a pod that needs what the digest stands for.
+func (s *shares) specOf(pod *v1.Pod, needs digest) *Spec {
+	from := &pod.Spec
+	spec := &Spec{
+		SchedulerName: s.text(from.SchedulerName), Priority: from.Priority, HostNetwork: from.HostNetwork, HostUsers: from.HostUsers,
+		NodeSelector: s.nodeSelectorOf(from.NodeSelector), Tolerations: s.tolerationsOf(from.Tolerations),
+		Overhead: from.Overhead, Resources: from.Resources, SchedulingGates: from.SchedulingGates, SchedulingGroup: from.SchedulingGroup,
+		ResourceClaims: from.ResourceClaims, Volumes: thatMatter(from.Volumes),
+		InitContainers: s.containersOf(from.InitContainers), Containers: s.containersOf(from.Containers),
+	}
+	if policy := from.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+		spec.PreemptionPolicy = policy // all else is the default
+	}
+	selectors := selectorSet{own: pod.Labels}
+	spec.TopologySpreadConstraints = slices.Clone(from.TopologySpreadConstraints)
+	for i := range spec.TopologySpreadConstraints {
+		c := &spec.TopologySpreadConstraints[i]
+		c.TopologyKey, c.WhenUnsatisfiable = s.text(c.TopologyKey), v1.UnsatisfiableConstraintAction(s.text(string(c.WhenUnsatisfiable)))
+		c.LabelSelector = selectors.one(c.LabelSelector)
+	}
+	spec.Affinity = s.affinityOf(from.Affinity, &selectors)
+	if len(spec.Volumes)+len(spec.ResourceClaims)+len(spec.Overhead) > 0 || spec.Resources != nil {
+		return spec // few have the same
+	}
+	h := hasher{needs[0], needs[1]}
+	h.names(spec.InitContainers)
+	h.names(spec.Containers)
+	h.group(spec.SchedulingGroup)
+	return s.specs.get(h.sum(), spec, func(a, b *Spec) bool {
+		return sameLists(a.InitContainers, b.InitContainers) && sameLists(a.Containers, b.Containers)
+	})
+}
+
+// names hashes the names of containers, which do not always set classes apart.
+func (h *hasher) names(list []Container) {
+	h.word(uint64(len(list)))
+	for i := range list {
+		h.string(list[i].Name)
+	}
+}
+
+// thatMatter returns the volumes that can matter to placement.
+func thatMatter(volumes []v1.Volume) (kept []v1.Volume) {
+	for i := range volumes {
+		if volumeMatters(&volumes[i]) {
+			kept = append(kept, volumes[i])
+		}
+	}
+	return slices.Clip(kept)
+}
+
+func (s *shares) containersOf(list []v1.Container) []Container {
+	if len(list) == 0 {
+		return nil
+	}
+	var h hasher
+	h.containers(list)
+	kept := make([]Container, len(list))
+	for i := range list {
+		from := &list[i]
+		h.string(from.Name)
+		kept[i] = Container{
+			Name: s.text(from.Name), Image: s.text(from.Image), Requests: s.amountsOf(from.Resources.Requests), Ports: hostPorts(from.Ports),
+			RestartPolicy: from.RestartPolicy, RestartPolicyRules: from.RestartPolicyRules,
+		}
+	}
+	return s.containers.get(h.sum(), kept, sameLists)
+}
+
+func hostPorts(list []v1.ContainerPort) (kept []v1.ContainerPort) {
+	for i := range list {
+		if p := &list[i]; p.HostPort > 0 {
+			kept = append(kept, v1.ContainerPort{HostIP: p.HostIP, Protocol: p.Protocol, HostPort: p.HostPort})
+		}
+	}
+	return slices.Clip(kept)
+}
+
+func (s *shares) amountsOf(list v1.ResourceList) v1.ResourceList {
+	if len(list) == 0 {
+		return list
+	}
+	var h hasher
+	h.resources(list)
+	return s.amounts.get(h.sum(), list, sameAmounts)
+}
+
+func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
+	if len(list) == 0 {
+		return list
+	}
+	var h hasher
+	h.tolerations(list)
+	return s.tolerations.get(h.sum(), list, func(a, b []v1.Toleration) bool { return slices.EqualFunc(a, b, sameSeconds) })
+}
+
+// sameSeconds compares what the digest of tolerations leaves out.
+func sameSeconds(a, b v1.Toleration) bool {
+	if a.TolerationSeconds == nil || b.TolerationSeconds == nil {
+		return a.TolerationSeconds == b.TolerationSeconds
+	}
+	return *a.TolerationSeconds == *b.TolerationSeconds
+}
+
+func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {
+	if len(selector) == 0 {
+		return selector
+	}
+	var h hasher
+	h.stringMap(selector)
+	return s.selectors.get(h.sum(), selector, func(_, _ map[string]string) bool { return true })
+}
+
+// sameLists reports whether containers with equal digests request exactly the same: digests are of
+// amounts in whole units.
+func sameLists(a, b []Container) bool {
+	return slices.EqualFunc(a, b, func(a, b Container) bool { return sameAmounts(a.Requests, b.Requests) })
+}
+
+func sameAmounts(a, b v1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, amount := range a {
+		if other, has := b[name]; !has || amount.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *shares) affinityOf(from *v1.Affinity, selectors *selectorSet) *v1.Affinity {
+	if from == nil || from.PodAffinity == nil && from.PodAntiAffinity == nil {
+		return from
+	}
+	affinity := *from
+	if from := from.PodAffinity; from != nil {
+		affinity.PodAffinity = &v1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  s.termsOf(from.RequiredDuringSchedulingIgnoredDuringExecution, selectors),
+			PreferredDuringSchedulingIgnoredDuringExecution: s.weightedOf(from.PreferredDuringSchedulingIgnoredDuringExecution, selectors),
+		}
+	}
+	if from := from.PodAntiAffinity; from != nil {
+		affinity.PodAntiAffinity = &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  s.termsOf(from.RequiredDuringSchedulingIgnoredDuringExecution, selectors),
+			PreferredDuringSchedulingIgnoredDuringExecution: s.weightedOf(from.PreferredDuringSchedulingIgnoredDuringExecution, selectors),
+		}
+	}
+	return &affinity
+}
+
+func (s *shares) termsOf(list []v1.PodAffinityTerm, selectors *selectorSet) []v1.PodAffinityTerm {
+	list = slices.Clone(list)
+	for i := range list {
+		s.share(&list[i], selectors)
+	}
+	return list
+}
+
+func (s *shares) weightedOf(list []v1.WeightedPodAffinityTerm, selectors *selectorSet) []v1.WeightedPodAffinityTerm {
+	list = slices.Clone(list)
+	for i := range list {
+		s.share(&list[i].PodAffinityTerm, selectors)
+	}
+	return list
+}
+
+func (s *shares) share(t *v1.PodAffinityTerm, selectors *selectorSet) {
+	t.TopologyKey, t.LabelSelector, t.NamespaceSelector = s.text(t.TopologyKey), selectors.one(t.LabelSelector), selectors.one(t.NamespaceSelector)
+}
+
+// selectorSet has equal selectors of one class be one, with its labels where it selects by all of
+// them.
+type selectorSet struct {
+	own  labels.Set
+	seen []*metav1.LabelSelector
+}
+
+// fewSelectors is how many selectors of a class are compared with each other.
+const fewSelectors = 8
+
+func (s *selectorSet) one(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	if selector == nil || len(selector.MatchExpressions) > 0 || len(selector.MatchLabels) == 0 {
+		return selector
+	}
+	for _, other := range s.seen {
+		if maps.Equal(other.MatchLabels, selector.MatchLabels) {
+			return other
+		}
+	}
+	if len(s.seen) == fewSelectors {
+		return selector
+	}
+	if maps.Equal(s.own, selector.MatchLabels) {
+		selector = &metav1.LabelSelector{MatchLabels: s.own}
+	}
+	s.seen = append(s.seen, selector)
+	return selector
+}
