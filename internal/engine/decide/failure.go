@@ -90,8 +90,16 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	if pl.way != ranked || len(pl.asked) > 0 {
 		return evaluate(d.c, d.profile, p).Failure()
 	}
-	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	held, _ := r.holdBack(p, nil, true)
+	defer func() {
+		for _, node := range held {
+			r.reassess(node)
+		}
+	}()
+	if r.merged {
+		return evaluate(d.c, d.profile, p).Failure()
+	}
+	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	said := r.saidOf(held)
 	for i, g := range r.groups {
 		plugin, rejection := r.judgeGroup(g)
@@ -111,9 +119,6 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 		if g.ok > 0 && rejection != nil {
 			f.add(plugin, rejection, int(g.ok))
 		}
-	}
-	for _, node := range held {
-		r.reassess(node)
 	}
 	return f
 }

@@ -50,6 +50,9 @@ type ranking struct {
 	vacant  []int32          // free indices in groups
 	reasons []reason
 	byText  map[string]int16 // indices in reasons
+	// merged: some reasons stand for several that differ in their texts alone. Why a pod fits
+	// nowhere is then worked out the plain way.
+	merged bool
 
 	candidates *candidates // nil until a pod of the class preempts
 	shifted    int         // counts changes of the tallies that filter
@@ -135,7 +138,7 @@ func (r *ranking) rebuild() {
 	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
 	r.byParts, r.byStatic, r.statics = map[parts]int32{}, map[staticKey]int32{}, nil
 	r.groups, r.byKey, r.byLong, r.vacant = nil, map[groupKey]int32{}, map[string]int32{}, nil
-	r.reasons, r.byText = nil, map[string]int16{}
+	r.reasons, r.byText, r.merged = nil, map[string]int16{}, false
 	r.count()
 	for i := range r.bucket {
 		r.bucket[i] = absent
@@ -311,15 +314,27 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
+// mostReasons is how many reasons with texts of their own a ranking has: half of those that a bucket
+// has room for. Tests lower it.
+const mostReasons = settled / 2
+
+// reasonOf returns the index of a reason. Beyond mostReasons, those of a plugin are one, except that
+// preemption can help with some.
 func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
-	text := plugin
+	name := plugin
+	if rejection.Unresolvable {
+		name += "\x01"
+	}
+	text := name
 	for _, s := range rejection.Reasons {
 		text += "\x00" + s
 	}
-	if rejection.Unresolvable {
-		text += "\x01"
-	}
 	id, known := r.byText[text]
+	if !known && len(r.reasons) >= r.d.mostReasons {
+		r.merged = true
+		text = name + "\x02"
+		id, known = r.byText[text]
+	}
 	if !known {
 		id = int16(len(r.reasons))
 		r.reasons = append(r.reasons, reason{plugin, rejection})
