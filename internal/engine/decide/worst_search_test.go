@@ -17,19 +17,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-var searchFor = flag.Duration("worst-for", 2*time.Second, "how long TestNoObjectIsWorse looks for an object that makes other decisions dearer")
+var (
+	searchFor  = flag.Duration("worst-for", 2*time.Second, "how long TestNoObjectIsWorse looks for an object that makes other decisions dearer")
+	searchSeed = flag.Uint64("worst-seed", 1, "what its random changes are drawn from")
+)
 
 // dearest is how many times as much an object may make the decisions for other pods cost, in looks
-// and allocations. The worst that a search of four and a half minutes found cost 9.4 times as much,
-// when each term of a pod was still held against every class that is seen for the first time. The
-// goal is 4, in time.
-const dearest = 10
+// and allocations. The worst that searches found cost 4.4 times as much, and 2.2 times as much
+// processor time, for which the goal is 4.
+const dearest = 6
 
 // TestNoObjectIsWorse changes the worst objects that are known at random, and keeps what makes the
 // decisions for other pods cost most. It counts what is looked at and what is allocated, not time,
 // so that it says the same on a busy machine.
 func TestNoObjectIsWorse(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 15))
+	rng := rand.New(rand.NewPCG(*searchSeed, 15))
 	without := map[string]int{}
 	for _, mode := range worstModes {
 		without[mode] = looksFor(mode, nil)
@@ -62,6 +64,10 @@ func TestNoObjectIsWorse(t *testing.T) {
 	}
 	for _, b := range best {
 		t.Logf("%.1f times in mode %q: %s", b.factor, b.mode, b)
+		if *searchFor > time.Minute && b.factor > 2 {
+			const rounds = 5
+			t.Logf("  in time %.1f", float64(costOf(b.mode, rounds, b.add))/float64(costOf(b.mode, rounds, nil)))
+		}
 		if b.factor > worst.factor {
 			worst = b
 		}
