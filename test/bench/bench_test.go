@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // TestEveryModeRuns measures on so few nodes that the numbers mean nothing, but every pod has to be
 // placed on both sides.
 func TestEveryModeRuns(t *testing.T) {
-	report, err := Run(t.Context(), Options{Nodes: 60, Sizes: []int{20}, Large: 500, Each: 5 * time.Millisecond, Progress: io.Discard})
+	report, err := Run(t.Context(), Options{Nodes: 60, Sizes: []int{20}, Workloads: []int{10, 40}, Large: 500, Each: 5 * time.Millisecond, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,12 +38,22 @@ func TestEveryModeRuns(t *testing.T) {
 			t.Errorf("%s: %d pods of 500 were placed", f.Mode, f.Pods)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "plot.svg")
-	if err := report.Plot(path); err != nil {
-		t.Fatal(err)
+	if len(report.Workloads) != 6 {
+		t.Errorf("%d comparisons by the number of workloads, want 6", len(report.Workloads))
 	}
-	if svg, err := os.ReadFile(path); err != nil || !bytes.Contains(svg, []byte("<svg")) {
-		t.Errorf("no plot was written: %v", err)
+	for _, c := range report.Workloads {
+		if c.Sampled.CPU <= 0 || c.Berth.CPU <= 0 {
+			t.Errorf("%d workloads were not measured: %+v", c.Apps, c)
+		}
+	}
+	for name, plot := range map[string]func(string) error{"nodes.svg": report.Plot, "workloads.svg": report.PlotWorkloads} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := plot(path); err != nil {
+			t.Fatal(err)
+		}
+		if svg, err := os.ReadFile(path); err != nil || !bytes.Contains(svg, []byte("<svg")) {
+			t.Errorf("no plot was written: %v", err)
+		}
 	}
 }
 

@@ -49,6 +49,9 @@ var Modes = []Mode{
 	{Name: "sizes-10000", Within: diverse, shapes: 10_000},
 }
 
+// selecting are the modes whose pods select those of their workload.
+var selecting = []Mode{{Name: "spread", shape: spread}, {Name: "affinity", shape: affinity}, {Name: "anti", shape: anti}}
+
 // diverse is the goal for clusters where much is new.
 const diverse = 12 * time.Microsecond
 

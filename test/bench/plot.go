@@ -13,13 +13,7 @@ import (
 // Plot writes an SVG file of what a decision costs by the number of nodes, with kube-scheduler's as
 // points.
 func (r *Report) Plot(path string) error {
-	p := plot.New()
-	p.Title.Text = "One decision, from a pod to its node"
-	p.X.Label.Text, p.X.Scale, p.X.Tick.Marker = "nodes", plot.LogScale{}, decades{}
-	p.Y.Label.Text, p.Y.Scale, p.Y.Tick.Marker = "microseconds", plot.LogScale{}, decades{}
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.YOffs, p.Legend.XOffs, p.Legend.Padding = vg.Points(-6), vg.Points(6), vg.Points(2)
-	p.Add(plotter.NewGrid())
+	p := newPlot("One decision, from a pod to its node", "nodes")
 	for i, m := range Modes {
 		if err := r.plotBerth(p, i, m.Name); err != nil {
 			return err
@@ -28,6 +22,51 @@ func (r *Report) Plot(path string) error {
 	if err := r.plotUpstream(p); err != nil {
 		return err
 	}
+	return save(p, path)
+}
+
+// PlotWorkloads writes an SVG file of what a decision costs by the number of workloads with
+// selectors of their own, both sides, in processor time.
+func (r *Report) PlotWorkloads(path string) error {
+	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", thousands(r.Nodes)), "workloads")
+	for i := range selecting {
+		var sampled, berth plotter.XYs
+		for _, c := range r.Workloads {
+			if c.Mode == selecting[i].Name {
+				sampled = append(sampled, plotter.XY{X: float64(c.Apps), Y: float64(c.Sampled.CPU.Nanoseconds()) / 1e3})
+				berth = append(berth, plotter.XY{X: float64(c.Apps), Y: float64(c.Berth.CPU.Nanoseconds()) / 1e3})
+			}
+		}
+		for _, side := range []struct {
+			name   string
+			line   plotter.XYs
+			dashes []vg.Length
+		}{{"kube-scheduler, sampled: ", sampled, []vg.Length{vg.Points(4), vg.Points(3)}}, {"Berth, all nodes: ", berth, nil}} {
+			l, points, err := plotter.NewLinePoints(side.line)
+			if err != nil {
+				return fmt.Errorf("plot %s: %w", selecting[i].Name, err)
+			}
+			l.Color, l.Dashes, points.Color, points.Shape = plotutil.Color(i), side.dashes, plotutil.Color(i), plotutil.Shape(i)
+			p.Add(l, points)
+			p.Legend.Add(side.name+selecting[i].Name, l, points)
+		}
+	}
+	return save(p, path)
+}
+
+// newPlot has both axes logarithmic.
+func newPlot(title, x string) *plot.Plot {
+	p := plot.New()
+	p.Title.Text = title
+	p.X.Label.Text, p.X.Scale, p.X.Tick.Marker = x, plot.LogScale{}, decades{}
+	p.Y.Label.Text, p.Y.Scale, p.Y.Tick.Marker = "microseconds", plot.LogScale{}, decades{}
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.YOffs, p.Legend.XOffs, p.Legend.Padding = vg.Points(-6), vg.Points(6), vg.Points(2)
+	p.Add(plotter.NewGrid())
+	return p
+}
+
+func save(p *plot.Plot, path string) error {
 	p.X.Max *= 1.5
 	p.Y.Max *= 30 // room for the legend
 	if err := p.Save(24*vg.Centimeter, 16*vg.Centimeter, path); err != nil {

@@ -14,6 +14,7 @@ import (
 // Write prints the report as Markdown tables.
 func (r *Report) Write(w io.Writer) {
 	r.writeCompared(w)
+	r.writeWorkloads(w)
 	r.writeSizes(w)
 	r.writeFilled(w)
 }
@@ -43,6 +44,19 @@ func (r *Report) writeCompared(w io.Writer) {
 	if r.Preemption != nil {
 		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, all is every candidate.")
 	}
+}
+
+func (r *Report) writeWorkloads(w io.Writer) {
+	if len(r.Workloads) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## One decision by the number of workloads, %s nodes (CPU time)\n\n", thousands(r.Nodes))
+	lines := [][]string{{"mode", "workloads", "kube-scheduler, sampled", "Berth, all nodes", "goal", "times less"}}
+	for _, c := range r.Workloads {
+		lines = append(lines, []string{c.Mode, thousands(c.Apps), short(c.Sampled.CPU), short(c.Berth.CPU) + table.Mark(c.Berth.CPU <= c.Within),
+			short(c.Within), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
+	}
+	table.Write(w, lines)
 }
 
 func (r *Report) writeSizes(w io.Writer) {

@@ -16,6 +16,9 @@ type Options struct {
 	Nodes int
 	// Sizes are those at which Berth is measured alone.
 	Sizes []int
+	// Workloads are the numbers of workloads with selectors of their own at which both sides are
+	// compared.
+	Workloads []int
 	// Large nodes are filled with as many pods; 0 leaves it out.
 	Large int
 	// Each measurement takes about so long.
@@ -29,6 +32,7 @@ type Report struct {
 	Nodes      int
 	Compared   []Comparison
 	Preemption *Comparison
+	Workloads  []Comparison
 	Sizes      []Steady
 	Filled     []Filling
 }
@@ -36,6 +40,8 @@ type Report struct {
 // Comparison is both sides' cost of one decision.
 type Comparison struct {
 	Mode string
+	// Apps is the number of workloads, in Report.Workloads.
+	Apps int
 	Goal float64
 	// Within is the goal instead where it is not 0; see Mode.
 	Within time.Duration
@@ -58,6 +64,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	if o.wants(full.Name) {
 		if err := r.preemption(ctx, o); err != nil {
+			return r, err
+		}
+	}
+	for i := range selecting {
+		if err := r.byWorkloads(ctx, o, &selecting[i]); err != nil {
 			return r, err
 		}
 	}
@@ -96,6 +107,27 @@ func (r *Report) compare(ctx context.Context, o Options, m *Mode) (err error) {
 		r.Sizes = append(r.Sizes, steady)
 	}
 	return err
+}
+
+// byWorkloads compares both sides with ever more workloads of a kind. What they cost with the first
+// pods of each is included.
+func (r *Report) byWorkloads(ctx context.Context, o Options, of *Mode) (err error) {
+	for _, apps := range o.Workloads {
+		o.say("%d workloads, %s: kube-scheduler and Berth, %d nodes", apps, of.Name, o.Nodes)
+		m := Mode{Name: of.Name, Within: diverse, apps: apps, shape: of.shape}
+		c := Comparison{Mode: of.Name, Apps: apps, Within: diverse}
+		most := 2 * o.Nodes
+		if c.Sampled, err = measureUpstream(ctx, &m, o.Nodes, 0, most, o.Each); err != nil {
+			return err
+		}
+		steady, err := measureBerth(&m, o.Nodes, most, o.Each)
+		if err != nil {
+			return err
+		}
+		c.Berth = steady.Decision
+		r.Workloads = append(r.Workloads, c)
+	}
+	return nil
 }
 
 func (r *Report) preemption(ctx context.Context, o Options) (err error) {

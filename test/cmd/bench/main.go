@@ -26,7 +26,8 @@ func main() {
 		sizes = flag.String("sizes", "100,1000,10000,100000", "numbers of nodes on which Berth is measured alone")
 		pods  = flag.Int("pods", 1_000_000, "as many pods are placed on as many empty nodes, by Berth alone; 0 to leave it out")
 		each  = flag.Duration("each", 1500*time.Millisecond, "how long a measurement takes, about")
-		svg   = flag.String("svg", "", "file to write a plot to")
+		svg   = flag.String("svg", "", "file to write a plot over the number of nodes to")
+		byApp = flag.String("svg-workloads", "", "file to write a plot over the number of workloads to; measures with 10 to 10,000 of them")
 	)
 	flag.Parse()
 	klog.LogToStderr(false)
@@ -34,6 +35,9 @@ func main() {
 	options := bench.Options{Nodes: *nodes, Large: *pods, Each: *each, Progress: os.Stderr}
 	if err := read(&options, *modes, *sizes); err != nil {
 		fail(err)
+	}
+	if *byApp != "" {
+		options.Workloads = []int{10, 30, 100, 300, 1000, 3000, 10_000}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -44,6 +48,11 @@ func main() {
 	}
 	if *svg != "" {
 		if err := report.Plot(*svg); err != nil {
+			fail(err)
+		}
+	}
+	if *byApp != "" {
+		if err := report.PlotWorkloads(*byApp); err != nil {
 			fail(err)
 		}
 	}
