@@ -1,4 +1,5 @@
-// Package socket serves gRPC APIs of the node to programs on the same machine.
+// Package socket connects the node and programs on the same machine by gRPC: it serves APIs of the
+// node, and dials those of plugins.
 package socket
 
 import (
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/klog/v2"
 )
 
@@ -56,4 +58,12 @@ func serve(ctx context.Context, path string, register func(*grpc.Server), state 
 	state(nil)
 	klog.V(2).InfoS("Serving a socket", "socket", path)
 	return server.Serve(listener)
+}
+
+// Dial returns a connection to a Unix socket. It connects when it is used first.
+func Dial(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+filepath.Base(path), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}))
 }

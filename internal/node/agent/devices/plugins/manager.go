@@ -32,6 +32,9 @@ type Manager struct {
 	deaf error
 	// fresh: there was no file. See Fresh.
 	fresh bool
+	// life is how long plugins are followed; nil: none is taken.
+	life     context.Context
+	watching sync.WaitGroup // the goroutines that follow plugins
 }
 
 // Options are what a manager needs of the node.

@@ -3,15 +3,14 @@ package plugins
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
+	"github.com/berth-k8s/berth/internal/node/agent/socket"
 )
 
 const (
@@ -27,20 +26,18 @@ const (
 // plugin is one that has registered.
 type plugin struct {
 	resource string
+	path     string // of its socket
 	conn     *grpc.ClientConn
 	api      api.DevicePluginClient
 }
 
 // dial connects to the socket of a plugin, and reads its options.
-func dial(ctx context.Context, resource, socket string) (*plugin, devices.Options, error) {
-	conn, err := grpc.NewClient("passthrough:///"+resource, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}))
+func dial(ctx context.Context, resource, path string) (*plugin, devices.Options, error) {
+	conn, err := socket.Dial(path)
 	if err != nil {
 		return nil, devices.Options{}, err
 	}
-	p := &plugin{resource: resource, conn: conn, api: api.NewDevicePluginClient(conn)}
+	p := &plugin{resource: resource, path: path, conn: conn, api: api.NewDevicePluginClient(conn)}
 	ctx, cancel := context.WithTimeout(ctx, connectMost)
 	defer cancel()
 	options, err := p.api.GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true))

@@ -2,10 +2,11 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
+	"github.com/berth-k8s/berth/internal/node/agent/registry"
 	"github.com/berth-k8s/berth/internal/node/agent/socket"
 )
 
@@ -24,11 +26,16 @@ const Socket = "kubelet.sock"
 // Run takes registrations and follows plugins until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	m.removeSockets()
-	var watching sync.WaitGroup
-	defer watching.Wait()
+	m.mu.Lock()
+	m.life = ctx
+	m.mu.Unlock()
 	socket.Serve(ctx, filepath.Join(m.options.Dir, Socket), func(server *grpc.Server) {
-		api.RegisterRegistrationServer(server, &registration{manager: m, ctx: ctx, watching: &watching})
+		api.RegisterRegistrationServer(server, &registration{manager: m})
 	}, m.hears)
+	m.mu.Lock()
+	m.life = nil
+	m.mu.Unlock()
+	m.watching.Wait()
 }
 
 // removeSockets removes all sockets, those of plugins included: they watch the folder, see that the
@@ -52,9 +59,6 @@ func (m *Manager) removeSockets() {
 type registration struct {
 	api.UnimplementedRegistrationServer
 	manager *Manager
-	// ctx and watching are for the goroutines that follow plugins.
-	ctx      context.Context
-	watching *sync.WaitGroup
 }
 
 // Register answers a plugin after it has been connected to, so that an error reaches it.
@@ -77,34 +81,57 @@ func (r *registration) register(ctx context.Context, request *api.RegisterReques
 	case endpoint == Socket || endpoint == "." || endpoint != filepath.Base(endpoint) || !filepath.IsLocal(endpoint):
 		return fmt.Errorf("endpoint %q: must be the name of a socket in the folder of %s", endpoint, Socket)
 	}
-	r.manager.options.Registered(name)
-	return r.connect(ctx, name, filepath.Join(r.manager.options.Dir, endpoint))
+	return r.manager.connect(ctx, name, filepath.Join(r.manager.options.Dir, endpoint))
+}
+
+// Register takes a plugin that the plugin watcher has found.
+func (m *Manager) Register(ctx context.Context, p registry.Plugin) error {
+	switch {
+	case !slices.Contains(p.Versions, api.Version):
+		return fmt.Errorf("manager version, %s, is not among plugin supported versions %v", api.Version, p.Versions)
+	case !rules.IsExtendedResource(v1.ResourceName(p.Name)):
+		return fmt.Errorf("invalid name of device plugin socket: the ResourceName %q is invalid", p.Name)
+	}
+	return m.connect(ctx, p.Name, p.Endpoint)
+}
+
+// Deregister closes the connection to a plugin whose socket is gone.
+func (m *Manager) Deregister(p registry.Plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if serving := m.serving[p.Name]; serving != nil && serving.path == p.Endpoint {
+		_ = serving.conn.Close() // which ends following it
+	}
 }
 
 // connect has a plugin serve its resource from now on, in place of any other.
-func (r *registration) connect(ctx context.Context, name, socket string) error {
-	m := r.manager
-	p, options, err := dial(ctx, name, socket)
+func (m *Manager) connect(ctx context.Context, name, path string) error {
+	m.options.Registered(name)
+	p, options, err := dial(ctx, name, path)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	before := m.serving[name]
+	before, life := m.serving[name], m.life
+	if life == nil {
+		m.mu.Unlock()
+		return errors.Join(errors.New("the node takes no device plugins now"), p.conn.Close())
+	}
 	m.serving[name] = p
 	m.ledger.Connected(name, options)
+	m.watching.Go(func() {
+		err := p.watch(life, func(list []devices.Device) { m.listed(p, list) })
+		_ = p.conn.Close()
+		if life.Err() == nil { // else the node itself goes, and its devices stay
+			m.lost(p, err)
+		}
+	})
 	m.mu.Unlock()
 	if before != nil {
 		_ = before.conn.Close() // which ends following it
 	}
-	klog.InfoS("A device plugin has registered", "resource", name, "socket", socket)
+	klog.InfoS("A device plugin has registered", "resource", name, "socket", path)
 	m.saveOrLog()
-	r.watching.Go(func() {
-		err := p.watch(r.ctx, func(list []devices.Device) { m.listed(p, list) })
-		_ = p.conn.Close()
-		if r.ctx.Err() == nil { // else the node itself goes, and its devices stay
-			m.lost(p, err)
-		}
-	})
 	return nil
 }
 
