@@ -31,6 +31,9 @@ var bin string
 var atEnd []func()
 
 func TestMain(m *testing.M) {
+	if described := os.Getenv(csiDriver); described != "" {
+		runDriver(described)
+	}
 	flag.Parse()
 	// Tests here wait more than they compute.
 	if err := flag.Set("test.parallel", "8"); err != nil {

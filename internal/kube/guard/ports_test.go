@@ -412,6 +412,7 @@ func theyAreAll(t *testing.T, ports []*port) {
 		"controlplane/port.go":                             "of the API server and etcd, which are upstream's, on loopback, with certificates",
 		"internal/node/agent/socket/socket.go":             "Unix sockets in a folder of root's alone",
 		"internal/node/agent/devices/plugins/fake/fake.go": "the same, of a device plugin for tests",
+		"internal/node/agent/csi/fake/fake.go":             "the same, of a CSI driver for tests",
 	}
 	root := filepath.Join("..", "..", "..")
 	for _, room := range []string{"cmd", "internal", "scheduler", "controlplane", "examples"} {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
+	"github.com/berth-k8s/berth/internal/node/agent/csi"
 	"github.com/berth-k8s/berth/internal/node/agent/devices/plugins"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
@@ -51,7 +52,10 @@ type Agent struct {
 	objects  *objects.Store
 	volumes  *volumes.Manager
 	devices  *plugins.Manager
-	services corelisters.ServiceLister
+	// drivers are the CSI drivers of the node, and publisher has them make volumes.
+	drivers   *csi.Drivers
+	publisher *csi.Publisher
+	services  corelisters.ServiceLister
 	// servicesKnown reports whether Services have been listed.
 	servicesKnown func() bool
 	// starts bounds how many pods are being started at once.
@@ -176,7 +180,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are managed from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.showStatic, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.devices.Run, a.serveResources, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
+		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.showStatic, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.devices.Run, a.drivers.Run, a.watchPlugins, a.serveResources, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -288,8 +292,11 @@ func (a *Agent) openVolumes(ctx context.Context) (err error) {
 			w.wake()
 		}
 	})
+	if err := a.openCSI(); err != nil {
+		return err
+	}
 	a.volumes, err = volumes.New(volumes.Options{
-		Dir: a.config.RootDir, Objects: a.objects,
+		Dir: a.config.RootDir, Objects: a.objects, Client: a.client, CSI: a.publisher,
 		Tokens: func(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 			return a.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 		},

@@ -84,13 +84,13 @@ func (a *Agent) orphan(ctx context.Context, owner cri.Owner) *worker {
 
 // release frees what a pod had on the node, apart from the runtime. What cannot be removed does not
 // keep devices and CPUs from other pods: nothing of the pod runs.
-func (a *Agent) release(_ context.Context, uid types.UID) error {
+func (a *Agent) release(ctx context.Context, uid types.UID) error {
 	a.prober.Stop(uid)
 	a.devices.Free(uid)
 	if a.pinning.release(uid) {
 		a.roomMade()
 	}
-	if err := a.volumes.Unmount(uid); err != nil {
+	if err := a.volumes.Unmount(ctx, uid); err != nil {
 		return err
 	}
 	if err := a.cgroups.tree.RemovePod(uid); err != nil {
@@ -129,6 +129,7 @@ func (a *Agent) sweep(ctx context.Context) {
 			klog.V(2).InfoS("Cannot free what a pod left", "uid", uid, "err", err)
 		}
 	}
+	a.publisher.Sweep(ctx)
 }
 
 // sweepEvery is how often leftovers are removed, beginning when all pods are known.

@@ -101,6 +101,7 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 		}
 	}
 	a.nodeSeen(have)
+	a.drivers.Registered()
 	if err := a.updateNode(ctx, true); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 // up to the cluster.
 func (a *Agent) newNode() *v1.Node {
 	node := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: a.config.NodeName, Labels: a.labels()},
+		ObjectMeta: metav1.ObjectMeta{Name: a.config.NodeName, Labels: a.labels(), Annotations: map[string]string{attachedByController: "true"}},
 		Spec:       v1.NodeSpec{Taints: slices.Clone(a.config.Taints)},
 	}
 	node.Status = a.nodeStatus(node, time.Now())
@@ -132,8 +133,13 @@ func (a *Agent) labels() map[string]string {
 	return labels
 }
 
+// attachedByController is the annotation of nodes whose volumes the attach-detach controller
+// attaches.
+const attachedByController = "volumes.kubernetes.io/controller-managed-attach-detach"
+
 func (a *Agent) relabel(node *v1.Node) bool {
-	changed := false
+	changed := node.Annotations[attachedByController] != "true"
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, attachedByController, "true")
 	for k, v := range a.labels() {
 		if have, ok := node.Labels[k]; !ok || have != v {
 			if node.Labels == nil {
@@ -267,6 +273,7 @@ func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	st.RuntimeHandlers = state.Handlers
 	st.DeclaredFeatures = slices.Clone(server.DeclaredFeatures)
 	st.Images = a.images.all()
+	st.VolumesInUse = a.publisher.InUse()
 	ready := a.readyCondition(now)
 	if i := slices.IndexFunc(st.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }); i >= 0 && st.Conditions[i].Status != ready.Status {
 		a.nodeEvent(map[bool]string{true: "NodeReady", false: "NodeNotReady"}[ready.Status == v1.ConditionTrue])

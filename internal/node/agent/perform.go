@@ -76,7 +76,9 @@ func (w *worker) prepare(ctx context.Context, pod *v1.Pod) (cgroup string, ok bo
 		w.later(pod, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
 		return "", false
 	}
-	if err := a.volumes.Mount(ctx, pod); err != nil {
+	if err := a.volumes.Mount(ctx, pod); ctx.Err() != nil {
+		return "", false // cancelled
+	} else if err != nil {
 		var setUp *volumes.SetUpErrors
 		if !errors.As(err, &setUp) {
 			w.later(pod, "FailedMount", err.Error())
@@ -95,6 +97,8 @@ func (w *worker) prepare(ctx context.Context, pod *v1.Pod) (cgroup string, ok bo
 
 func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt int) error {
 	a := w.agent
+	ctx, done := w.starting(ctx)
+	defer done()
 	cgroup, ok := w.prepare(ctx, pod)
 	if !ok {
 		return nil

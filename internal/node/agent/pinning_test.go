@@ -316,7 +316,7 @@ func TestOwnCPUsAreFreeDespiteLeftovers(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(folder), 0o755), os.WriteFile(folder, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.volumes.Unmount(gone.UID); err == nil {
+	if err := n.volumes.Unmount(t.Context(), gone.UID); err == nil {
 		t.Fatal("its volumes could be removed")
 	}
 	n.sweep(ctx)

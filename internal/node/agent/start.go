@@ -149,6 +149,11 @@ func (a *Agent) containerConfig(ctx context.Context, pod *v1.Pod, c *v1.Containe
 		Resources: a.cgroups.container(pod, c), SeccompDir: filepath.Join(a.config.RootDir, "seccomp"), Target: targetOf(pod, c.Name, seen),
 	}
 	p.Resources.CpusetCpus = a.pinning.cpusOf(pod.UID, c.Name)
+	blocks, err := a.volumes.Devices(pod, c)
+	if err != nil {
+		return nil, err
+	}
+	p.Devices = criDevices(blocks)
 	withDevices(&p, given)
 	for _, v := range process.Env {
 		p.Env = append(p.Env, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})

@@ -14,7 +14,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/cgroups"
-	"github.com/berth-k8s/berth/internal/node/agent/volumes"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes/sizes"
 )
 
 // Tree is what is measured in cgroups.
@@ -41,7 +41,7 @@ type Options struct {
 	// Pods returns those to measure, with the IDs of their containers in their statuses.
 	Pods func() []*v1.Pod
 	// Volumes measures the volumes of a pod, until the context ends at the latest.
-	Volumes func(context.Context, *v1.Pod) ([]volumes.Usage, error)
+	Volumes func(context.Context, *v1.Pod) ([]sizes.Usage, error)
 	// RootDir is on the node's filesystem, LogDir is where the pods' logs are.
 	RootDir, LogDir string
 }

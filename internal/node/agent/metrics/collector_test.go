@@ -20,7 +20,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/node/agent/cgroups"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
-	"github.com/berth-k8s/berth/internal/node/agent/volumes"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes/sizes"
 )
 
 // fakeTree uses 0.25 CPUs in each group, and has 1000 bytes of memory.
@@ -91,8 +91,8 @@ func testCollector(t *testing.T) *Collector {
 		Pods: func() []*v1.Pod {
 			return []*v1.Pod{testPod(), {ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "waiting", UID: "not-started"}}}
 		},
-		Volumes: func(context.Context, *v1.Pod) ([]volumes.Usage, error) {
-			return []volumes.Usage{{Volume: "scratch", Used: 30000, Inodes: 3}, {Volume: "memory", Used: 100000, Inodes: 1, InMemory: true}}, nil
+		Volumes: func(context.Context, *v1.Pod) ([]sizes.Usage, error) {
+			return []sizes.Usage{{Volume: "scratch", Used: 30000, Inodes: 3}, {Volume: "memory", Used: 100000, Inodes: 1, InMemory: true}}, nil
 		},
 	})
 }

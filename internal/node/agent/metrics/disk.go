@@ -14,7 +14,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
-	"github.com/berth-k8s/berth/internal/node/agent/volumes"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes/sizes"
 )
 
 // filesystem measures the one that a path is on, as it is for users other than root.
@@ -130,7 +130,7 @@ func (c *Collector) walk(ctx context.Context, pod *v1.Pod) podDisk {
 
 // treeSize sums up a folder. One that cannot be read counts as empty.
 func treeSize(ctx context.Context, dir string) size {
-	bytes, inodes, _ := volumes.Measure(ctx, dir)
+	bytes, inodes, _ := sizes.Measure(ctx, dir)
 	return size{bytes, inodes}
 }
 
@@ -161,6 +161,10 @@ func addDisks(pod *v1.Pod, measured *stats.PodStats, sizes map[types.UID]podDisk
 		add(container.Rootfs)
 	}
 	for _, volume := range disk.volumes {
+		if volume.Own != nil {
+			measured.VolumeStats = append(measured.VolumeStats, apart(pod, volume))
+			continue
+		}
 		part := used(node, size{volume.Used, volume.Inodes})
 		measured.VolumeStats = append(measured.VolumeStats, stats.VolumeStats{FsStats: *part, Name: volume.Volume})
 		if !volume.InMemory {
@@ -168,6 +172,20 @@ func addDisks(pod *v1.Pod, measured *stats.PodStats, sizes map[types.UID]podDisk
 		}
 	}
 	measured.EphemeralStorage = used(node, size{int64(bytes), int64(inodes)})
+}
+
+// apart are the stats of a volume on a filesystem of its own.
+func apart(pod *v1.Pod, volume sizes.Usage) stats.VolumeStats {
+	bytes, inodes := volume.Own.Bytes, volume.Own.Inodes
+	out := stats.VolumeStats{Name: volume.Volume, FsStats: stats.FsStats{
+		Time:          metav1.NewTime(time.Now()),
+		CapacityBytes: number(bytes.Total), UsedBytes: number(bytes.Used), AvailableBytes: number(bytes.Available),
+		Inodes: number(inodes.Total), InodesUsed: number(inodes.Used), InodesFree: number(inodes.Available),
+	}}
+	if volume.Claim != "" {
+		out.PVCRef = &stats.PVCReference{Name: volume.Claim, Namespace: pod.Namespace}
+	}
+	return out
 }
 
 type size struct{ bytes, inodes int64 }

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/node/agent/volumes"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes/sizes"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // filesystems, which the runtime knows.
 type podDisk struct {
 	logs    map[string]size // by container
-	volumes []volumes.Usage
+	volumes []sizes.Usage
 }
 
 // meter measures pods' files in the background, and keeps the results: a walk through hundreds of

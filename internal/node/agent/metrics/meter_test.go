@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/node/agent/volumes"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes/sizes"
 )
 
 // slowDisk has pods that take their time to be walked through, each walk longer by one byte than
@@ -22,7 +22,7 @@ type slowDisk struct {
 
 func (d *slowDisk) walk(ctx context.Context, pod *v1.Pod) podDisk {
 	d.walks[pod.UID]++
-	found := podDisk{volumes: []volumes.Usage{{Used: int64(d.walks[pod.UID])}}}
+	found := podDisk{volumes: []sizes.Usage{{Used: int64(d.walks[pod.UID])}}}
 	select {
 	case <-time.After(d.takes[pod.UID]):
 	case <-ctx.Done():

@@ -11,6 +11,6 @@
 //
 // The layout below the agent's folder is that of a kubelet
 // (pods/<uid>/volumes/kubernetes.io~secret/<name>). Error messages are the kubelet's, as users see
-// them in FailedMount events. Claims, CSI, image volumes, network filesystems and huge pages are
+// them in FailedMount events. Image volumes, network filesystems and huge pages are
 // not supported, and the event says so.
 package volumes

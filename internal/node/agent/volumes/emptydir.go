@@ -94,6 +94,19 @@ func (m *Manager) makeInMemory(dir string, pod *v1.Pod, limit *resource.Quantity
 	return nil
 }
 
+// isMountPoint reports whether the folder is on another filesystem than its parent. A bind mount of
+// the same filesystem is not detected.
+func isMountPoint(dir string) (bool, error) {
+	var inside, outside unix.Stat_t
+	if err := unix.Lstat(dir, &inside); err != nil {
+		return false, fmt.Errorf("%s: %w", dir, err)
+	}
+	if err := unix.Lstat(filepath.Dir(dir), &outside); err != nil {
+		return false, fmt.Errorf("%s: %w", filepath.Dir(dir), err)
+	}
+	return inside.Dev != outside.Dev, nil
+}
+
 // memoryLimit is the maximum size of a volume in memory: the smallest of the node's allocatable
 // memory, the pod's limit, and the volume's own. Zero: unknown.
 func memoryLimit(pod *v1.Pod, volume *resource.Quantity, allocatable v1.ResourceList) int64 {

@@ -149,7 +149,7 @@ func (m *Manager) tokenFile(ctx context.Context, pod *v1.Pod, source *v1.Service
 	if user != nil || groupOf(pod) != nil {
 		mode = 0o600 // for the user alone; giveToGroup adds the group
 	}
-	return map[string]file{source.Path: {data: []byte(token), mode: mode, user: user}}, nil
+	return map[string]file{source.Path: {data: []byte(token.Status.Token), mode: mode, user: user}}, nil
 }
 
 // modeOr returns the mode or, for a pod that did not come through the API, the API's default.

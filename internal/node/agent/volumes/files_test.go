@@ -103,7 +103,7 @@ func TestWhatIsMissingIsNamedAsUsersKnowIt(t *testing.T) {
 		`[{name: x, secret: {secretName: there, items: [{key: k, path: p}]}}]`:                  `MountVolume.SetUp failed for volume "x" : references non-existent secret key: k`,
 		`[{name: x, projected: {sources: [{configMap: {name: absent}}, {secret: {name: z}}]}}]`: `MountVolume.SetUp failed for volume "x" : [configmap "absent" not found, secret "z" not found]`,
 		`[{name: x, projected: {sources: [{configMap: {name: there}}, {secret: {name: z}}]}}]`:  `MountVolume.SetUp failed for volume "x" : secret "z" not found`,
-		`[{name: x, persistentVolumeClaim: {claimName: c}}]`:                                    `MountVolume.SetUp failed for volume "x" : this node's agent has no volumes of this type (persistentVolumeClaim)`,
+		`[{name: x, nfs: {server: s, path: /p}}]`:                                               `MountVolume.SetUp failed for volume "x" : this node's agent has no volumes of this type (nfs)`,
 		`[{name: x, emptyDir: {medium: HugePages}}]`:                                            `MountVolume.SetUp failed for volume "x" : unknown storage medium "HugePages"`,
 	} {
 		err := w.Mount(context.Background(), pod(t, volumes))
@@ -125,7 +125,7 @@ func TestWhatIsMissingIsNamedAsUsersKnowIt(t *testing.T) {
 		if got := names(t, w.dir(p, "x")); len(got) > 0 {
 			t.Errorf("%s: shows %v", volumes, got)
 		}
-		if err := w.Unmount(p.UID); err != nil {
+		if err := w.Unmount(t.Context(), p.UID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -340,7 +340,7 @@ func TestUpdateIsShownByTheNextAgent(t *testing.T) {
 		if found, err := next.OnDisk(); err != nil || len(found) != 1 {
 			t.Errorf("on disk: %v (%v)", found, err)
 		}
-		if err := next.Unmount(p.UID); err != nil {
+		if err := next.Unmount(t.Context(), p.UID); err != nil {
 			t.Error(err)
 		}
 		next.Changed(p.UID)
@@ -394,7 +394,7 @@ func TestPathTricksAreRefused(t *testing.T) {
 		if err := w.Mount(context.Background(), p); err == nil {
 			t.Errorf("pod %q was mounted", uid)
 		}
-		if err := w.Unmount(p.UID); err == nil {
+		if err := w.Unmount(t.Context(), p.UID); err == nil {
 			t.Errorf("pod %q was unmounted", uid)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/node/agent/mountinfo"
 )
 
 // world is a Manager and the API that it sees.
@@ -53,7 +55,7 @@ func (w *world) manager(dir string) *Manager {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		points, _ := mountsBelow(m.root)
+		points, _ := mountinfo.Below(m.root)
 		for i := len(points) - 1; i >= 0; i-- {
 			_ = unix.Unmount(points[i], unix.MNT_DETACH)
 		}

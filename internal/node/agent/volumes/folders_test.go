@@ -2,7 +2,6 @@ package volumes
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/node/agent/mountinfo"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes/sizes"
 )
 
 func TestEmptyDirKeepsWhatContainersWrote(t *testing.T) {
@@ -108,10 +110,10 @@ func TestMemoryVolumeIsBounded(t *testing.T) {
 		if got := stat.Blocks * uint64(stat.Bsize); stat.Type != unix.TMPFS_MAGIC || got != c.want {
 			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
 		}
-		if points, err := mountsBelow(w.PodDir(p.UID)); err != nil || len(points) != 1 {
+		if points, err := mountinfo.Below(w.PodDir(p.UID)); err != nil || len(points) != 1 {
 			t.Errorf("%s: mounted are %v (%v)", name, points, err)
 		}
-		if err := w.Unmount(p.UID); err != nil {
+		if err := w.Unmount(t.Context(), p.UID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,12 +175,12 @@ func TestUsage(t *testing.T) {
 	w := newWorld(t)
 	p := pod(t, `[{name: work, emptyDir: {sizeLimit: 1Mi}}, {name: memory, emptyDir: {medium: Memory}}]`)
 	w.mustMount(p)
-	usages := func() map[string]Usage {
+	usages := func() map[string]sizes.Usage {
 		all, err := w.Usage(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		byName := map[string]Usage{}
+		byName := map[string]sizes.Usage{}
 		for _, usage := range all {
 			byName[usage.Volume] = usage
 		}
@@ -206,23 +208,5 @@ func TestUsage(t *testing.T) {
 	}
 	if limit := after["work"].Limit; limit == nil || limit.String() != "1Mi" || after["memory"].Limit != nil {
 		t.Errorf("limits: %+v", after)
-	}
-}
-
-// A folder of more files than are read at once is summed up whole, and what has ended before it
-// began counts little of it.
-func TestMeasureOfManyFiles(t *testing.T) {
-	dir := t.TempDir()
-	const files = 3*chunk + 5
-	for i := range files {
-		write(t, filepath.Join(dir, fmt.Sprint(i%2), fmt.Sprint(i)), "")
-	}
-	if _, inodes, err := Measure(t.Context(), dir); err != nil || inodes != files+3 {
-		t.Errorf("%d entries, %v, want %d files and 3 folders", inodes, err, files)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, inodes, err := Measure(ended, dir); err != nil || inodes != 1 {
-		t.Errorf("%d entries after the time was over, %v, want the folder alone", inodes, err)
 	}
 }

@@ -31,6 +31,8 @@ const (
 	secret      kind = "secret"
 	downwardAPI kind = "downward-api"
 	projected   kind = "projected"
+	inline      kind = "csi"   // made by a CSI driver for this pod
+	claimed     kind = "claim" // a persistent volume
 	unsupported kind = ""
 )
 
@@ -48,15 +50,23 @@ func kindOf(volume v1.Volume) kind {
 		return downwardAPI
 	case source.Projected != nil:
 		return projected
+	case source.CSI != nil:
+		return inline
+	case source.PersistentVolumeClaim != nil, source.Ephemeral != nil:
+		return claimed
 	}
 	return unsupported
 }
 
-// volumeDir is the volume's folder on the host, the same as a kubelet's.
+// volumeDir is the volume's folder on the host, the same as a kubelet's. That of a persistent
+// volume is known when it has been set up, and empty before.
 func (m *Manager) volumeDir(uid types.UID, volume v1.Volume) string {
 	k := kindOf(volume)
-	if k == hostPath {
+	switch k {
+	case hostPath:
 		return volume.HostPath.Path
+	case inline, claimed:
+		return m.placeOf(uid, volume.Name).path
 	}
 	return filepath.Join(m.PodDir(uid), "volumes", "kubernetes.io~"+string(cmp.Or(k, "unsupported")), volume.Name)
 }
@@ -90,6 +100,9 @@ func usedVolumes(pod *v1.Pod) map[string]bool {
 	for _, c := range containersOf(pod) {
 		for _, mount := range c.VolumeMounts {
 			used[mount.Name] = true
+		}
+		for _, device := range c.VolumeDevices {
+			used[device.Name] = true
 		}
 		for _, variable := range c.Env {
 			if variable.ValueFrom != nil && variable.ValueFrom.FileKeyRef != nil {

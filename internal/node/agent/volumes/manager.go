@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,7 +15,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/agent/csi"
 )
 
 // Objects provides the cluster's ConfigMaps and Secrets. The error for a missing one satisfies
@@ -34,6 +38,9 @@ type Options struct {
 	// Allocatable is what the node has for pods: the maximum of a volume in memory, and the
 	// replacement for a limit that is not set.
 	Allocatable func() v1.ResourceList
+	// Client reads claims and persistent volumes, and CSI has drivers make them.
+	Client kubernetes.Interface
+	CSI    *csi.Publisher
 }
 
 // Manager manages the volumes of all pods of the node.
@@ -55,6 +62,8 @@ type podVolumes struct {
 	done map[string]bool // by name, the volumes that were set up once; guarded by work
 
 	pod *v1.Pod // as it was seen last; guarded by Manager.mu
+	// places are those of volumes from elsewhere that are set up, by name; guarded by Manager.mu.
+	places map[string]place
 }
 
 // New returns a Manager for the pods below a folder, which it creates if there is none.
@@ -88,6 +97,9 @@ type SetUpError struct {
 }
 
 func (e *SetUpError) Error() string {
+	if staged := (*csi.StageError)(nil); errors.As(e.Err, &staged) {
+		return fmt.Sprintf("MountVolume.MountDevice failed for volume %q : %v", staged.Volume, e.Err)
+	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }
 
@@ -121,7 +133,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
 	m.mu.Lock()
 	volumes.pod = pod
 	m.mu.Unlock()
-	return m.mount(ctx, volumes, pod)
+	return m.mount(ctx, volumes, pod, false)
 }
 
 // Update records the newest state of a pod that may have been mounted, by this Manager or a
@@ -133,7 +145,8 @@ func (m *Manager) Update(pod *v1.Pod) {
 	m.Changed(pod.UID)
 }
 
-func (m *Manager) mount(ctx context.Context, volumes *podVolumes, pod *v1.Pod) error {
+// mount sets up all volumes or, to refresh them, updates those that are set up.
+func (m *Manager) mount(ctx context.Context, volumes *podVolumes, pod *v1.Pod, refresh bool) error {
 	if err := os.MkdirAll(filepath.Join(m.PodDir(pod.UID), "volumes"), 0o750); err != nil {
 		return fmt.Errorf("folder of pod %s: %w", klog.KObj(pod), err)
 	}
@@ -141,7 +154,7 @@ func (m *Manager) mount(ctx context.Context, volumes *podVolumes, pod *v1.Pod) e
 	var failed []*SetUpError
 	for _, volume := range pod.Spec.Volumes {
 		done := volumes.done[volume.Name]
-		if !used[volume.Name] || done && kindOf(volume) == hostPath { // a host path is checked only once
+		if !used[volume.Name] || !m.due(volumes, pod.UID, volume, refresh) {
 			continue
 		}
 		if err := m.setUp(ctx, pod, volume); err != nil {
@@ -156,6 +169,17 @@ func (m *Manager) mount(ctx context.Context, volumes *podVolumes, pod *v1.Pod) e
 	return nil
 }
 
+// due reports whether a volume is to be set up, or updated. A host path is checked only once.
+func (m *Manager) due(volumes *podVolumes, uid types.UID, volume v1.Volume, refresh bool) bool {
+	switch kindOf(volume) {
+	case hostPath:
+		return !volumes.done[volume.Name]
+	case inline, claimed:
+		return m.dueElsewhere(volumes, uid, volume.Name, refresh)
+	}
+	return true
+}
+
 // setUp creates or updates one volume.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, volume v1.Volume) error {
 	if err := validName("volume name", volume.Name); err != nil {
@@ -163,6 +187,8 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, volume v1.Volume) erro
 	}
 	dir := m.volumeDir(pod.UID, volume)
 	switch kind := kindOf(volume); kind {
+	case inline, claimed:
+		return m.setUpElsewhere(ctx, pod, volume)
 	case emptyDir:
 		return m.setUpEmptyDir(pod, volume, dir)
 	case hostPath:
@@ -187,7 +213,8 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, volume v1.Volume) erro
 // hasFiles reports whether a volume of files was written at least once, perhaps by a previous
 // agent.
 func (m *Manager) hasFiles(uid types.UID, volume v1.Volume) bool {
-	if kind := kindOf(volume); kind == hostPath || kind == emptyDir {
+	switch kindOf(volume) {
+	case hostPath, emptyDir, inline, claimed:
 		return false
 	}
 	_, err := os.Lstat(filepath.Join(m.volumeDir(uid, volume), dataLink))
@@ -308,7 +335,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	if _, err := os.Lstat(m.PodDir(uid)); err != nil || pod == nil {
 		return
 	}
-	if err := m.mount(ctx, volumes, pod); err != nil {
+	if err := m.mount(ctx, volumes, pod, true); err != nil {
 		klog.FromContext(ctx).V(2).Info("Volumes could not be refreshed; the next try is in a moment", "pod", klog.KObj(pod), "err", err)
 	}
 }
@@ -330,7 +357,7 @@ func (m *Manager) lock(uid types.UID) *podVolumes {
 // entry returns the pod's entry, and adds one if there is none; m.mu is held.
 func (m *Manager) entry(uid types.UID) *podVolumes {
 	if m.pods[uid] == nil {
-		m.pods[uid] = &podVolumes{done: map[string]bool{}}
+		m.pods[uid] = &podVolumes{done: map[string]bool{}, places: map[string]place{}}
 	}
 	return m.pods[uid]
 }

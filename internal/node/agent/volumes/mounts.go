@@ -100,6 +100,9 @@ func (m *Manager) volumeMount(pod *v1.Pod, c *v1.Container, i int, view View) (M
 		return Mount{}, fmt.Errorf("failed to resolve recursive read-only mode: %w", err)
 	}
 	dir := m.volumeDir(pod.UID, volume)
+	if dir == "" || m.placeOf(pod.UID, wanted.Name).block {
+		return Mount{}, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, c.Name)
+	}
 	if path != "" {
 		if dir, err = m.subPathOf(pod, volume, c.Name, i, path); err != nil {
 			return Mount{}, err
@@ -109,7 +112,11 @@ func (m *Manager) volumeMount(pod *v1.Pod, c *v1.Container, i int, view View) (M
 		Name: wanted.Name, HostPath: dir, ContainerPath: absolute(wanted.MountPath),
 		ReadOnly: wanted.ReadOnly, RecursiveReadOnly: recursive, Propagation: v1.MountPropagationNone,
 	}
-	if kind := kindOf(volume); kind != hostPath && kind != emptyDir { // the agent writes it, nobody else
+	switch kindOf(volume) {
+	case hostPath, emptyDir:
+	case inline, claimed:
+		mount.ReadOnly = mount.ReadOnly || m.placeOf(pod.UID, wanted.Name).readOnly
+	default: // the agent writes it, nobody else
 		mount.ReadOnly = true
 	}
 	if wanted.MountPropagation != nil {
@@ -221,7 +228,11 @@ func (m *Manager) File(pod *v1.Pod, volume, path string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("cannot find the volume %q", volume)
 	}
-	root, err := os.OpenRoot(m.volumeDir(pod.UID, found))
+	dir := m.volumeDir(pod.UID, found)
+	if dir == "" {
+		return nil, fmt.Errorf("cannot find the volume %q", volume)
+	}
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/env"
+	"github.com/berth-k8s/berth/internal/node/agent/mountinfo"
 )
 
 // subPathPod has one emptyDir, of which its container mounts a path.
@@ -49,7 +50,7 @@ func TestSubPathShowsOnlyThatPart(t *testing.T) {
 			t.Errorf("%s: %q (%v)", path, content, err)
 		}
 	}
-	points, err := mountsBelow(w.PodDir(p.UID))
+	points, err := mountinfo.Below(w.PodDir(p.UID))
 	if err != nil || len(points) != 1 {
 		t.Errorf("one mount is enough for the same place, but there are %v (%v)", points, err)
 	}
@@ -62,7 +63,7 @@ func TestSubPathShowsOnlyThatPart(t *testing.T) {
 	if content, err := os.ReadFile(at); err != nil || string(content) != "content" {
 		t.Errorf("a single file: %q (%v)", content, err)
 	}
-	if err := w.Unmount(p.UID); err != nil {
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -199,7 +200,7 @@ func TestSubPathOfAFileThatIsReplaced(t *testing.T) {
 	if got := read(); got != "new" {
 		t.Errorf("got %q", got)
 	}
-	if err := w.Unmount(p.UID); err != nil {
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -222,7 +223,7 @@ func TestHostPathThatIsALinkHasSubPaths(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(at, "file")); err != nil {
 		t.Error(err)
 	}
-	if err := w.Unmount(p.UID); err != nil {
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(real, "part/file")); err != nil {

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,20 +9,25 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/node/agent/mountinfo"
 )
 
 // Unmount removes everything that was created for the pod. Call it when nothing of the pod runs any
 // more, and again if it fails.
 //
-// Whatever is mounted below the pod's folder is unmounted first, including what a container has
-// mounted there. Nothing is removed before that is done, so that no other filesystem is emptied.
-// Links are removed, not followed.
-func (m *Manager) Unmount(uid types.UID) error {
+// CSI drivers take back what they made. Then whatever is mounted below the pod's folder is
+// unmounted, including what a container has mounted there. Nothing is removed before that is done,
+// so that no other filesystem is emptied. Links are removed, not followed.
+func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	if err := validName("pod UID", string(uid)); err != nil {
 		return err
 	}
 	volumes := m.lock(uid)
 	defer volumes.work.Unlock()
+	if err := m.unpublish(ctx, uid); err != nil {
+		return fmt.Errorf("volumes of pod %s: %w", uid, err)
+	}
 	if err := removeFolder(m.PodDir(uid)); err != nil {
 		return fmt.Errorf("volumes of pod %s: %w", uid, err)
 	}
@@ -47,7 +53,7 @@ func removeFolder(dir string) error {
 	if !info.IsDir() { // if it were a link, everything below would be elsewhere
 		return fmt.Errorf("%s is not a folder; it is left alone", dir)
 	}
-	points, err := mountsBelow(dir)
+	points, err := mountinfo.Below(dir)
 	if err != nil {
 		return err
 	}
@@ -56,7 +62,7 @@ func removeFolder(dir string) error {
 			return fmt.Errorf("unmounting %s: %w", points[i], err)
 		}
 	}
-	if points, err = mountsBelow(dir); err != nil {
+	if points, err = mountinfo.Below(dir); err != nil {
 		return err
 	}
 	if len(points) > 0 {

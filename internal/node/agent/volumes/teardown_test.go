@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/node/agent/mountinfo"
 )
 
 // A container leaves links to the host, mounts the host into its volume, and a filesystem into
@@ -46,7 +48,7 @@ func TestUnmountTakesNothingOfTheHost(t *testing.T) {
 	if err := unix.Mount("tmpfs", inner, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Unmount(p.UID); err != nil {
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 	if content, err := os.ReadFile(filepath.Join(outside, "deep/precious")); err != nil || string(content) != "precious" {
@@ -55,10 +57,10 @@ func TestUnmountTakesNothingOfTheHost(t *testing.T) {
 	if left, err := w.OnDisk(); err != nil || len(left) > 0 {
 		t.Errorf("left: %v (%v)", left, err)
 	}
-	if points, err := mountsBelow(w.root); err != nil || len(points) > 0 {
+	if points, err := mountinfo.Below(w.root); err != nil || len(points) > 0 {
 		t.Errorf("still mounted: %v (%v)", points, err)
 	}
-	if err := w.Unmount(p.UID); err != nil {
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
 }
@@ -70,7 +72,7 @@ func TestPodFolderThatIsALinkIsLeftAlone(t *testing.T) {
 	if err := os.Symlink(outside, w.PodDir("evil")); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Unmount("evil"); err == nil {
+	if err := w.Unmount(t.Context(), "evil"); err == nil {
 		t.Error("it was followed")
 	}
 	if got := names(t, outside); !slices.Equal(got, []string{"precious"}) {
@@ -88,14 +90,14 @@ func TestWhatIsInUseIsTriedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Unmount(p.UID); !errors.Is(err, unix.EBUSY) {
+	if err := w.Unmount(t.Context(), p.UID); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("while a file is open: %v", err)
 	}
 	if got := w.read(p, "work", "a"); got != "A" {
 		t.Errorf("it began to remove: %q", got)
 	}
 	inUse.Close()
-	if err := w.Unmount(p.UID); err != nil {
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Error(err)
 	}
 }
@@ -119,7 +121,7 @@ func TestTakeUpAfterAKill(t *testing.T) {
 	if err := next.Mount(context.Background(), stays); err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Unmount("goes"); err != nil {
+	if err := next.Unmount(t.Context(), "goes"); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.read(stays, "memory", "a"); got != "A" {
@@ -128,7 +130,7 @@ func TestTakeUpAfterAKill(t *testing.T) {
 	if left, err := next.OnDisk(); err != nil || !slices.Equal(left, []types.UID{"stays"}) {
 		t.Errorf("left: %v (%v)", left, err)
 	}
-	if err := next.Unmount("stays"); err != nil {
+	if err := next.Unmount(t.Context(), "stays"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -142,7 +144,7 @@ func TestMountAndUnmountMayRace(t *testing.T) {
 		go func() {
 			var err error
 			for range 25 {
-				err = errors.Join(err, w.Mount(context.Background(), p), w.Unmount(p.UID))
+				err = errors.Join(err, w.Mount(context.Background(), p), w.Unmount(context.Background(), p.UID))
 			}
 			done <- err
 		}()
@@ -160,30 +162,4 @@ func TestMountAndUnmountMayRace(t *testing.T) {
 	if len(w.pods) > 0 {
 		t.Errorf("remembered: %v", w.pods)
 	}
-}
-
-func TestMountPoints(t *testing.T) {
-	const table = `22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
-30 22 0:25 / /pods/a rw - tmpfs tmpfs rw
-31 22 0:26 / /pods/a/with\040space rw shared:1 - tmpfs tmpfs rw
-32 22 0:27 / /pods/ab rw - tmpfs tmpfs rw
-33 22 0:28 / /pods/a/back\134slash rw - tmpfs tmpfs rw
-broken line
-`
-	want := []string{"/pods/a", "/pods/a/with space", `/pods/a/back\slash`}
-	if got := mountPoints(table, "/pods/a"); !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
-}
-
-func FuzzMountPoints(f *testing.F) {
-	f.Add(`30 22 0:25 / /pods/a\040b rw - tmpfs tmpfs rw`)
-	f.Add("\\0 \\ \\777 1 /pods\\0")
-	f.Fuzz(func(t *testing.T, table string) {
-		for _, point := range mountPoints(table, "/pods") {
-			if point != "/pods" && point[:6] != "/pods/" {
-				t.Errorf("%q is not below /pods", point)
-			}
-		}
-	})
 }

@@ -24,16 +24,16 @@ type tokens struct {
 
 // get returns a token as requested: the existing one as long as it is fresh, then a new one. If no
 // new one can be had, the old one is used until it expires.
-func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (string, error) {
+func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	key := tokenKey(namespace, serviceAccount, request)
 	t.mu.Lock()
 	held := t.cache[key]
 	t.mu.Unlock()
 	if held != nil && !isOld(held, time.Now()) {
-		return held.Status.Token, nil
+		return held, nil
 	}
 	if t.request == nil {
-		return "", errors.New("cannot use TokenManager when kubelet is in standalone mode")
+		return nil, errors.New("cannot use TokenManager when kubelet is in standalone mode")
 	}
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -43,14 +43,19 @@ func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, requ
 		t.mu.Lock()
 		t.cache[key] = fresh
 		t.mu.Unlock()
-		return fresh.Status.Token, nil
+		return fresh, nil
 	case held == nil:
-		return "", fmt.Errorf("failed to fetch token: %w", err)
+		return nil, fmt.Errorf("failed to fetch token: %w", err)
 	case time.Now().After(held.Status.ExpirationTimestamp.Time):
-		return "", fmt.Errorf("token %s expired and refresh failed: %w", key, err)
+		return nil, fmt.Errorf("token %s expired and refresh failed: %w", key, err)
 	}
 	klog.FromContext(ctx).Error(err, "A token could not be renewed; the old one serves on until it ends", "token", key, "ends", held.Status.ExpirationTimestamp)
-	return held.Status.Token, nil
+	return held, nil
+}
+
+// Token returns a token of a service account for a pod, as requested.
+func (m *Manager) Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	return m.tokens.get(ctx, namespace, serviceAccount, request)
 }
 
 // forget drops the tokens of a pod that is gone.
