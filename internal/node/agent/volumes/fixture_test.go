@@ -25,7 +25,8 @@ import (
 // world is a Manager and the API that it sees.
 type world struct {
 	*Manager
-	t *testing.T
+	t   *testing.T
+	csi func(*Manager) // gives a manager a CSI driver; nil: there is none
 
 	mu         sync.Mutex
 	configMaps map[string]*v1.ConfigMap

@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
 	"github.com/berth-k8s/berth/internal/node/agent/devices/plugins/fake"
+	"github.com/berth-k8s/berth/internal/node/agent/registry"
 )
 
 const gpu = "example.com/gpu"
@@ -402,4 +403,31 @@ func TestFolderIsMadeLater(t *testing.T) {
 	eventually(t, "plugins can register", func() bool { return fake.Heard(dir) })
 	cancel()
 	<-ended
+}
+
+// A plugin can be found by the plugin watcher, too; its devices go with its socket there, and what
+// is no device plugin of this API is refused.
+func TestPluginOfTheWatcher(t *testing.T) {
+	m, _ := newManager(t, folder(t))
+	elsewhere := folder(t)
+	p := newPlugin(t, elsewhere, "gpu.sock")
+	p.Set(fake.Devices("a", "b"))
+	found := registry.Plugin{Name: gpu, Endpoint: filepath.Join(elsewhere, "gpu.sock"), Versions: []string{"v1alpha", api.Version}}
+	if err := m.Register(t.Context(), found); err != nil {
+		t.Fatal(err)
+	}
+	m.awaits(t, devices.Count{All: 2, Healthy: 2})
+	other := found
+	other.Endpoint = "/elsewhere"
+	m.Deregister(other)
+	m.Deregister(found)
+	m.awaits(t, devices.Count{All: 2, Healthy: 0})
+	for want, wrong := range map[string]registry.Plugin{
+		"is not among plugin supported versions": {Name: gpu, Endpoint: found.Endpoint, Versions: []string{"v2"}},
+		`the ResourceName "cpu" is invalid`:      {Name: "cpu", Endpoint: found.Endpoint, Versions: found.Versions},
+	} {
+		if err := m.Register(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, not %q", err, want)
+		}
+	}
 }
