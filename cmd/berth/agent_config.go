@@ -155,6 +155,21 @@ var kubeletFields = map[string]func(*kubelet.KubeletConfiguration) (flag, value 
 		return "cpu-manager-policy-options", pairs(c.CPUManagerPolicyOptions, "=")
 	},
 	"reservedSystemCPUs": func(c *kubelet.KubeletConfiguration) (string, string) { return "reserved-cpus", c.ReservedSystemCPUs },
+	"memoryManagerPolicy": func(c *kubelet.KubeletConfiguration) (string, string) {
+		return "memory-manager-policy", c.MemoryManagerPolicy
+	},
+	"reservedMemory": func(c *kubelet.KubeletConfiguration) (string, string) {
+		var nodes []string
+		for _, r := range c.ReservedMemory {
+			var amounts []string
+			for name, amount := range r.Limits {
+				amounts = append(amounts, string(name)+"="+amount.String())
+			}
+			slices.Sort(amounts)
+			nodes = append(nodes, fmt.Sprintf("%d:%s", r.NumaNode, strings.Join(amounts, ",")))
+		}
+		return "reserved-memory", strings.Join(nodes, ";")
+	},
 	"topologyManagerPolicy": func(c *kubelet.KubeletConfiguration) (string, string) {
 		return "topology-manager-policy", c.TopologyManagerPolicy
 	},
@@ -192,7 +207,7 @@ var sameHere = map[string]string{
 	"apiVersion": `"kubelet.config.k8s.io/v1beta1"`, "kind": `"KubeletConfiguration"`,
 	"authorization": `{"mode":"Webhook","webhook":{"cacheAuthorizedTTL":"0s","cacheUnauthorizedTTL":"0s"}}`,
 	"cgroupsPerQOS": "true", "enableControllerAttachDetach": "true", "enableDebuggingHandlers": "true",
-	"enableServer": "true", "enforceNodeAllocatable": `["pods"]`, "localStorageCapacityIsolation": "true", "memoryManagerPolicy": `"None"`,
+	"enableServer": "true", "enforceNodeAllocatable": `["pods"]`, "localStorageCapacityIsolation": "true",
 	"registerNode": "true", "rotateCertificates": "true", "serializeImagePulls": "false",
 }
 

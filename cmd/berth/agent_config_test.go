@@ -55,6 +55,7 @@ reservedSystemCPUs: 0-1
 topologyManagerPolicy: restricted
 topologyManagerScope: pod
 memoryManagerPolicy: Static
+reservedMemory: [{numaNode: 0, limits: {memory: 150Mi, hugepages-2Mi: 4Mi}}, {numaNode: 1, limits: {memory: 50Mi}}]
 featureGates: {NodeSwap: true}
 `, "--max-pods", "50", "--port", "0")
 	if err != nil {
@@ -67,26 +68,32 @@ featureGates: {NodeSwap: true}
 	if c.CPUPolicy != "static" || !c.CPUOptions.FullCores || c.ReservedCPUs.String() != "0-1" || c.Alignment.Policy != "restricted" || c.Alignment.Scope != "pod" {
 		t.Errorf("CPUs: policy %s, options %+v, reserved %s, alignment %+v", c.CPUPolicy, c.CPUOptions, c.ReservedCPUs, c.Alignment)
 	}
+	if c.MemoryPolicy != "Static" || len(c.ReservedMemory) != 2 || c.ReservedMemory[1].Memory().String() != "50Mi" || len(c.ReservedMemory[0]) != 2 {
+		t.Errorf("memory: policy %s, reserved %v", c.MemoryPolicy, c.ReservedMemory)
+	}
 	if c.MaxPods != 50 || c.Port != 0 {
 		t.Errorf("max pods %d, port %d: flags do not come first", c.MaxPods, c.Port)
 	}
 	if c.Shutdown.Whole() != 30*time.Second || len(c.Shutdown) != 2 || len(c.Taints) != 1 || c.Taints[0].Value != "lab" {
 		t.Errorf("shutdown %v, taints %v", c.Shutdown, c.Taints)
 	}
-	if want := "agent: FILE: these fields have no meaning for berth agent: featureGates, memoryManagerPolicy\n"; out != want {
+	if want := "agent: FILE: these fields have no meaning for berth agent: featureGates\n"; out != want {
 		t.Errorf("told %q, want %q", out, want)
 	}
 }
 
 func TestConfigFileThatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		header + "maxPod: 5\n":                         `unknown field "maxPod"`,
-		header + "maxPods: 5\nmaxPods: 6\n":            "already set",
-		"kind: KubeletConfiguration\napiVersion: v1\n": "must be kubelet.config.k8s.io/v1beta1",
-		header + "cpuManagerPolicy: dynamic\n":         "--cpu-manager-policy \"dynamic\"",
-		header + "cpuManagerPolicy: static\n":          "--cpu-manager-policy static: needs reserved CPUs",
-		header + "reservedSystemCPUs: 1-\n":            "--reserved-cpus \"1-\"",
-		header + "topologyManagerPolicy: tight\n":      "--topology-manager-policy: unknown policy \"tight\"",
+		header + "maxPod: 5\n":                                         `unknown field "maxPod"`,
+		header + "maxPods: 5\nmaxPods: 6\n":                            "already set",
+		"kind: KubeletConfiguration\napiVersion: v1\n":                 "must be kubelet.config.k8s.io/v1beta1",
+		header + "cpuManagerPolicy: dynamic\n":                         "--cpu-manager-policy \"dynamic\"",
+		header + "cpuManagerPolicy: static\n":                          "--cpu-manager-policy static: needs reserved CPUs",
+		header + "reservedSystemCPUs: 1-\n":                            "--reserved-cpus \"1-\"",
+		header + "memoryManagerPolicy: Static\n":                       "--memory-manager-policy Static: needs --reserved-memory",
+		header + "memoryManagerPolicy: static\n":                       "--memory-manager-policy \"static\"",
+		header + "reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]\n": "--reserved-memory: invalid memory reservation \"cpu=1\"",
+		header + "topologyManagerPolicy: tight\n":                      "--topology-manager-policy: unknown policy \"tight\"",
 		header + "cpuManagerPolicyOptions: {align-by-socket: \"true\"}\ncpuManagerPolicy: static\nkubeReserved: {cpu: 1m}\n": "CPU Manager Policy Alpha-level Options not enabled, but option \"align-by-socket\" provided",
 		header + "port: 99999\n":                                   "--port 99999",
 		header + "evictionHard: {memory: 1Gi}\n" + "maxPods: -1\n": "--max-pods -1",

@@ -17,7 +17,7 @@ var pure = []string{
 	"internal/controller/journal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
 	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/standin", "internal/inspect/trial", "internal/inspect/explain", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
 	"internal/node/admit", "internal/node/agent/lifecycle", "internal/node/agent/env", "internal/node/agent/cgroups", "internal/node/agent/pressure", "internal/node/agent/metrics",
-	"internal/node/agent/topology", "internal/node/agent/cpus", "internal/node/agent/devices", "internal/node/agent/volumes/sizes", "internal/node/agent/mountinfo",
+	"internal/node/agent/topology", "internal/node/agent/cpus", "internal/node/agent/memory", "internal/node/agent/devices", "internal/node/agent/volumes/sizes", "internal/node/agent/mountinfo",
 	"internal/ui/model", "deploy",
 }
 

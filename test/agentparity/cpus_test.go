@@ -313,8 +313,8 @@ func (p *anyProvider) Hints(*v1.Pod, *v1.Container) topology.Hints {
 	return out
 }
 func (p *anyProvider) PodHints(pod *v1.Pod) topology.Hints { return p.Hints(pod, nil) }
-func (p *anyProvider) Assign(_ *v1.Pod, _ *v1.Container, near topology.Nodes) error {
-	p.near = near
+func (p *anyProvider) Assign(_ *v1.Pod, _ *v1.Container, near topology.Hint) error {
+	p.near = near.Nodes
 	return nil
 }
 

@@ -271,6 +271,9 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.pinning.open(a.config, os.DirFS("/sys/devices/system"), a.kubelet); err != nil {
 		return err
 	}
+	if err := a.pinning.openMemory(a.config, os.DirFS("/sys/devices/system"), a.capacity()); err != nil {
+		return err
+	}
 	if a.cgroups, err = openGroups(a.config, &a.pinning); err != nil {
 		return err
 	}

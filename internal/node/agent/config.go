@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berth-k8s/berth/internal/node/agent/cpus"
+	"github.com/berth-k8s/berth/internal/node/agent/memory"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 	"github.com/berth-k8s/berth/internal/node/agent/pulls"
 	"github.com/berth-k8s/berth/internal/node/agent/shutdown"
@@ -55,6 +56,10 @@ type Config struct {
 	// CPUPolicy is cpus.Static if containers can have CPUs of their own; empty: they cannot.
 	CPUPolicy  string
 	CPUOptions cpus.Options
+	// MemoryPolicy is memory.Static if containers have memory of certain NUMA nodes; empty: of any.
+	MemoryPolicy string
+	// ReservedMemory is what of each NUMA node is kept from them.
+	ReservedMemory memory.Reserved
 	// Alignment is from which NUMA nodes a container's resources come.
 	Alignment    topology.Alignment
 	CgroupRoot   string

@@ -118,6 +118,9 @@ func (w *worker) addDeviceHealth(pod *v1.Pod, status *v1.PodStatus) {
 
 // serveResources tells programs on the machine which pod has which devices.
 func (a *Agent) serveResources(ctx context.Context) {
-	server := &podresources.Server{Pods: a.Pods, Active: a.ActivePods, Held: a.devices.Held, Allocatable: a.devices.Allocatable}
+	server := &podresources.Server{
+		Pods: a.Pods, Active: a.ActivePods, Held: a.devices.Held, Allocatable: a.devices.Allocatable,
+		CPUs: a.pinning.ownIDs, AllCPUs: a.pinning.allocatableIDs, Memory: a.pinning.blocks, AllMemory: a.pinning.allocatableBlocks,
+	}
 	server.Run(ctx, filepath.Join(a.config.RootDir, "pod-resources"))
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,23 +24,28 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 	"github.com/berth-k8s/berth/internal/node/agent/cpus"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/memory"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
-// pinning is which container runs on which CPUs. The zero value lets all run on all.
+// pinning is which container runs on which CPUs, and has memory of which NUMA nodes. The zero value
+// lets all run on all.
 type pinning struct {
 	machine   *topology.Machine
-	policy    *cpus.Policy // nil: the policy is none
+	policy    *cpus.Policy   // nil: the policy is none
+	memory    *memory.Policy // nil: the policy is None
 	alignment topology.Alignment
-	// file is the checkpoint. What a pod is given is there before the pod is admitted.
-	file    string
-	kubelet *metrics.Kubelet
+	// file and memoryFile are the checkpoints. What a pod is given is there before the pod is
+	// admitted.
+	file, memoryFile string
+	kubelet          *metrics.Kubelet
 	// changed triggers a check of where containers run; it has room for one.
 	changed chan struct{}
 
 	mu    sync.Mutex
 	state cpus.State
+	banks memory.State
 	// placed is where each container was put last.
 	placed map[containerName]placement
 }
@@ -58,7 +65,7 @@ func (p *pinning) open(c Config, system fs.FS, kubelet *metrics.Kubelet) (err er
 	p.file, p.alignment, p.changed = filepath.Join(c.RootDir, cpus.CheckpointFile), c.Alignment, make(chan struct{}, 1)
 	p.placed = map[containerName]placement{}
 	static := c.CPUPolicy == cpus.Static
-	if aligned := c.Alignment.Policy != "" && c.Alignment.Policy != topology.None; static || aligned || !c.ReservedCPUs.IsEmpty() {
+	if aligned := c.Alignment.Policy != "" && c.Alignment.Policy != topology.None; static || aligned || c.MemoryPolicy == memory.Static || !c.ReservedCPUs.IsEmpty() {
 		if p.machine, err = topology.Read(system); err != nil {
 			return fmt.Errorf("read how the machine's CPUs are arranged: %w", err)
 		}
@@ -118,7 +125,12 @@ func (p *pinning) write(policy string, s cpus.State) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(p.file), ".new-")
+	return replaceFile(p.file, text)
+}
+
+// replaceFile replaces a file; a crash leaves the old one or the new one.
+func replaceFile(path string, text []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {
 		return err
 	}
@@ -127,34 +139,57 @@ func (p *pinning) write(policy string, s cpus.State) error {
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	return os.Rename(file.Name(), p.file)
+	return os.Rename(file.Name(), path)
 }
 
 // refuse returns why a pod cannot be given what it requests; nil: it can, or needs nothing.
 func (p *pinning) refuse(pod *v1.Pod) *admit.Refusal {
-	if p.policy == nil || !cpus.Eligible(pod) {
+	if !p.concerns(pod) {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	began := time.Now()
 	draft, refused := p.draft(pod)
-	p.kubelet.Aligned(time.Since(began), draft.Pinned, refused != nil)
+	pinned := 0
+	if draft.cpus != nil {
+		pinned = draft.cpus.Pinned
+	}
+	p.kubelet.Aligned(time.Since(began), pinned, refused != nil)
 	return refused
 }
 
+// concerns reports whether something is assigned to a pod.
+func (p *pinning) concerns(pod *v1.Pod) bool {
+	return p.policy != nil && cpus.Eligible(pod) || p.memory != nil && memory.Eligible(pod)
+}
+
+// drafts are the states as they become if a pod is admitted; nil: that one has no policy.
+type drafts struct {
+	cpus   *cpus.Draft
+	memory *memory.Draft
+}
+
 // draft is the state with what the pod requests. The caller holds the mutex.
-func (p *pinning) draft(pod *v1.Pod) (*cpus.Draft, *admit.Refusal) {
-	draft := p.policy.Draft(p.state)
-	if refused := p.alignment.Assign(p.machine, pod, draft); refused != nil {
-		return draft, &admit.Refusal{Reason: refused.Reason, Message: refused.Message}
+func (p *pinning) draft(pod *v1.Pod) (draft drafts, refusal *admit.Refusal) {
+	var providers []topology.Provider
+	if p.policy != nil {
+		draft.cpus = p.policy.Draft(p.state)
+		providers = append(providers, draft.cpus)
 	}
-	return draft, nil
+	if p.memory != nil {
+		draft.memory = p.memory.Draft(p.banks)
+		providers = append(providers, draft.memory)
+	}
+	if refused := p.alignment.Assign(p.machine, pod, providers...); refused != nil {
+		refusal = &admit.Refusal{Reason: refused.Reason, Message: refused.Message}
+	}
+	return draft, refusal
 }
 
 // assign gives a pod what it requests. An error is one of the disk; the pod has nothing then.
 func (p *pinning) assign(pod *v1.Pod) (*admit.Refusal, error) {
-	if p.policy == nil || !cpus.Eligible(pod) {
+	if !p.concerns(pod) {
 		return nil, nil
 	}
 	p.mu.Lock()
@@ -163,21 +198,34 @@ func (p *pinning) assign(pod *v1.Pod) (*admit.Refusal, error) {
 	if refused != nil {
 		return refused, nil
 	}
-	if err := p.write(cpus.Static, draft.State()); err != nil {
-		return nil, fmt.Errorf("record the CPUs of a pod: %w", err)
+	if draft.memory != nil {
+		if err := p.writeMemory(memory.Static, draft.memory.State()); err != nil {
+			return nil, fmt.Errorf("record the memory of a pod: %w", err)
+		}
 	}
-	p.goOn(draft.State())
+	if draft.cpus != nil {
+		if err := p.write(cpus.Static, draft.cpus.State()); err != nil {
+			return nil, fmt.Errorf("record the CPUs of a pod: %w", err)
+		}
+		p.goOn(draft.cpus.State())
+	}
+	if draft.memory != nil {
+		p.banks = draft.memory.State()
+	}
 	return nil, nil
 }
 
 // release takes back what a pod has; true if it had anything. A checkpoint that cannot be written
 // is no obstacle: what it has of the pod is taken back after the next start.
 func (p *pinning) release(pod types.UID) bool {
-	if p.policy == nil {
-		return false
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	hadMemory := p.releaseMemory(pod)
+	return p.releaseCPUs(pod) || hadMemory
+}
+
+// releaseCPUs takes back a pod's CPUs. The caller holds the mutex.
+func (p *pinning) releaseCPUs(pod types.UID) bool {
 	for name := range p.placed {
 		if name.pod == pod {
 			delete(p.placed, name)
@@ -204,14 +252,13 @@ func (p *pinning) goOn(s cpus.State) {
 	}
 }
 
-// holders are the pods that have CPUs of their own.
+// holders are the pods that have CPUs of their own, or memory of certain NUMA nodes.
 func (p *pinning) holders() (pods []types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for pod := range p.state.Given {
-		pods = append(pods, pod)
-	}
-	return pods
+	pods = slices.AppendSeq(slices.Collect(maps.Keys(p.state.Given)), maps.Keys(p.banks.Given))
+	slices.Sort(pods)
+	return slices.Compact(pods)
 }
 
 // cpusOf returns the CPUs that a container is to run on, as the runtime takes them; empty: on all.
@@ -265,13 +312,17 @@ func (p *pinning) isPlaced(pod types.UID, container, id, on string) bool {
 
 // forbidsResize returns why a Guaranteed pod cannot be resized; empty: it can.
 func (p *pinning) forbidsResize(wanted, have *v1.Pod) string {
-	if p.policy == nil || !guaranteed(wanted) {
+	if !guaranteed(wanted) {
 		return ""
 	}
 	before := allocated(have)
 	for _, c := range resizable(wanted) {
-		if granted := before[c.Name]; !granted.Requests.Cpu().Equal(*c.Resources.Requests.Cpu()) {
+		granted := before[c.Name]
+		if p.policy != nil && !granted.Requests.Cpu().Equal(*c.Resources.Requests.Cpu()) {
 			return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", cpus.Static)
+		}
+		if p.memory != nil && !granted.Requests.Memory().Equal(*c.Resources.Requests.Memory()) {
+			return fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", memory.Static)
 		}
 	}
 	return ""

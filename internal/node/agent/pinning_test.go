@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/berth-k8s/berth/internal/node/agent/cpus"
+	"github.com/berth-k8s/berth/internal/node/agent/memory"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
@@ -322,5 +323,50 @@ func TestOwnCPUsAreFreeDespiteLeftovers(t *testing.T) {
 	n.sweep(ctx)
 	if holders := n.pinning.holders(); len(holders) != 0 {
 		t.Errorf("%v have CPUs", holders)
+	}
+}
+
+// With the memory manager's static policy, a Guaranteed pod's container has memory of one NUMA node,
+// which is in the checkpoint before it runs, and free when the pod has ended.
+func TestOwnMemory(t *testing.T) {
+	owns, shares := sized("owns", "500m", "50Mi"), boundPod("shares")
+	n, ctx := newNode(t, owns, shares)
+	c := &n.Agent.config
+	c.MemoryPolicy, c.ReservedMemory = memory.Static, memory.Reserved{1: {v1.ResourceMemory: resource.MustParse("150Mi")}}
+	c.KubeReserved, c.Eviction.Hard = v1.ResourceList{v1.ResourceMemory: resource.MustParse("50Mi")}, map[string]string{"memory.available": "100Mi"}
+	system := fourCPUs(false)
+	system["node/node0/meminfo"] = &fstest.MapFile{Data: []byte("Node 0 MemTotal: 20480 kB\n")} // 20Mi
+	system["node/node1/cpulist"] = &fstest.MapFile{Data: []byte("\n")}
+	system["node/node1/meminfo"] = &fstest.MapFile{Data: []byte("Node 1 MemTotal: 409600 kB\n")} // 400Mi
+	open := func(p *pinning) error {
+		return errors.Join(p.open(*c, system, n.kubelet), p.openMemory(*c, system, n.capacity()))
+	}
+	if err := open(&n.pinning); err != nil {
+		t.Fatal(err)
+	}
+	n.listed.Store(true)
+	n.podSeen(ctx, owns)
+	n.podSeen(ctx, shares)
+	await(t, "owns runs", func() bool { return n.resourcesOf("owns").GetCpusetMems() == "1" })
+	await(t, "shares runs", func() bool { return n.resourcesOf("shares") != nil })
+	if mems := n.resourcesOf("shares").GetCpusetMems(); mems != "" {
+		t.Errorf("shares has memory of %s", mems)
+	}
+	text, err := os.ReadFile(filepath.Join(c.RootDir, memory.CheckpointFile))
+	if err != nil || !strings.Contains(string(text), `"entries":{"uid-owns":{"c":[{"numaAffinity":[1],"type":"memory","size":52428800}]}}`) {
+		t.Errorf("checkpoint: %s, %v", text, err)
+	}
+	n.podGone(owns)
+	await(t, "its memory is free", func() bool { return len(n.pinning.blocks("uid-owns", "c")) == 0 })
+	if blocks := n.pinning.allocatableBlocks(); len(blocks) != 2 || blocks[1].Size != 250<<20 {
+		t.Errorf("allocatable: %+v", blocks)
+	}
+	c.ReservedMemory = memory.Reserved{0: {v1.ResourceMemory: resource.MustParse("10Mi")}, 1: {v1.ResourceMemory: resource.MustParse("140Mi")}}
+	if err := open(new(pinning)); err == nil || !strings.Contains(err.Error(), "the expected machine state is different from the real one") {
+		t.Errorf("with another reservation: %v", err)
+	}
+	c.MemoryPolicy = ""
+	if err := open(new(pinning)); err == nil || !strings.Contains(err.Error(), `configured policy "None" differs from state checkpoint policy "Static"`) {
+		t.Errorf("with another policy: %v", err)
 	}
 }

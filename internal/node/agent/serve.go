@@ -1,21 +1,28 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/klog/v2"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/node/agent/cpus"
+	"github.com/berth-k8s/berth/internal/node/agent/memory"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/server"
 	"github.com/berth-k8s/berth/internal/node/agent/server/logfile"
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 // serve serves the kubelet's API until ctx ends.
@@ -104,7 +111,18 @@ func (a *Agent) configz() any {
 		"nodeStatusUpdateFrequency": c.StatusUpdate.String(), "nodeStatusReportFrequency": c.StatusReport.String(),
 		"nodeLeaseDurationSeconds": int(c.LeaseDuration.Seconds()),
 		"containerLogMaxFiles":     c.LogMaxFiles, "podLogsDir": c.PodLogDir,
+		"cpuManagerPolicy": cmp.Or(c.CPUPolicy, cpus.None), "reservedSystemCPUs": c.ReservedCPUs.String(),
+		"memoryManagerPolicy": cmp.Or(c.MemoryPolicy, memory.None), "reservedMemory": reservations(c.ReservedMemory),
+		"topologyManagerPolicy": cmp.Or(c.Alignment.Policy, topology.None), "topologyManagerScope": cmp.Or(c.Alignment.Scope, topology.ContainerScope),
 	}
+}
+
+// reservations is the reserved memory in the form of a KubeletConfiguration.
+func reservations(reserved memory.Reserved) (out []kubelet.MemoryReservation) {
+	for _, node := range slices.Sorted(maps.Keys(reserved)) {
+		out = append(out, kubelet.MemoryReservation{NumaNode: int32(node), Limits: reserved[node]})
+	}
+	return out
 }
 
 func (a *Agent) metrics() prometheus.Gatherer {

@@ -148,7 +148,7 @@ func (a *Agent) containerConfig(ctx context.Context, pod *v1.Pod, c *v1.Containe
 		ImageRef: image.Id, Command: process.Command, Args: process.Args, Mounts: mounts,
 		Resources: a.cgroups.container(pod, c), SeccompDir: filepath.Join(a.config.RootDir, "seccomp"), Target: targetOf(pod, c.Name, seen),
 	}
-	p.Resources.CpusetCpus = a.pinning.cpusOf(pod.UID, c.Name)
+	p.Resources.CpusetCpus, p.Resources.CpusetMems = a.pinning.cpusOf(pod.UID, c.Name), a.pinning.memoryOf(pod.UID, c.Name)
 	blocks, err := a.volumes.Devices(pod, c)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func (d *Draft) available() cpuset.CPUSet { return d.state.Pool.Difference(d.pol
 
 // Assign gives a container CPUs of its own if it is to have some. What it has been given before, it
 // keeps: an agent that was killed may be admitting the pod again.
-func (d *Draft) Assign(pod *v1.Pod, c *v1.Container, near topology.Nodes) error {
+func (d *Draft) Assign(pod *v1.Pod, c *v1.Container, near topology.Hint) error {
 	count := wants(pod, c)
 	if count == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (d *Draft) Assign(pod *v1.Pod, c *v1.Container, near topology.Nodes) error 
 	if err := d.wholeCores(count); err != nil {
 		return err
 	}
-	own, err := d.choose(count, near)
+	own, err := d.choose(count, near.Nodes)
 	if err != nil {
 		return err
 	}

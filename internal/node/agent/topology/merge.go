@@ -1,7 +1,7 @@
 package topology
 
 // merge returns the nodes that suit all resources best, and whether the policy admits them.
-func (a Alignment) merge(m *Machine, all [][]Hint) (near Nodes, admitted bool) {
+func (a Alignment) merge(m *Machine, all [][]Hint) (near Hint, admitted bool) {
 	every := NodesOf(m.Nodes...)
 	if a.Policy == SingleNode {
 		all = onOneNode(all)
@@ -16,7 +16,7 @@ func (a Alignment) merge(m *Machine, all [][]Hint) (near Nodes, admitted bool) {
 	if a.Policy == SingleNode && best.Nodes == every {
 		best.Nodes = 0
 	}
-	return best.Nodes, best.Preferred || a.Policy == BestEffort
+	return best, best.Preferred || a.Policy == BestEffort
 }
 
 // onOneNode keeps the preferred hints of one node, and those without a preference.
@@ -90,7 +90,7 @@ func (a Alignment) fitter(m *Machine, one, other Nodes) bool {
 			return x < y
 		}
 	}
-	return one.narrower(other)
+	return one.Narrower(other)
 }
 
 // spread is the mean distance between the nodes of a set.

@@ -30,8 +30,8 @@ func (n Nodes) List() (out []int) {
 	return out
 }
 
-// narrower reports whether n has fewer nodes than other or, with as many, lower ones.
-func (n Nodes) narrower(other Nodes) bool {
+// Narrower reports whether n has fewer nodes than other or, with as many, lower ones.
+func (n Nodes) Narrower(other Nodes) bool {
 	if n.Len() != other.Len() {
 		return n.Len() < other.Len()
 	}

@@ -96,8 +96,9 @@ type Provider interface {
 	Hints(pod *v1.Pod, c *v1.Container) Hints
 	// PodHints are those for all of the pod's containers together.
 	PodHints(pod *v1.Pod) Hints
-	// Assign assigns the container what it requests, near these nodes as far as possible.
-	Assign(pod *v1.Pod, c *v1.Container, near Nodes) error
+	// Assign assigns the container what it requests, near these nodes as far as possible; no nodes:
+	// anywhere.
+	Assign(pod *v1.Pod, c *v1.Container, near Hint) error
 }
 
 // Refusal is why the node cannot assign a pod what it requests, with the kubelet's reason.
@@ -118,7 +119,7 @@ var misaligned = &Refusal{"TopologyAffinityError", "Resources cannot be allocate
 
 // Assign lets the providers assign a pod's containers what they request; nil: all could.
 func (a Alignment) Assign(m *Machine, pod *v1.Pod, providers ...Provider) *Refusal {
-	var near Nodes
+	var near Hint
 	if !a.none() && a.Scope == PodScope {
 		var admitted bool
 		if near, admitted = a.merge(m, collect(providers, func(p Provider) Hints { return p.PodHints(pod) })); !admitted {

@@ -1,5 +1,5 @@
 // Package podresources serves the kubelet's PodResources API (v1), by which programs on the
-// machine, such as exporters of GPU metrics, learn which pod has which device.
+// machine, such as exporters of GPU metrics, learn which pod has which devices, CPUs and memory.
 package podresources
 
 import (
@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/memory"
 	"github.com/berth-k8s/berth/internal/node/agent/socket"
 )
 
@@ -30,6 +31,13 @@ type Server struct {
 	// Held are a container's devices, and Allocatable all healthy ones, by resource.
 	Held        func(uid types.UID, container string) map[string][]devices.Device
 	Allocatable func() map[string][]devices.Device
+	// CPUs are those that a container has of its own, and AllCPUs those that containers can have.
+	CPUs    func(uid types.UID, container string) []int
+	AllCPUs func() []int
+	// Memory is what a container has of the NUMA nodes' memory, and AllMemory what there is for
+	// containers.
+	Memory    func(uid types.UID, container string) []memory.Block
+	AllMemory func() []memory.Block
 }
 
 // The kubelet's bounds for requests a second, and at once.
@@ -70,16 +78,19 @@ func (s *Server) Get(_ context.Context, request *api.GetPodResourcesRequest) (*a
 	return nil, fmt.Errorf("pod %s in namespace %s not found", request.GetPodName(), request.GetPodNamespace())
 }
 
-// GetAllocatableResources returns all healthy devices, whether a pod has them or not.
+// GetAllocatableResources returns all healthy devices, CPUs and memory, whether a pod has them or
+// not.
 func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
-	return &api.AllocatableResourcesResponse{Devices: described(s.Allocatable())}, nil
+	return &api.AllocatableResourcesResponse{Devices: described(s.Allocatable()), CpuIds: numbers(s.AllCPUs()), Memory: blocks(s.AllMemory())}, nil
 }
 
 // of is what the long-running containers of a pod have.
 func (s *Server) of(pod *v1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	add := func(c *v1.Container) {
-		out.Containers = append(out.Containers, &api.ContainerResources{Name: c.Name, Devices: described(s.Held(pod.UID, c.Name))})
+		out.Containers = append(out.Containers, &api.ContainerResources{
+			Name: c.Name, Devices: described(s.Held(pod.UID, c.Name)), CpuIds: numbers(s.CPUs(pod.UID, c.Name)), Memory: blocks(s.Memory(pod.UID, c.Name)),
+		})
 	}
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; lifecycle.Sidecar(c) {
@@ -88,6 +99,24 @@ func (s *Server) of(pod *v1.Pod) *api.PodResources {
 	}
 	for i := range pod.Spec.Containers {
 		add(&pod.Spec.Containers[i])
+	}
+	return out
+}
+
+func numbers(cpus []int) (out []int64) {
+	for _, cpu := range cpus {
+		out = append(out, int64(cpu))
+	}
+	return out
+}
+
+func blocks(list []memory.Block) (out []*api.ContainerMemory) {
+	for _, b := range list {
+		nodes := &api.TopologyInfo{}
+		for _, id := range b.NUMAAffinity {
+			nodes.Nodes = append(nodes.Nodes, &api.NUMANode{ID: int64(id)})
+		}
+		out = append(out, &api.ContainerMemory{MemoryType: string(b.Type), Size: b.Size, Topology: nodes})
 	}
 	return out
 }

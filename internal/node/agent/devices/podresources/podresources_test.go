@@ -20,6 +20,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
+	"github.com/berth-k8s/berth/internal/node/agent/memory"
 )
 
 func pod(name string) *v1.Pod {
@@ -55,6 +56,20 @@ func TestWhoHasWhat(t *testing.T) {
 		Allocatable: func() map[string][]devices.Device {
 			return map[string][]devices.Device{"x/gpu": {{ID: "a"}, {ID: "b"}}}
 		},
+		CPUs: func(uid types.UID, container string) []int {
+			if uid != "one" || container == "side" {
+				return nil
+			}
+			return []int{2, 3}
+		},
+		AllCPUs: func() []int { return []int{1, 2, 3} },
+		Memory: func(uid types.UID, container string) []memory.Block {
+			if uid != "one" || container == "side" {
+				return nil
+			}
+			return []memory.Block{{NUMAAffinity: []int{0, 1}, Type: "memory", Size: 100}}
+		},
+		AllMemory: func() []memory.Block { return []memory.Block{{NUMAAffinity: []int{1}, Type: "hugepages-2Mi", Size: 7}} },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -75,7 +90,7 @@ func TestWhoHasWhat(t *testing.T) {
 	if err != nil || len(list.PodResources) != 1 {
 		t.Fatalf("list: %v (%v)", list, err)
 	}
-	if got := describe(list.PodResources[0]); got != "default/one side: [] main: [x/gpu [a] at 0, x/gpu [a] at 1, x/nic [n]]" {
+	if got := describe(list.PodResources[0]); got != "default/one side: [] main: [x/gpu [a] at 0, x/gpu [a] at 1, x/nic [n]] CPUs [2 3] 100 of memory at 0 at 1" {
 		t.Errorf("one: %s", got)
 	}
 	got, err := client.Get(asking, &api.GetPodResourcesRequest{PodNamespace: "default", PodName: "over"})
@@ -87,7 +102,7 @@ func TestWhoHasWhat(t *testing.T) {
 		t.Errorf("a pod that is not there: %v", err)
 	}
 	all, err := client.GetAllocatableResources(asking, &api.AllocatableResourcesRequest{})
-	if err != nil || fmt.Sprint(ids(all.Devices)) != "[x/gpu [a] x/gpu [b]]" {
+	if err != nil || fmt.Sprintf("%v %v %s", ids(all.Devices), all.CpuIds, amounts(all.Memory)) != "[x/gpu [a] x/gpu [b]] [1 2 3] 7 of hugepages-2Mi at 1" {
 		t.Errorf("allocatable: %v (%v)", all, err)
 	}
 	for range 10 * burst { // far more than are let through, however slow the machine is
@@ -111,10 +126,26 @@ func ids(list []*api.ContainerDevices) (out []string) {
 	return out
 }
 
+func amounts(list []*api.ContainerMemory) (out string) {
+	for _, m := range list {
+		out += fmt.Sprint(m.Size, " of ", m.MemoryType)
+		for _, node := range m.GetTopology().GetNodes() {
+			out += fmt.Sprintf(" at %d", node.ID)
+		}
+	}
+	return out
+}
+
 func describe(p *api.PodResources) string {
 	out := p.Namespace + "/" + p.Name
 	for _, c := range p.Containers {
 		out += fmt.Sprintf(" %s: [%s]", c.Name, strings.Join(ids(c.Devices), ", "))
+		if len(c.CpuIds) > 0 {
+			out += fmt.Sprint(" CPUs ", c.CpuIds)
+		}
+		if len(c.Memory) > 0 {
+			out += " " + amounts(c.Memory)
+		}
 	}
 	return out
 }
