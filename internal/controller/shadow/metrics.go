@@ -24,11 +24,16 @@ var (
 		Help:           "Pods that another scheduler bound, by how Berth's scheduler judges the node, as its report of --shadow-report says.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"outcome"})
+	meanGain = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "berth_shadow_placement_mean_gain_points",
+		Help:           "How many more points the best node has than the one that another scheduler chose, on average over the pods that were judged, as the report of --shadow-report says.",
+		StabilityLevel: metrics.ALPHA,
+	})
 )
 
 // Metrics are the package's, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{decisions, lag, agreement, placements}
+	return []metrics.Registerable{decisions, lag, agreement, placements, meanGain}
 }
 
 // count counts a decision in the metrics.

@@ -91,5 +91,6 @@ func Tell(r Reports) {
 		for outcome, n := range map[string]int{"best": r.Scheduler.Best, "worse": r.Scheduler.Worse, "rejected": r.Scheduler.Rejected} {
 			placements.WithLabelValues(outcome).Set(float64(n))
 		}
+		meanGain.Set(r.Scheduler.MeanGain)
 	}
 }
