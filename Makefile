@@ -100,7 +100,7 @@ specs: build ## upstream's own end-to-end specs on a cluster of their own: about
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
 
 versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)
-	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run TestVersions -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
+	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)

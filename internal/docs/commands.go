@@ -105,6 +105,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/what-if.md", "cd test && go test ./e2e_explain", longer},
 	{"docs/node-health.md", "go test ./internal/controller/nodehealth", "writes a picture of this tree; the test is part of make test"},
 	{"docs/node-health.md", "cd test && go run ./cmd/partition", "writes a picture of this tree"},
+	{"docs/maintainers.md", "cd test && go test ./versions", "whole API servers are compiled"},
 	{"docs/upstream-specs.md", "make specs", "an hour"},
 	{"docs/upstream-integration.md", "make integration", "half an hour, and Kubernetes is compiled from a copy"},
 	{"docs/upstream-integration.md", "make bench-upstream", measures},

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -49,6 +50,14 @@ const (
 // start starts etcd, the API server and the controllers but those that Berth stands for.
 func start(t *testing.T, release, bin, berth, dir string, flags ...string) *cluster {
 	t.Helper()
+	c := startPlane(t, release, bin, berth, dir, flags...)
+	c.beginControllers("--controllers=*,-node-lifecycle-controller,-taint-eviction-controller")
+	return c
+}
+
+// startPlane starts etcd and the API server.
+func startPlane(t *testing.T, release, bin, berth, dir string, flags ...string) *cluster {
+	t.Helper()
 	c := &cluster{T: t, release: release, bin: bin, berth: berth, dir: dir, processes: &[]*process{}, parts: &parts{}}
 	t.Cleanup(c.stop)
 	if err := os.RemoveAll(dir); err != nil {
@@ -58,15 +67,22 @@ func start(t *testing.T, release, bin, berth, dir string, flags ...string) *clus
 		t.Fatal(err)
 	}
 	c.startAPI(flags)
-	c.begin("kube-controller-manager", filepath.Join(bin, "kube-controller-manager"),
+	return c
+}
+
+// beginControllers starts the release's kube-controller-manager, and returns when pods can be
+// created.
+func (c *cluster) beginControllers(flags ...string) {
+	c.Helper()
+	c.begin("kube-controller-manager", filepath.Join(c.bin, "kube-controller-manager"), append([]string{
 		"--kubeconfig", c.kubeconfigOf(controllerManager, c.token(controllerManager)), "--leader-elect=false", "--secure-port=0",
-		"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller", "--use-service-account-credentials",
-		"--service-account-private-key-file", c.path("service-accounts.key"), "--root-ca-file", c.authority)
-	c.eventually(func() error { // no pod can be created before
-		_, err := c.client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		"--use-service-account-credentials",
+		"--service-account-private-key-file", c.path("service-accounts.key"), "--root-ca-file", c.authority,
+	}, flags...)...)
+	c.eventually(func() error {
+		_, err := c.client.CoreV1().ServiceAccounts("default").Get(c.Context(), "default", metav1.GetOptions{})
 		return err
 	})
-	return c
 }
 
 func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
@@ -212,7 +228,11 @@ func (c *cluster) freePorts(n int) (ports []string) {
 }
 
 // patience is for what takes a moment on a machine that has other things to do.
-const patience = 90 * time.Second
+var patience = 90 * time.Second
+
+func init() {
+	flag.DurationVar(&patience, "patience", patience, "how long to wait for what takes a moment")
+}
 
 // fatal ends eventually at once.
 type fatal struct{ error }
@@ -220,8 +240,13 @@ type fatal struct{ error }
 // eventually waits until ask has no complaint any more.
 func (c *cluster) eventually(ask func() error) {
 	c.Helper()
+	c.within(patience, ask)
+}
+
+func (c *cluster) within(limit time.Duration, ask func() error) {
+	c.Helper()
 	var complaint error
-	err := wait.PollUntilContextTimeout(c.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(c.Context(), 100*time.Millisecond, limit, true, func(context.Context) (bool, error) {
 		complaint = ask()
 		if end, ok := complaint.(fatal); ok {
 			return false, end
@@ -229,6 +254,6 @@ func (c *cluster) eventually(ask func() error) {
 		return complaint == nil, nil
 	})
 	if err != nil {
-		c.Fatalf("after %v still: %v", patience, complaint)
+		c.Fatalf("after %v still: %v", limit, complaint)
 	}
 }

@@ -5,6 +5,9 @@
 // its parts with the tokens of their own ServiceAccounts, and print a table of what holds on which
 // version.
 //
+// TestShadow runs Berth's shadows beside the release's own scheduler and controllers, and holds the
+// API server's audit log against the promise that they write nothing.
+//
 // Whole API servers are compiled: the tests are skipped unless versions are named. `make versions`
 // names them.
 //

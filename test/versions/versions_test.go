@@ -15,6 +15,7 @@ import (
 
 var (
 	minors = flag.String("versions", "", "minors of Kubernetes, as 1.34,1.35: the newest release that the module proxy has of each; or releases, as v1.34.0")
+	ready  = flag.String("programs", "", "folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler of the release that -versions names, which are then not built")
 	cache  = flag.String("cache", "", "folder in which they are built and kept (default: berth-versions in the user's cache)")
 	logs   = flag.String("logs", "", "folder for the logs of all processes (default: a temporary one)")
 )
@@ -109,6 +110,9 @@ func built(t *testing.T, named string) (release, bin string) {
 		if release, err = Newest(t.Context(), named); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if *ready != "" {
+		return release, folder(t, *ready, "")
 	}
 	home, _ := os.UserCacheDir()
 	began := time.Now()

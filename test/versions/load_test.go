@@ -1,0 +1,239 @@
+package versions
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// load is work for schedulers and controllers: pods that come at a rate, run for a while and end;
+// taints that flap; nodes that fail, some at a time, and recover.
+type load struct {
+	*cluster   // with a namespace of its own
+	nodes      int
+	placements int
+	rate       int // pods a second
+	flaps      int
+	failures   int
+}
+
+const (
+	runFor   = "45s" // of each pod
+	flapKey  = "flap"
+	atOnce   = 4 // flaps
+	waves    = 5 // in which nodes fail
+	settling = 8 * time.Second
+	// loadLimit is how long a pod may wait for a node when all have been created, and how long
+	// upstream may take to see a node fail or recover.
+	loadLimit = 10 * time.Minute
+)
+
+// play returns when all has been done.
+func (l *load) play() error {
+	group, ctx := errgroup.WithContext(l.Context())
+	group.Go(func() error { return l.createPods(ctx) })
+	for part := range atOnce {
+		group.Go(func() error { return l.flap(ctx, part) })
+	}
+	group.Go(func() error { return l.fail(ctx) })
+	return group.Wait()
+}
+
+// placed waits until every pod has been given a node.
+func (l *load) placed() {
+	l.Helper()
+	l.within(loadLimit, func() error {
+		waiting, err := l.client.CoreV1().Pods(l.namespace).List(l.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName="})
+		if err == nil && len(waiting.Items) > 0 {
+			err = fmt.Errorf("%d pods have no node", len(waiting.Items))
+		}
+		return err
+	})
+}
+
+// createPods creates the pods at the rate, or as fast as the API server takes them.
+func (l *load) createPods(ctx context.Context) error {
+	const workers = 8
+	group, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
+	var next atomic.Int64
+	for range workers {
+		group.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= l.placements {
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(l.rate)))):
+				}
+				if err := persist(ctx, func() error {
+					_, err := l.client.CoreV1().Pods(l.namespace).Create(ctx, l.pod(i), metav1.CreateOptions{})
+					if apierrors.IsAlreadyExists(err) {
+						return nil // by a request whose answer did not come
+					}
+					return err
+				}); err != nil {
+					return fmt.Errorf("pod %d: %w", i, err)
+				}
+			}
+		})
+	}
+	return group.Wait()
+}
+
+// persist tries again what another writer or a busy API server kept from being done.
+func persist(ctx context.Context, do func() error) (err error) {
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, loadLimit, true, func(context.Context) (bool, error) {
+		err = do()
+		return err == nil, nil
+	})
+	return err
+}
+
+// pod is the i-th: of several sizes, some spread over zones, some with seconds to leave in.
+func (l *load) pod(i int) *v1.Pod {
+	app := fmt.Sprintf("app-%d", i%10)
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("load-%d", i), Labels: map[string]string{"app": app}, Annotations: map[string]string{"berth.dev/run-for": runFor}},
+		Spec: v1.PodSpec{
+			RestartPolicy: v1.RestartPolicyNever,
+			Containers: []v1.Container{{Name: "c", Image: "registry.example/app:v1", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse(fmt.Sprintf("%dm", 50+i%7*50)), v1.ResourceMemory: resource.MustParse(fmt.Sprintf("%dMi", 64+i%5*64)),
+			}}}},
+		},
+	}
+	tolerates := func(key string, seconds int64) {
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds})
+	}
+	for _, key := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
+		tolerates(key, int64(i%4))
+	}
+	if i%3 > 0 {
+		tolerates(flapKey, int64(i%3*2))
+	}
+	if i%4 == 0 {
+		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		}}
+	}
+	return pod
+}
+
+// flap taints nodes and takes the taints off again, one of several that do so at once.
+func (l *load) flap(ctx context.Context, part int) error {
+	chance := rand.New(rand.NewPCG(uint64(part), 21)) // which nodes and for how long is the same in each run
+	for i := part; i < l.flaps; i += atOnce {
+		// Each has nodes of its own, so that none takes another's taint off.
+		node := fmt.Sprintf("node-%d", 1+part+atOnce*chance.IntN(l.nodes/atOnce))
+		for _, on := range []bool{true, false} {
+			if err := l.taint(ctx, node, on); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(200*time.Millisecond + time.Duration(chance.Int64N(int64(5*time.Second)))):
+			}
+		}
+	}
+	return nil
+}
+
+// taint puts the taint on a node, or takes it off, beside what others write.
+func (l *load) taint(ctx context.Context, name string, on bool) error {
+	nodes := l.client.CoreV1().Nodes()
+	return persist(ctx, func() error {
+		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == flapKey })
+		if on {
+			node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: flapKey, Value: "x", Effect: v1.TaintEffectNoExecute})
+		}
+		_, err = nodes.Update(ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// fail has nodes fall silent, wave by wave: they recover when upstream has seen it, and pods had
+// time to leave.
+func (l *load) fail(ctx context.Context) error {
+	for done := 0; done < l.failures; {
+		var names []string
+		for ; done < l.failures && len(names) < (l.failures+waves-1)/waves; done++ {
+			names = append(names, fmt.Sprintf("node-%d", 1+done%l.nodes))
+		}
+		if err := l.nodesDo("fail", names); err != nil {
+			return err
+		}
+		if err := l.untilTainted(ctx, names, true); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settling):
+		}
+		if err := l.nodesDo("recover", names); err != nil {
+			return err
+		}
+		if err := l.untilTainted(ctx, names, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodesDo has simulated nodes fail or recover.
+func (l *load) nodesDo(what string, names []string) error {
+	return persist(l.Context(), func() error {
+		if out, code := l.tryBerth("", append([]string{"nodes", what}, names...)...); code != 0 {
+			return fmt.Errorf("berth nodes %s: exit code %d: %s", what, code, out)
+		}
+		return nil
+	})
+}
+
+// untilTainted waits until all of the nodes have the taint that evicts from silent ones, or none.
+func (l *load) untilTainted(ctx context.Context, names []string, want bool) error {
+	for end := time.Now().Add(loadLimit); ; time.Sleep(time.Second) {
+		var list *v1.NodeList
+		if err := persist(ctx, func() (err error) {
+			list, err = l.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			return err
+		}); err != nil {
+			return err
+		}
+		var wrong []string
+		for i := range list.Items {
+			node := &list.Items[i]
+			has := slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
+				return t.Key == v1.TaintNodeUnreachable && t.Effect == v1.TaintEffectNoExecute
+			})
+			if slices.Contains(names, node.Name) && has != want {
+				wrong = append(wrong, node.Name)
+			}
+		}
+		if len(wrong) == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("after %v %s: tainted as unreachable: %v, want %v", loadLimit, strings.Join(wrong, ", "), !want, want)
+		}
+	}
+}
