@@ -19,11 +19,13 @@ type Latency struct {
 }
 
 // Quantile returns the time within which the share q of the pods was bound.
-func (l *Latency) Quantile(q float64) time.Duration {
-	if len(l.Sorted) == 0 {
-		return 0
+func (l *Latency) Quantile(q float64) time.Duration { return quantile(l.Sorted, q) }
+
+func quantile[T any](sorted []T, q float64) (at T) {
+	if len(sorted) == 0 {
+		return at
 	}
-	return l.Sorted[min(int(q*float64(len(l.Sorted))), len(l.Sorted)-1)]
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 
 const (

@@ -25,6 +25,7 @@ type Options struct {
 	Preemptors int      // pending in preemption mode
 	Modes      []string // names; none: all but those with 10,000 apps
 	Latency    int      // pods created one at a time; 0 to leave it out
+	Startup    int      // in place of all else: pods whose startup is measured once Pods run; 0 to leave it out
 	Schedulers []string // names of Contenders; none: both
 	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best
 	Berth      []string // the command that is Berth's scheduler, in Binaries; none: what berth up would run
@@ -66,6 +67,9 @@ func (b *bench) run(ctx context.Context) error {
 	b.say("starting etcd and the API server")
 	if err := b.startAPI(ctx); err != nil {
 		return err
+	}
+	if b.Startup > 0 {
+		return b.startups(ctx)
 	}
 	b.say("registering %s nodes", thousands(b.Nodes))
 	if err := b.register(ctx); err != nil {

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,6 +55,44 @@ func TestQuantiles(t *testing.T) {
 	for q, want := range map[float64]time.Duration{0.5: 251, 0.99: 496, 1: 500} {
 		if got := l.Quantile(q); got != want {
 			t.Errorf("quantile %v is the %d-th, want %d", q, got, want)
+		}
+	}
+}
+
+func TestThroughputIsOfWholeIntervals(t *testing.T) {
+	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	var times []time.Time
+	for i := range 50 { // ten a second
+		times = append(times, began.Add(time.Duration(i)*100*time.Millisecond))
+	}
+	for i := range 101 { // then twenty a second, for five seconds and the beginning of an interval that is not whole
+		times = append(times, began.Add(5*time.Second+time.Duration(i)*50*time.Millisecond))
+	}
+	rates, average := throughput(times)
+	if !slices.Equal(rates, []float64{10, 20}) || average != 15 {
+		t.Errorf("rates %v, average %v", rates, average)
+	}
+	if rates, average := throughput(nil); rates != nil || average != 0 {
+		t.Errorf("of nothing: %v, %v", rates, average)
+	}
+}
+
+func TestReportHoldsStartupAgainstItsObjective(t *testing.T) {
+	in := func(seconds ...float64) (all []time.Duration) {
+		for _, s := range seconds {
+			all = append(all, time.Duration(s*float64(time.Second)))
+		}
+		return all
+	}
+	r := &Report{Nodes: 1000, Startups: []Startup{
+		{Scheduler: "kube-scheduler", Saturate: 30_000, Rates: []float64{90, 110}, Average: 100, Bound: in(1, 2), Run: in(1, 4), Startup: in(2, 5.5)},
+		{Scheduler: "Berth", Saturate: 30_000, Rates: []float64{400}, Average: 400, Bound: in(0.01), Run: in(1), Startup: in(5)},
+	}}
+	var out strings.Builder
+	r.Write(&out)
+	for _, want := range []string{"5.5 s ✗", "5 s ✓", "30,000"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
 }

@@ -1,0 +1,240 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/berth-k8s/berth/test/bench/table"
+)
+
+// Startup is measured as clusterloader2 does for Kubernetes' own SLOs, on nodes that are simulated:
+// first a load that saturates the cluster, and how many pods the scheduler places in each interval;
+// then, with that load in place, pods that come at a steady rate, and how long each takes until a
+// watch shows that it runs. kube-scheduler and Berth are measured in turn.
+type Startup struct {
+	Scheduler string
+	Saturate  int       // pods of the load
+	Rates     []float64 // pods a second placed in each interval of the load, sorted
+	Average   float64   // over the whole of the load
+	// Of the pods that follow: to its node, from its node to running, and from the request that
+	// creates it to the news that it runs. Sorted.
+	Bound, Run, Startup []time.Duration
+}
+
+const (
+	// As clusterloader2 has them.
+	startupInterval = 5 * time.Second // of throughput
+	startupRate     = 5               // pods a second, once the cluster is saturated
+	startupSLO      = 5 * time.Second // for 99 % of these
+
+	nodesLimit = 5 * time.Minute
+)
+
+// startups measures both schedulers.
+func (b *bench) startups(ctx context.Context) error {
+	b.say("registering %s nodes, simulated", thousands(b.Nodes))
+	if err := b.serve("berth", "nodes", "--kubeconfig", b.kubeconfig, "--count", strconv.Itoa(b.Nodes)); err != nil {
+		return err
+	}
+	if err := b.until(ctx, "the nodes", nodesLimit, func() (bool, error) {
+		list, err := b.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		return err == nil && len(list.Items) == b.Nodes, err
+	}); err != nil {
+		return err
+	}
+	for _, c := range b.contenders() {
+		s, err := b.startup(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+		b.report.Startups = append(b.report.Startups, *s)
+		b.say("startup: %s: %.0f pods/s, 99 %% of %d pods run within %s", c.Name, s.Average, len(s.Startup), short(quantile(s.Startup, 0.99)))
+	}
+	return nil
+}
+
+// startup measures one.
+func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
+	namespace := "bench-startup-" + c.Key
+	version, err := b.namespace(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	// One that goes on where it was: a busy API server ends watches that are behind.
+	pods, err := watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return b.client.CoreV1().Pods(namespace).Watch(ctx, options)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	w := &startupWatch{watch: pods, bound: map[string]time.Time{}, running: map[string]time.Time{}}
+	defer pods.Stop()
+	p, err := b.startScheduler(c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = p.stop() }() // where this returns early
+	s := &Startup{Scheduler: c.Name, Saturate: b.Pods}
+	if err := b.saturate(ctx, s, w, p, namespace); err != nil {
+		return nil, err
+	}
+	b.say("startup: %s: %s pods run; %d more, %d a second", c.Name, thousands(b.Pods), b.Startup, startupRate)
+	created := make(chan map[string]time.Time, 1)
+	failed := make(chan error, 1)
+	go func() {
+		times, err := b.steadily(ctx, namespace)
+		created <- times
+		failed <- err
+	}()
+	if err := w.until(ctx, p, func() bool { return len(w.running) == b.Pods+b.Startup }); err != nil {
+		return nil, err
+	}
+	times := <-created
+	if err := <-failed; err != nil {
+		return nil, err
+	}
+	for name, began := range times {
+		s.Bound = append(s.Bound, w.bound[name].Sub(began))
+		s.Run = append(s.Run, w.running[name].Sub(w.bound[name]))
+		s.Startup = append(s.Startup, w.running[name].Sub(began))
+	}
+	for _, all := range [][]time.Duration{s.Bound, s.Run, s.Startup} {
+		slices.Sort(all)
+	}
+	if _, err := p.stop(); err != nil {
+		return nil, err
+	}
+	return s, b.clean(ctx, namespace)
+}
+
+// saturate fills the cluster with pods, which are created while the scheduler works.
+func (b *bench) saturate(ctx context.Context, s *Startup, w *startupWatch, p *process, namespace string) error {
+	b.say("startup: %s: %s pods saturate the cluster", s.Scheduler, thousands(b.Pods))
+	created := make(chan error, 1)
+	go func() { created <- b.create(ctx, namespace, b.Pods, (&Mode{}).pod) }()
+	if err := w.until(ctx, p, func() bool { return len(w.running) == b.Pods }); err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	times := make([]time.Time, 0, len(w.bound))
+	for _, at := range w.bound {
+		times = append(times, at)
+	}
+	s.Rates, s.Average = throughput(times)
+	return <-created
+}
+
+// throughput is how many were placed in each whole interval, sorted, and a second on average.
+func throughput(times []time.Time) (rates []float64, average float64) {
+	if len(times) == 0 {
+		return nil, 0
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	first, last := times[0], times[len(times)-1]
+	for from := first; !from.Add(startupInterval).After(last); from = from.Add(startupInterval) {
+		n := 0
+		for _, at := range times {
+			if !at.Before(from) && at.Before(from.Add(startupInterval)) {
+				n++
+			}
+		}
+		rates = append(rates, float64(n)/startupInterval.Seconds())
+	}
+	slices.Sort(rates)
+	return rates, float64(len(times)-1) / max(last.Sub(first).Seconds(), 1e-9)
+}
+
+// steadily creates the pods that are measured, and returns when each was asked for.
+func (b *bench) steadily(ctx context.Context, namespace string) (map[string]time.Time, error) {
+	times := map[string]time.Time{}
+	tick := time.NewTicker(time.Second / startupRate)
+	defer tick.Stop()
+	for i := range b.Startup {
+		select {
+		case <-ctx.Done():
+			return times, ctx.Err()
+		case <-tick.C:
+		}
+		pod := (&Mode{}).pod(b.Pods + i)
+		times[pod.Name] = time.Now()
+		if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return times, err
+		}
+	}
+	return times, nil
+}
+
+// startupWatch is what a watch has shown of pods, and when.
+type startupWatch struct {
+	watch          watch.Interface
+	bound, running map[string]time.Time
+}
+
+// until follows the watch until done, or nothing happens any more.
+func (w *startupWatch) until(ctx context.Context, scheduler *process, done func() bool) error {
+	idle := time.NewTimer(patience)
+	defer idle.Stop()
+	for !done() {
+		select {
+		case e, ok := <-w.watch.ResultChan():
+			if !ok {
+				return errors.New("the watch on pods ended")
+			}
+			if e.Type == watch.Error {
+				return apierrors.FromObject(e.Object)
+			}
+			if pod, is := e.Object.(*v1.Pod); is {
+				w.seen(pod, time.Now())
+			}
+			idle.Reset(patience)
+		case <-scheduler.ended:
+			return scheduler.gone()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-idle.C:
+			return fmt.Errorf("%d pods are bound, %d run, and no more came for %v", len(w.bound), len(w.running), patience)
+		}
+	}
+	return nil
+}
+
+func (w *startupWatch) seen(pod *v1.Pod, now time.Time) {
+	if _, known := w.bound[pod.Name]; !known && pod.Spec.NodeName != "" {
+		w.bound[pod.Name] = now
+	}
+	if _, known := w.running[pod.Name]; !known && pod.Status.Phase == v1.PodRunning {
+		w.running[pod.Name] = now
+	}
+}
+
+func (r *Report) writeStartups(w io.Writer) {
+	if len(r.Startups) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## Live: scheduling throughput and pod startup, %s simulated nodes\n\n", thousands(r.Nodes))
+	lines := [][]string{{"scheduler", "pods", "pods/s", "p50 of 5 s", "max of 5 s", "then", "to a node p50", "p99", "to running p50", "p99", "startup p50", "p90", "p99", "goal"}}
+	for i := range r.Startups {
+		s := &r.Startups[i]
+		p99 := quantile(s.Startup, 0.99)
+		lines = append(lines, []string{
+			s.Scheduler, thousands(s.Saturate), fmt.Sprintf("%.0f", s.Average), fmt.Sprintf("%.0f", quantile(s.Rates, 0.5)), fmt.Sprintf("%.0f", quantile(s.Rates, 1)),
+			fmt.Sprintf("%d at %d/s", len(s.Startup), startupRate), short(quantile(s.Bound, 0.5)), short(quantile(s.Bound, 0.99)),
+			short(quantile(s.Run, 0.5)), short(quantile(s.Run, 0.99)), short(quantile(s.Startup, 0.5)), short(quantile(s.Startup, 0.9)),
+			short(p99) + table.Mark(p99 <= startupSLO), short(startupSLO),
+		})
+	}
+	table.Write(w, lines)
+}
