@@ -40,6 +40,9 @@ func (s *stage) carryOut(action execute.Action) {
 		options := a.Options
 		options.Profiles = s.profiles
 		plan := rebalance.Make(a.State, s.policy, options)
+		if s.faults.shy != "" {
+			s.hide(s.faults.shy)
+		}
 		request(func() execute.Event { return execute.Planned{Plan: plan} })
 	case execute.Note:
 		request(func() execute.Event { return s.note(a) })

@@ -32,6 +32,7 @@ import (
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
 //	busy NODE DURATION              for so long pods of others come and go there, one after the other
+//	shy NODE                        it is cordoned while each plan is made, and open again half a second later
 //	lost NODE                       right after the next eviction the node is lost
 //	steer NODE                      the scheduler puts every pod there: it is not the one that plans take it for
 //	ends POD                        a pod goes by itself
@@ -154,6 +155,8 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		})
 	case "busy":
 		s.busy(word(0), s.now.Add(duration(t, word(1))), 0)
+	case "shy":
+		s.faults.shy = word(0)
 	case "lost":
 		node := word(0)
 		once(func(*v1.Pod) { s.lose(node) })

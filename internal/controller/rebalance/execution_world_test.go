@@ -80,6 +80,7 @@ type trouble struct {
 
 	unwritable bool   // the journal
 	open       string // a node that cannot be closed
+	shy        string // a node that is cordoned while a plan is made, and open again half a second later
 }
 
 func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) *stage {
@@ -465,6 +466,17 @@ func (s *stage) busy(node string, until time.Time, n int) {
 		s.after(30*time.Millisecond, func() { s.remove(o) })
 	}
 	s.after(10*time.Millisecond, func() { s.busy(node, until, n+1) })
+}
+
+// hide cordons a node for half a second.
+func (s *stage) hide(node string) {
+	cordon := func(on bool) {
+		n := s.node(node).DeepCopy()
+		n.Spec.Unschedulable = on
+		s.write(n)
+	}
+	cordon(true)
+	s.after(500*time.Millisecond, func() { cordon(false) })
 }
 
 // scale has a workload want another number of pods.

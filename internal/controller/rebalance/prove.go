@@ -260,6 +260,9 @@ func (w *world) leaves(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"
 	}
+	if object := w.nodes[n.Name]; object != nil && object.DeletionTimestamp != nil {
+		return "is being deleted"
+	}
 	for i := range n.Taints.Taints {
 		if slices.Contains(settling, n.Taints.Taints[i].Key) {
 			return "is about to be removed (" + n.Taints.Taints[i].Key + ")"

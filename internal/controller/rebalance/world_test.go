@@ -143,6 +143,9 @@ func nodeOf(t testing.TB, w words) *v1.Node {
 		key, effect, _ := strings.Cut(text, ":")
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key, Effect: v1.TaintEffect(effect)})
 	}
+	if w.has("deleting") {
+		n.DeletionTimestamp, n.Finalizers = &metav1.Time{Time: begin}, []string{"example.com/wait"}
+	}
 	if w.has("cordoned") {
 		n.Spec.Unschedulable = true
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})

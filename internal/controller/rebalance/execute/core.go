@@ -39,6 +39,7 @@ const (
 	mostMissed   = 2                // in a row
 	mostRefused  = 3                // moves whose evictions are refused, in a row
 	mostStale    = 5                // plans in a row that were outdated before they could be followed
+	mostOutdated = 15               // the same, with those that pods on the successor's node do not outdate
 	mostResting  = 2000             // workloads in the journal
 )
 
@@ -280,10 +281,24 @@ func (c *Core) planned(plan *rebalance.Plan) {
 
 // again plans again because the plan is outdated. Where some pod gets a node while any plan is
 // made, none that is newer can be had: then pods that get a node no longer count, and the arrival
-// shows whether the proof still held.
+// shows whether the proof still held. If plans are outdated for other reasons even so, the run
+// ends.
 func (c *Core) again() {
-	c.run.stale++
+	if c.run.stale++; c.run.stale >= mostOutdated {
+		c.finish(fmt.Sprintf("%d plans in a row were outdated before their first move could be made", c.run.stale))
+		return
+	}
 	c.later(firstPause)
+}
+
+// followed counts outdated plans anew, since one could be followed. Pods that get a node count
+// again once a plan was made during which the successor's node got none.
+func (c *Core) followed(m *rebalance.Move) {
+	if !c.busy || !c.disturbed(m) {
+		c.run.stale = 0
+	} else {
+		c.run.stale = mostStale
+	}
 }
 
 // places reports whether the scheduler is about to place pending pods. If several nodes are as

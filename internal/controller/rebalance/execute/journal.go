@@ -81,9 +81,7 @@ func (c *Core) noted(e Answered) {
 		c.again()
 		return
 	}
-	if !c.busy {
-		c.run.stale = 0
-	}
+	c.followed(&c.move.Move)
 	c.enter(evicting)
 	c.evict()
 }

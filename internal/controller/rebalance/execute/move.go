@@ -310,8 +310,10 @@ func (c *Core) outdated(m *rebalance.Move) bool {
 		return false
 	}
 	n := c.cluster.node(m.To)
-	if !c.busy && (c.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return c.filled[name] })) {
-		return true
-	}
-	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil
+	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil || !c.busy && c.disturbed(m)
+}
+
+// disturbed reports whether another pod has got a node on which the successor may land.
+func (c *Core) disturbed(m *rebalance.Move) bool {
+	return c.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return c.filled[name] })
 }
