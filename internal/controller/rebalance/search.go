@@ -68,7 +68,7 @@ type candidate struct {
 
 // round tries the pods that a goal nominates, and reports whether one was moved.
 func (s *search) round(st *strategy) (moved bool) {
-	if st.ready != nil {
+	if st.ready != nil && s.spent.PerCause[st.Name] == 0 {
 		if why := st.ready(); why != "" {
 			s.idle = append(s.idle, fmt.Sprintf("%s: %s.", st.Name, why))
 			return false
@@ -219,20 +219,21 @@ func (s *search) newlyClosed() []string {
 
 func (s *search) record(m Move, from string, undo func()) {
 	s.moves = append(s.moves, m)
-	s.count(from, m.Namespace, 1)
+	s.count(from, &m, 1)
 	s.undo = append(s.undo, func() {
 		if undo != nil {
 			undo()
 		}
 		s.moves = s.moves[:len(s.moves)-1]
-		s.count(from, m.Namespace, -1)
+		s.count(from, &m, -1)
 	})
 }
 
-func (s *search) count(node, namespace string, by int) {
+func (s *search) count(node string, m *Move, by int) {
 	s.spent.Total += by
 	s.spent.PerNode[node] += by
-	s.spent.PerNamespace[namespace] += by
+	s.spent.PerNamespace[m.Namespace] += by
+	s.spent.PerCause[m.Cause] += by
 }
 
 func (s *search) describe(st *strategy, p *pod, found proof) Move {

@@ -47,24 +47,27 @@ type Options struct {
 	Resting map[string]time.Time
 	// Arrived are the successors of moves made for the same policy. They are not moved again.
 	Arrived map[types.UID]bool
-	// Spent are the moves that already count towards the policy's limits.
+	// Spent are the moves of the same run: they count towards the policy's limits, and a goal that
+	// has begun goes on.
 	Spent Spent
 }
 
-// Spent counts moves.
+// Spent counts moves: those of a run are one cycle of the descheduler.
 type Spent struct {
-	Total                 int
-	PerNode, PerNamespace map[string]int
+	Total                           int
+	PerNode, PerNamespace, PerCause map[string]int
 }
 
 // With returns the count with the moves of a plan added.
 func (s Spent) With(moves ...Move) Spent {
-	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{}}
+	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{}, PerCause: map[string]int{}}
 	maps.Copy(sum.PerNode, s.PerNode)
 	maps.Copy(sum.PerNamespace, s.PerNamespace)
+	maps.Copy(sum.PerCause, s.PerCause)
 	for i := range moves {
 		sum.PerNode[moves[i].From]++
 		sum.PerNamespace[moves[i].Namespace]++
+		sum.PerCause[moves[i].Cause]++
 	}
 	return sum
 }

@@ -26,7 +26,7 @@ type strategy struct {
 	renews  bool
 	// only limits the nodes to land on; nil means no limit.
 	only func(n *cluster.Node) bool
-	// ready returns why there is nothing to do at all, or "".
+	// ready returns why nothing is begun, or "". It is asked until the goal has moved a pod.
 	ready func() string
 	// attempts, for goals whose moves help only together, makes one attempt after the other; gain
 	// is nil then.
