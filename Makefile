@@ -59,6 +59,7 @@ nightly: ## what is too slow for every change: staticcheck in all modules, the r
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -gang-chaos 6000 -timeout 2h
 	@go test ./internal/controller/eviction -eviction.seeds 100000 -timeout 2h
+	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds 100000 -timeout 2h
 	@cd test && go test ./conformance -clusters=20000 -gangs=400 -timeout 2h
 	@$(MAKE) test-fuzz FUZZTIME=20000x
 	@$(MAKE) race

@@ -1,6 +1,7 @@
 package rebalance_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,17 +18,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+var (
+	worlds     = flag.Int("worlds", 10_000, "clusters of TestRandomWorlds; the other random tests have about 600 for 10,000")
+	worldsSeed = flag.Uint64("worlds-seed", 0, "seed of the first of them")
+)
+
+// seeds are those of a test that has so many worlds, or with -short so many, where TestRandomWorlds
+// has 10,000 in all.
+func seeds(most, short int) (first, end uint64, runs int) {
+	if runs = most * *worlds / 10_000; testing.Short() {
+		runs = short * *worlds / 10_000
+	}
+	return *worldsSeed, *worldsSeed + uint64(runs), runs
+}
+
 // TestRandomWorlds plans for 10,000 clusters and policies (1,000 with -short). Of every plan:
 // nobody is moved twice, nobody back to where it was, budgets allow every step, limits hold, nobody
 // is pending at the end who was not before, every successor passes the filters where it lands, what
 // the policy counts has gone down, and a second plan is empty.
 func TestRandomWorlds(t *testing.T) {
-	runs, moved := 10_000, 0
-	if testing.Short() {
-		runs = 1000
-	}
-	for seed := range runs {
-		moved += tryWorld(t, uint64(seed))
+	moved := 0
+	seed, end, runs := seeds(10_000, 1000)
+	for ; seed < end; seed++ {
+		moved += tryWorld(t, seed)
 		if t.Failed() {
 			return
 		}
