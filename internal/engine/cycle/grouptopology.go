@@ -153,12 +153,13 @@ func (a *groupAttempt) roomy(key string, domains []string, leaves func(*cluster.
 	if len(domains) <= manyDomains || !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
 		return domains
 	}
-	cpuEach, memoryEach := math.Inf(1), math.Inf(1) // the least that a member requests
+	cpuEach, memoryEach := int64(math.MaxInt64), int64(math.MaxInt64) // the least that a member requests
 	for _, m := range a.members {
 		r := &m.item.Class.Requests
-		cpuEach, memoryEach = min(cpuEach, float64(r.MilliCPU)), min(memoryEach, float64(r.Memory))
+		cpuEach, memoryEach = min(cpuEach, r.MilliCPU), min(memoryEach, r.Memory)
 	}
-	most := map[string]float64{} // members, by domain
+	need := int64(a.need)
+	most := map[string]int64{} // members, by domain
 	for _, n := range a.cluster.Nodes {
 		if n == nil {
 			continue
@@ -167,22 +168,21 @@ func (a *groupAttempt) roomy(key string, domains []string, leaves func(*cluster.
 		if !ok {
 			continue
 		}
-		cpu, memory := float64(n.Size.MilliCPU)-float64(n.Requested.MilliCPU), float64(n.Size.Memory)-float64(n.Requested.Memory)
-		pods := float64(n.Size.Pods) - float64(len(n.Pods))
+		cpu, memory, pods := n.Size.MilliCPU-n.Requested.MilliCPU, n.Size.Memory-n.Requested.Memory, n.Size.Pods-int64(len(n.Pods))
 		for _, p := range n.Pods {
 			if leaves != nil && leaves(p) {
-				cpu, memory, pods = cpu+float64(p.Class.Requests.MilliCPU), memory+float64(p.Class.Requests.Memory), pods+1
+				cpu, memory, pods = cpu+p.Class.Requests.MilliCPU, memory+p.Class.Requests.Memory, pods+1
 			}
 		}
 		if cpuEach > 0 {
-			pods = min(pods, math.Floor(cpu/cpuEach))
+			pods = min(pods, cpu/cpuEach)
 		}
 		if memoryEach > 0 {
-			pods = min(pods, math.Floor(memory/memoryEach))
+			pods = min(pods, memory/memoryEach)
 		}
-		most[domain] += max(0, pods)
+		most[domain] += min(max(0, pods), need)
 	}
-	return slices.DeleteFunc(slices.Clone(domains), func(domain string) bool { return most[domain] < float64(a.need) })
+	return slices.DeleteFunc(slices.Clone(domains), func(domain string) bool { return most[domain] < need })
 }
 
 func filtersRoom(f plugins.Filter) bool {

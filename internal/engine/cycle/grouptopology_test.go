@@ -1,0 +1,77 @@
+package cycle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// TestOfManyDomainsThatWithJustEnoughMemoryIsTried, also where amounts are so large that a float64
+// does not tell them apart. Another domain, which has more, is closed by a taint.
+func TestOfManyDomainsThatWithJustEnoughMemoryIsTried(t *testing.T) {
+	const memory, taken = 1<<54 + 1, 3
+	core, err := New(Options{Seed: 1, Profiles: []Profile{profileWith()}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, bound := begin, ""
+	step := func(e Event) {
+		for _, action := range core.Step(now, e) {
+			if a, ok := action.(Bind); ok {
+				bound = a.Attempt.Node
+			}
+		}
+	}
+	of := func(name string, bytes int64) *v1.Pod {
+		p := aPod(name, "1")
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)
+		return p
+	}
+	kinds := []Kind{Nodes, Pods, PodGroups}
+	step(Follows{kinds})
+	step(Led{})
+	for _, kind := range kinds {
+		step(Listing{kind})
+		switch kind {
+		case Nodes:
+			for i := range 102 {
+				n := aNode(fmt.Sprintf("n%d", i), "4")
+				n.Status.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(1<<30, resource.BinarySI)
+				switch i {
+				case 100:
+					n.Status.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
+				case 101:
+					n.Status.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(2*memory, resource.BinarySI)
+					n.Spec.Taints = []v1.Taint{{Key: "closed", Effect: v1.TaintEffectNoSchedule}}
+				}
+				step(Seen{kind, n})
+			}
+		case Pods:
+			there := of("there", taken)
+			there.Spec.NodeName = "n100"
+			step(Seen{kind, there})
+			p := of("p", memory-taken)
+			name := "g"
+			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &name}
+			step(Seen{kind, p})
+		case PodGroups:
+			g := gangOf("g", 1)
+			g.Spec.SchedulingConstraints = oneOf(v1.LabelHostname)
+			step(Seen{kind, g})
+		}
+		step(Listed{kind})
+	}
+	for range 10 {
+		step(Tick{})
+		now = now.Add(time.Second)
+	}
+	if bound != "n100" {
+		t.Errorf("the group is bound to %q, want n100", bound)
+	}
+}
