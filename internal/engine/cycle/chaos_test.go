@@ -30,8 +30,9 @@ var (
 )
 
 // TestChaos: watches run behind and start anew, requests are refused, withdrawn or answered late,
-// pods and nodes come, go and come back under their names, schedulers are killed. No pod is bound
-// twice and no node gets more than it can take, ever; and when all is calm every pod is on a node
+// pods and nodes come, go and come back under their names, room is kept for successors, schedulers
+// are killed. No pod is bound twice, no node gets more than it can take and no room that is kept is
+// given away, ever; and when all is calm every pod is on a node
 // or waits because the plain evaluator forbids it, and nothing is kept of what is over. Where a
 // profile promises to keep disruption budgets, no more pods leave than a budget allows, as far as
 // the core was shown. Each run is then replayed: another core that is told the same says the same,
@@ -41,6 +42,9 @@ var (
 func TestChaos(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
 	runChaos(t, *chaosRuns, chaosRun)
+	if n := besideRoom.Load(); n == 0 && *chaosRuns >= 1000 {
+		t.Error("no pod was decided on a node where room was kept")
+	}
 }
 
 // runChaos runs so many seeds, on all cores.
@@ -108,8 +112,17 @@ func (c *chaos) live(something func()) (binds int, err error) {
 
 // end lets the world come to rest, and looks at what has become of everything.
 func (c *chaos) end() error {
-	c.settle(time.Minute) // shorter than the time after which pods are tried without an event
+	calm := time.Minute // shorter than the time after which pods are tried without an event, as is the other one
+	if c.options.Seed%2 == 0 {
+		c.putRoom(nil)
+	} else {
+		calm = 4 * time.Minute // the room that is shown last is kept no longer
+	}
+	c.settle(calm)
 	c.judge()
+	if guest := c.guest(); guest != nil {
+		c.breaks("room is still kept on %s for the successor of %s", guest.Nominated, guest.Name)
+	}
 	if len(c.broken) > 0 {
 		if *chaosRuns == 1 || *gangRuns == 1 {
 			for _, t := range c.journal {
@@ -181,6 +194,10 @@ func (c *chaos) something() {
 		c.deliver(Pods)
 	case n < 35:
 		c.deliver(Nodes)
+	case n == 35:
+		c.showRoom()
+	case n == 36:
+		c.deliver(Rooms)
 	default:
 		c.deliver(answers)
 	}
@@ -212,6 +229,7 @@ func (c *chaos) newPod(name string) *v1.Pod {
 	p := aPod(name, fmt.Sprintf("%dm", 200*(1+c.rng.IntN(5))))
 	p.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
 	p.Labels = map[string]string{"app": string(rune('x' + c.rng.IntN(3)))}
+	ownedBy(p)
 	*p.Spec.Priority = int32(c.rng.IntN(3) * 10)
 	switch c.rng.IntN(8) {
 	case 0:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,7 @@ type world struct {
 	version  int
 	nodes    map[string]*v1.Node
 	pods     map[types.UID]*v1.Pod
+	lease    *coordinationv1.Lease // that shows which room is kept; nil: there is none yet
 	budgets  budgets
 	gentle   gentle
 	gangs    gangs
@@ -55,7 +57,7 @@ type world struct {
 func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, profiles: profiles, written: written{on: write}, budgets: newBudgets(),
-		kinds: []Kind{Nodes, Pods, DisruptionBudgets}, nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
+		kinds: []Kind{Nodes, Pods, DisruptionBudgets, Rooms}, nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
 		watches: map[Kind][]Event{}, under: map[Ticket]Action{},
 	}
 	w.options.Seed = seed
@@ -100,6 +102,7 @@ func (w *world) tell(e Event) (said string) {
 		w.take(action)
 	}
 	w.checkGangs(e, actions)
+	w.checkRoomKept(e, actions)
 	w.checkReservation()
 	if _, ticked := e.(Tick); ticked && w.gangs.reserved != nil && !w.now.Before(w.gangs.reserved.Until) {
 		w.breaks("a reservation outlives its time, %s", w.gangs.reserved.Until.Sub(begin))
@@ -297,6 +300,10 @@ func (w *world) list(kind Kind) {
 	case DisruptionBudgets:
 		for _, name := range sorted(w.budgets.all) {
 			w.tell(Seen{kind, w.budgets.all[name]})
+		}
+	case Rooms:
+		if w.lease != nil {
+			w.tell(Seen{kind, w.lease})
 		}
 	case PodGroups:
 		for _, name := range sorted(w.gangs.all) {

@@ -1,0 +1,111 @@
+package cycle_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// besideRoom counts decisions on nodes where room was kept from them.
+var besideRoom atomic.Int64
+
+// ownedBy makes a pod one of its app's ReplicaSet.
+func ownedBy(p *v1.Pod) {
+	controller, app := true, p.Labels["app"]
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID("uid-" + app), Controller: &controller}}
+}
+
+// showRoom shows the room of a pod's successor, on any node, or none. The pod may leave then or
+// not, and its successor may be made.
+func (c *chaos) showRoom() {
+	victim := c.anyPod()
+	if victim == nil || victim.Spec.NodeName == "" || len(victim.OwnerReferences) == 0 || c.rng.IntN(4) == 0 {
+		c.putRoom(nil)
+		return
+	}
+	c.putRoom(&Room{
+		Namespace: victim.Namespace, Name: victim.Name, UID: victim.UID, Owner: victim.OwnerReferences[0].UID, Node: fmt.Sprintf("n%d", c.rng.IntN(10)),
+		Begun: c.now.Format(time.RFC3339Nano),
+	})
+	if c.rng.IntN(3) == 0 {
+		return // whoever moves pods has died, or the eviction is refused
+	}
+	if victim.DeletionTimestamp == nil {
+		c.change(victim, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: c.now} })
+	}
+	next := victim.DeepCopy()
+	next.Name, next.DeletionTimestamp = fmt.Sprintf("p%d", c.made), nil
+	c.made++
+	next.UID = types.UID(fmt.Sprintf("%s-%d", next.Name, c.made))
+	next.Spec.NodeName, next.Status = "", v1.PodStatus{}
+	c.put(next)
+}
+
+// putRoom shows a room in the Lease; nil: none.
+func (w *world) putRoom(room *Room) {
+	w.version++
+	w.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: RoomNamespace, Name: RoomName, UID: "uid-room", ResourceVersion: fmt.Sprint(w.version),
+	}}
+	if room != nil {
+		text, err := json.Marshal(room)
+		if err != nil {
+			panic(err)
+		}
+		w.lease.Annotations = map[string]string{RoomAnnotation: string(text)}
+	}
+	w.watches[Rooms] = append(w.watches[Rooms], Seen{Rooms, w.lease})
+}
+
+// guest is the one that keeps room, nil if there is none.
+func (w *world) guest() *cluster.Pod {
+	for _, n := range w.core.View().Cluster.NominatedNodes() {
+		for _, p := range n.Nominated {
+			if strings.HasSuffix(string(p.UID), "/room") {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// checkRoomKept: no pod of the same or a lower priority is decided on a node where room is kept,
+// unless that room is left beside it.
+func (w *world) checkRoomKept(e Event, actions []Action) {
+	guest := w.guest()
+	if _, ticked := e.(Tick); !ticked || guest == nil {
+		return
+	}
+	for _, action := range actions {
+		var pod *v1.Pod
+		var node string
+		switch a := action.(type) {
+		case Bind:
+			pod, node = a.Attempt.Pod, a.Attempt.Node
+		case Preflight:
+			pod, node = a.Attempt.Pod, a.Attempt.Node
+		case Hold:
+			pod, node = a.Pod, a.Node
+		default:
+			continue
+		}
+		n := w.core.View().Cluster.Node(node)
+		if node != guest.Nominated || n == nil || *pod.Spec.Priority > guest.Class.Priority {
+			continue
+		}
+		besideRoom.Add(1)
+		if left := n.Size.MilliCPU - n.Requested.MilliCPU; left < guest.Class.Requests.MilliCPU {
+			w.breaks("pod %s is decided on %s, where %dm are left and %dm are kept for the successor of %s", pod.Name, node, left, guest.Class.Requests.MilliCPU, guest.Name)
+		}
+	}
+}
