@@ -269,6 +269,8 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 		switch a.Result {
 		case execute.Cordoned:
 			tell(out, "node/%s %s", a.Node, a.Message)
+		case execute.Roomless:
+			tell(out, "%s", a.Message)
 		case execute.Withheld:
 			tell(out, "%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)
 		}

@@ -119,14 +119,12 @@ func showDraining(plan *rebalance.Draining) string {
 // successors find no other node and evicted none; workloads have all their pods, budgets hold, and
 // nobody is pending who fits somewhere.
 func TestDrainsOfRandomWorlds(t *testing.T) {
-	runs, evicted, stranded := 500, 0, 0
-	if testing.Short() {
-		runs = 200
-	}
-	for seed := range uint64(runs) {
+	evicted, stranded := 0, 0
+	seed, end, runs := seeds(500, 200)
+	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
 		s.policy.Goals = nil
-		s.draining, s.statuses = true, true
+		s.draining, s.statuses, s.keeps = true, true, seed%2 == 0
 		s.count()
 		s.run(10 * time.Second)
 		nodes := []string{fmt.Sprintf("n%d", s.r.IntN(4))}

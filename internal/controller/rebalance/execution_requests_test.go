@@ -49,7 +49,14 @@ func (s *stage) carryOut(action execute.Action) {
 	case execute.SetTaint:
 		request(func() execute.Event { return s.taint(a) })
 	case execute.Evict:
-		request(func() execute.Event { return s.evict(a) })
+		request(func() execute.Event {
+			if s.draining {
+				s.keep(a.Room, s.pod(a.UID))
+			}
+			return s.evict(a)
+		})
+	case execute.FreeRoom:
+		request(func() execute.Event { s.keep(nil, nil); return nil })
 	case execute.PlanDrain:
 		plan := rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: s.profiles})
 		request(func() execute.Event { return execute.DrainPlanned{Plan: plan} })

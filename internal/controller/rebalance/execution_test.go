@@ -31,6 +31,8 @@ import (
 //	kill-after-eviction             of the next pod
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
+//	keeps-room                      the scheduler keeps the room that the drain asks for
+//	comes POD cpu=N [now]           right after the next eviction, or now, a pod is made, which waits for the scheduler
 //	busy NODE DURATION              for so long pods of others come and go there, one after the other
 //	shy NODE                        it is cordoned while each plan is made, and open again half a second later
 //	lost NODE                       right after the next eviction the node is lost
@@ -143,6 +145,21 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 				s.write(o)
 			}
 		})
+	case "keeps-room":
+		s.keeps = true
+	case "comes":
+		text := fmt.Sprintf("pod %s owner=none cpu=%s", word(0), d.CmdArgs[1].Vals[0])
+		comes := func(*v1.Pod) {
+			for _, o := range object(t, text) {
+				s.write(o)
+				s.after(time.Millisecond, func() { s.schedule(o.GetUID()) })
+			}
+		}
+		if d.HasArg("now") {
+			comes(nil)
+		} else {
+			once(comes)
+		}
 	case "lands":
 		text := fmt.Sprintf("pod %s owner=none", word(0))
 		for _, arg := range d.CmdArgs[1:] {
@@ -225,11 +242,9 @@ func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 // Every successor arrives where it was proved to, or the scheduler had a choice; nobody is evicted
 // twice, nobody is pending who was not before, and a plan on what it led to is empty.
 func TestExecutionOfRandomWorlds(t *testing.T) {
-	runs, moves, misses := 600, 0, 0
-	if testing.Short() {
-		runs = 100
-	}
-	for seed := range uint64(runs) {
+	moves, misses := 0, 0
+	seed, end, runs := seeds(600, 100)
+	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
 		s.start()
 		s.run(40 * time.Minute)
@@ -262,11 +277,9 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 // happens, workloads have all their pods in the end, none of them waits while a node would take it,
 // one pod is moved at a time, budgets hold, and a run ends.
 func TestChaosOfExecution(t *testing.T) {
-	runs, moves := 600, 0
-	if testing.Short() {
-		runs = 100
-	}
-	for seed := range uint64(runs) {
+	moves := 0
+	seed, end, runs := seeds(600, 100)
+	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
 		s.disturb()
 		s.start()

@@ -56,8 +56,17 @@ type stage struct {
 	wrong   []string
 	// statuses: disruption budgets have them, as live; counting: they are about to be written.
 	statuses, counting bool
-	draining           bool               // many pods leave at the same time
+	draining           bool // many pods leave at the same time
+	keeps              bool // the scheduler keeps the room that drains ask for
+	room               *keptRoom
 	stolen             map[types.UID]bool // workloads that something else than a move disturbed
+}
+
+// keptRoom is the room of a successor, which a copy of its victim takes.
+type keptRoom struct {
+	*execute.Flight
+	guest *v1.Pod
+	until time.Time
 }
 
 // core is what decides in the process.
@@ -302,8 +311,18 @@ func (s *stage) schedule(uid types.UID) {
 	if p == nil || p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
 		return
 	}
-	c := s.cluster()
+	c, room := s.cluster(), s.room
+	if room != nil && s.now.Before(room.until) && !s.succeeds(p, room) {
+		c.SetPod(room.guest)
+	}
 	e := decide.Evaluate(c, s.profiles[0], c.Pending(p))
+	if room != nil && s.succeeds(p, room) {
+		s.room = nil
+		if at := slices.IndexFunc(e.Nodes, func(v decide.NodeVerdict) bool { return v.Node.Name == room.To && v.Rejection == nil }); at >= 0 {
+			s.bind(p, room.To)
+			return
+		}
+	}
 	if e.Feasible == 0 {
 		s.after(5*time.Second, func() { s.schedule(uid) })
 		return
@@ -314,6 +333,22 @@ func (s *stage) schedule(uid types.UID) {
 	}
 	best := e.Best()
 	s.bind(p, best[s.r.IntN(len(best))].Node.Name)
+}
+
+// keep has the room of a successor kept, for longer than any victim of these worlds takes to end.
+func (s *stage) keep(room *execute.Flight, victim *v1.Pod) {
+	if s.room = nil; room == nil || victim == nil || !s.keeps {
+		return
+	}
+	guest := victim.DeepCopy()
+	guest.Name, guest.UID, guest.Spec.NodeName = guest.Name+"/room", guest.UID+"/room", room.To
+	s.room = &keptRoom{room, guest, s.now.Add(10 * time.Minute)}
+}
+
+// succeeds reports whether a pending pod is the one for which room is kept.
+func (s *stage) succeeds(p *v1.Pod, room *keptRoom) bool {
+	owner, victim := metav1.GetControllerOfNoCopy(p), s.pod(room.UID)
+	return owner != nil && owner.UID == room.OwnerUID && (owner.Kind != "StatefulSet" || p.Name == room.Name) && (victim == nil || victim.DeletionTimestamp != nil)
 }
 
 func (s *stage) cluster() *cluster.Cluster {

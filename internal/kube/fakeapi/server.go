@@ -70,7 +70,7 @@ type change struct {
 // kinds are those that the server has, by resource.
 var kinds = map[string]schema.GroupVersionKind{
 	"pods": gvk("", "v1", "Pod"), "nodes": gvk("", "v1", "Node"), "namespaces": gvk("", "v1", "Namespace"),
-	"services": gvk("", "v1", "Service"), "replicationcontrollers": gvk("", "v1", "ReplicationController"),
+	"configmaps": gvk("", "v1", "ConfigMap"), "services": gvk("", "v1", "Service"), "replicationcontrollers": gvk("", "v1", "ReplicationController"),
 	"persistentvolumes": gvk("", "v1", "PersistentVolume"), "persistentvolumeclaims": gvk("", "v1", "PersistentVolumeClaim"),
 	"replicasets": gvk("apps", "v1", "ReplicaSet"), "statefulsets": gvk("apps", "v1", "StatefulSet"),
 	"poddisruptionbudgets": gvk("policy", "v1", "PodDisruptionBudget"),

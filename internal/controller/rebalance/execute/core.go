@@ -146,6 +146,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.planned(e.Plan)
 	case Answered:
 		c.answered(e)
+	case NoRoom:
+		c.do(Told{Result: Roomless, Message: e.Why})
 	case Stop:
 		c.stopping = true
 	}

@@ -19,5 +19,6 @@
 // finds no node.
 //
 // The Drainer drains nodes. It makes the same kind of plan, has many pods terminate at a time, and
-// needs no journal.
+// needs no journal. One room is kept at a time: the next pod is evicted when the successor of the
+// one before has a node.
 package execute

@@ -54,6 +54,9 @@ const (
 // elsewhere, or another pod gets a node, a new plan is made; if that happens faster than plans are
 // made, the newest one counts.
 //
+// From before each eviction until its successor has a node, Berth's scheduler keeps the room of the
+// successor. As with a move, that is not relied on.
+//
 // It has no journal: the cordoned nodes and the pods on them are all that another run has to know.
 type Drainer struct {
 	options DrainOptions
@@ -78,7 +81,8 @@ type Drainer struct {
 	evicting *departure // the eviction in progress
 	ticket   Ticket     // of its request; 0: it is tried again at retry
 	retry    time.Time
-	failed   int // requests for it that failed
+	failed   int        // requests for it that failed
+	room     *departure // whose successor's room is kept; nil: none
 
 	under   []*departure // pods that were evicted, in order
 	refused map[types.UID]putOff
@@ -97,6 +101,7 @@ type departure struct {
 	rebalance.Departure
 	owner types.UID
 	known map[types.UID]bool // the workload's pods before the eviction
+	room  *Flight            // what the scheduler is shown of it; nil: nothing
 	maybe bool               // an eviction was sent, and its answer lost
 	at    time.Time          // when the eviction was accepted
 	left  time.Time          // when it was first seen gone
@@ -159,6 +164,8 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 		}
 	case DrainPlanned:
 		d.replanned(e.Plan)
+	case NoRoom:
+		d.do(DrainTold{Result: Roomless, Message: e.Why})
 	case Answered:
 		d.answered(e)
 	case Stop:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -130,7 +131,14 @@ func (d *Drainer) proceed() {
 		for uid := range d.cluster.byOwner[ownerUID(victim)] {
 			known[uid] = true
 		}
-		d.evict(&departure{Departure: *p, owner: ownerUID(victim), known: known})
+		next := &departure{Departure: *p, owner: ownerUID(victim), known: known}
+		if next.follows() && p.To != "" {
+			next.room = &Flight{
+				Move:     rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To, Cost: rebalance.Cost{GraceSeconds: p.Grace}},
+				OwnerUID: next.owner, Begun: metav1.NewTime(d.wall()),
+			}
+		}
+		d.evict(next)
 		return
 	}
 	d.rest()
@@ -139,11 +147,25 @@ func (d *Drainer) proceed() {
 func (d *Drainer) evict(p *departure) {
 	d.tickets++
 	d.evicting, d.ticket = p, d.tickets
-	d.do(Evict{Ticket: d.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: d.options.Grace, Delete: d.options.Delete})
+	if p.room != nil {
+		d.room = p
+	}
+	d.do(Evict{
+		Ticket: d.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: d.options.Grace, Delete: d.options.Delete, Room: p.room,
+	})
+}
+
+// freeRoom has no room kept any longer, unless the pod that leaves is still to be succeeded.
+func (d *Drainer) freeRoom() {
+	if p := d.room; p != nil && (p.ended || p.at.IsZero() && p != d.evicting) {
+		d.room = nil
+		d.do(FreeRoom{Room: p.room})
+	}
 }
 
 // rest waits for budgets, for pods that terminate and for their successors.
 func (d *Drainer) rest() {
+	d.freeRoom()
 	var waits []string
 	again, retry := d.planned.Add(lastPause), false
 	for i := range d.plan.Pods {
@@ -272,6 +294,7 @@ func (d *Drainer) successor(p *departure) *v1.Pod {
 // end ends the drain; why is what stopped it, or "".
 func (d *Drainer) end(why string) {
 	d.stage = drained
+	d.freeRoom()
 	left := 0
 	if d.plan != nil {
 		for i := range d.plan.Pods {

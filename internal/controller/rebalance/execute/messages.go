@@ -37,6 +37,8 @@ type (
 		RetryAfter time.Duration // as the server asks, with Busy
 		Version    string        // of the journal that was written
 	}
+	// NoRoom means that no room is kept for successors, and why.
+	NoRoom struct{ Why string }
 	// DrainPlanned is the answer to PlanDrain.
 	DrainPlanned struct{ Plan *rebalance.Draining }
 	// Stop means that no further move begins. A victim that has been evicted is followed to the
@@ -52,10 +54,12 @@ func (Recalled) event() {}
 func (Planned) event()  {}
 func (Answered) event() {}
 func (Stop) event()     {}
+func (NoRoom) event()   {}
 
 func (DrainPlanned) event() {}
 
-// Action is something to do. All except for Told and Done are requests, which are answered.
+// Action is something to do. All except for FreeRoom, Told and Done are requests, which are
+// answered.
 type Action interface{ action() }
 
 type (
@@ -66,7 +70,8 @@ type (
 		State   *rebalance.State
 		Options rebalance.Options // all but the profiles and how they place
 	}
-	// Note writes the journal, replacing the given version.
+	// Note writes the journal, replacing the given version, and has the room of the move's
+	// successor kept; without a move, none.
 	Note struct {
 		Ticket  Ticket
 		Journal Journal
@@ -89,14 +94,17 @@ type (
 		Node   string
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
-	// pod past disruption budgets instead.
+	// pod past disruption budgets instead. Before that, Room, if set, is kept instead of any other.
 	Evict struct {
 		Ticket          Ticket
 		Namespace, Name string
 		UID             types.UID
 		Grace           *int64
 		Delete          bool
+		Room            *Flight
 	}
+	// FreeRoom has the room of an Evict kept no longer.
+	FreeRoom struct{ Room *Flight }
 	// Told reports progress.
 	Told struct {
 		Result  Result
@@ -135,6 +143,7 @@ func (MakePlan) action() {}
 func (Note) action()     {}
 func (SetTaint) action() {}
 func (Evict) action()    {}
+func (FreeRoom) action() {}
 func (Told) action()     {}
 func (Done) action()     {}
 
@@ -175,6 +184,7 @@ const (
 	Resumed   Result = "Resumed"   // a move of an earlier process is followed
 	Cordoned  Result = "Cordoned"  // a node takes no new pods
 	Left      Result = "Left"      // the victim is gone
+	Roomless  Result = "Roomless"  // no room is kept for successors; Message says why
 )
 
 // Results are those that end a move, for metrics.

@@ -17,15 +17,20 @@ import (
 // Drainer drains nodes of a cluster.
 type Drainer struct {
 	*loop.Loop[execute.Event, execute.Action]
-	client kubernetes.Interface
+	client   kubernetes.Interface
+	profiles []*plugins.Profile
+	dry      bool
+	noRoom   func(why string)
 }
 
 // NewDrainer returns a Drainer. profiles are the scheduler's; told and done are called as the drain
 // proceeds, and must not block.
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions, told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
 	options.Wall = wall
-	core, requests := execute.NewDrainer(options), requests{client}
-	d := &Drainer{loop.New[execute.Event, execute.Action]("drain"), client}
+	core := execute.NewDrainer(options)
+	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun}
+	d.noRoom = saidOnce(d.See)
+	requests := requests{client: client, noRoom: d.noRoom}
 	d.Step, d.Tick = core.Step, execute.Tick{}
 	d.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {
@@ -60,6 +65,9 @@ func (d *Drainer) Run(ctx context.Context) error {
 	feeds, err := feedsOf(ctx, append(kindsOf(d.client), daemonSets), d.See, func() {})
 	if err != nil {
 		return err
+	}
+	if why := otherPlacer(ctx, d.client, d.profiles); why != "" && !d.dry {
+		d.noRoom(why)
 	}
 	d.Loop.Run(ctx, feeds...)
 	return nil

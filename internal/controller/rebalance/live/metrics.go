@@ -39,7 +39,7 @@ func countMove(a execute.Told) {
 	switch a.Result {
 	case execute.Evicted:
 		evictions.Inc()
-	case execute.Proved, execute.Resumed:
+	case execute.Proved, execute.Resumed, execute.Roomless:
 	default:
 		moves.WithLabelValues(string(a.Result)).Inc()
 	}

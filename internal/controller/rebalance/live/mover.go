@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,9 +53,8 @@ type Mover struct {
 func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
 	options.Execute.Wall = wall
 	core := execute.New(options.Execute)
-	m := &Mover{
-		Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, requests: requests{client}, events: events,
-	}
+	m := &Mover{Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, events: events}
+	m.requests = requests{client: client, noRoom: saidOnce(m.See)}
 	m.Step, m.Tick, m.Do = core.Step, execute.Tick{}, m.do
 	m.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {
@@ -96,8 +96,17 @@ func (m *Mover) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if why := otherPlacer(ctx, m.client, m.options.Profiles); why != "" {
+		m.requests.noRoom(why)
+	}
 	m.Loop.Run(ctx, feeds...)
 	return nil
+}
+
+// saidOnce returns a function that tells a core once that no room is kept.
+func saidOnce(see func(execute.Event)) func(why string) {
+	var once sync.Once
+	return func(why string) { once.Do(func() { see(execute.NoRoom{Why: why}) }) }
 }
 
 func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
@@ -127,6 +136,9 @@ func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Cont
 func (m *Mover) told(ctx context.Context, a execute.Told) {
 	if m.options.Told != nil {
 		m.options.Told(a)
+	}
+	if a.Result == execute.Roomless {
+		klog.FromContext(ctx).Info("Moves go on, but no room is kept for successors", "reason", a.Message)
 	}
 	if a.Move == nil {
 		return

@@ -17,6 +17,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -43,6 +44,10 @@ type api struct {
 	journal *v1.ConfigMap
 	rooms   []string // what the Lease has shown
 	refuse  int      // evictions that are answered with 429
+	leases  int      // what writes of Leases are answered with; 0: they are carried out
+	evicted func()   // called when a pod is evicted
+	leader  string   // the program that renews the Lease of the scheduler that leads; "" if there is none
+	said    []execute.Result
 }
 
 func newAPI(t *testing.T) *api {
@@ -80,6 +85,10 @@ func pod(name, node string) fakeapi.Object {
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	isJournal := strings.Contains(r.URL.Path, "/configmaps")
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/leases/kube-scheduler") && a.leader != "" {
+		a.answer(w, http.StatusOK, a.leads())
+		return
+	}
 	if r.Method == http.MethodGet && !isJournal {
 		a.Server.ServeHTTP(w, r)
 		return
@@ -126,8 +135,39 @@ func (a *api) serveJournal(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveLease has no Lease in the beginning.
+func (a *api) leads() *coordinationv1.Lease {
+	holder, renewed := "somebody", metav1.NewMicroTime(time.Now())
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler", ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata": {"f:labels": {}}}`)}},
+			{Manager: a.leader, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec": {"f:renewTime": {}}}`)}},
+		}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed},
+	}
+}
+
+// serveLease has no Lease in the beginning. A JSON patch removes the room if it is the one tested
+// for.
 func (a *api) serveLease(w http.ResponseWriter, r *http.Request) {
+	if a.leases != 0 {
+		a.refused(w, a.leases, metav1.StatusReasonForbidden)
+		return
+	}
+	if r.Header.Get("Content-Type") == string(types.JSONPatchType) {
+		var operations []struct{ Op, Path, Value string }
+		if err := json.NewDecoder(r.Body).Decode(&operations); err != nil {
+			a.t.Error(err)
+		}
+		for _, o := range operations {
+			if shown := last(a.rooms); o.Path != "/metadata/annotations/berth.dev~1room" || shown == "" || o.Op == "test" && o.Value != shown {
+				a.refused(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+				return
+			}
+		}
+		a.rooms = append(a.rooms, "")
+		a.answer(w, http.StatusOK, &coordinationv1.Lease{})
+		return
+	}
 	var lease coordinationv1.Lease
 	if err := json.NewDecoder(r.Body).Decode(&lease); err != nil {
 		a.t.Error(err)
@@ -138,6 +178,13 @@ func (a *api) serveLease(w http.ResponseWriter, r *http.Request) {
 	}
 	a.rooms = append(a.rooms, lease.Annotations[cycle.RoomAnnotation])
 	a.answer(w, http.StatusOK, &lease)
+}
+
+func last(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[len(list)-1]
 }
 
 func (a *api) evict(w http.ResponseWriter, r *http.Request) {
@@ -152,6 +199,9 @@ func (a *api) evict(w http.ResponseWriter, r *http.Request) {
 		a.refuse--
 		a.refused(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
 		return
+	}
+	if a.evicted != nil {
+		a.evicted()
 	}
 	a.Delete("pods", "default", "web-1")
 	a.Set("pods", pod("web-2", "b"))
@@ -185,9 +235,10 @@ func (a *api) move(t *testing.T) (told []string, done execute.Done) {
 			return &rebalance.Policy{Goals: []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}}, nil
 		},
 		Profiles: configuration.Profiles,
-		Told: func(a execute.Told) {
-			if a.Move != nil {
-				told = append(told, fmt.Sprintf("%s %s", a.Move.Name, a.Result))
+		Told: func(e execute.Told) {
+			a.said = append(a.said, e.Result)
+			if e.Move != nil {
+				told = append(told, fmt.Sprintf("%s %s", e.Move.Name, e.Result))
 			}
 		},
 		Done: func(a execute.Done) { done = a; cancel() },
@@ -224,6 +275,12 @@ func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 func TestTheRoomOfTheSuccessorIsKept(t *testing.T) {
 	a := newAPI(t)
 	a.move(t)
+	a.kept(t)
+}
+
+// kept looks at what the Lease has shown: the room of web-1's successor, and then none.
+func (a *api) kept(t *testing.T) {
+	t.Helper()
 	if len(a.rooms) != 2 || a.rooms[1] != "" {
 		t.Fatalf("the Lease has shown %q, want a room and then none", a.rooms)
 	}
@@ -269,29 +326,93 @@ func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-// TestADrainCordonsBeforeItEvicts: and ends when the pod is gone and its successor has a node.
-func TestADrainCordonsBeforeItEvicts(t *testing.T) {
-	a := newAPI(t)
+// drain drains node a.
+func (a *api) drain(t *testing.T) (told []string, done execute.DrainDone) {
+	t.Helper()
 	configuration, err := config.Default(config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	var told []string
-	var done *execute.DrainDone
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}
 	drainer := live.NewDrainer(kubernetes.NewForConfigOrDie(a.Config), configuration.Profiles, options, func(a execute.DrainTold) {
 		told = append(told, string(a.Result))
-	}, func(a execute.DrainDone) { done = &a; cancel() })
+		if a.Result == execute.Roomless {
+			told = append(told, a.Message)
+		}
+	}, func(a execute.DrainDone) { done = a; cancel() })
 	if err := drainer.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if done == nil || done.Stopped != "" || done.Evicted != 1 || done.Left != 0 {
+	if done.Stopped != "" || done.Evicted != 1 || done.Left != 0 {
 		t.Errorf("done %+v, want one pod evicted; told %v", done, told)
 	}
+	return told, done
+}
+
+// TestADrainCordonsBeforeItEvicts: and ends when the pod is gone and its successor has a node.
+func TestADrainCordonsBeforeItEvicts(t *testing.T) {
+	a := newAPI(t)
+	a.drain(t)
 	want := []string{"PATCH /api/v1/nodes/a", "POST /api/v1/namespaces/default/pods/web-1/eviction"}
 	if !slices.Equal(a.writes, want) {
 		t.Errorf("written %q, want %q", a.writes, want)
+	}
+}
+
+// TestADrainHasTheRoomOfTheSuccessorKept: from before the eviction, and no longer when it ends.
+func TestADrainHasTheRoomOfTheSuccessorKept(t *testing.T) {
+	a := newAPI(t)
+	a.evicted = func() {
+		if len(a.rooms) != 1 {
+			t.Errorf("when the pod is evicted the Lease has shown %q, want its successor's room", a.rooms)
+		}
+	}
+	a.drain(t)
+	a.kept(t)
+}
+
+// TestTheRoomOfAnotherProcessIsLeftAlone: a drain does not free what a move has shown since.
+func TestTheRoomOfAnotherProcessIsLeftAlone(t *testing.T) {
+	a := newAPI(t)
+	a.evicted = func() { a.rooms = append(a.rooms, "another's") }
+	a.drain(t)
+	if shown := last(a.rooms); shown != "another's" {
+		t.Errorf("the Lease has shown %q", a.rooms)
+	}
+}
+
+// TestThatNoRoomIsKeptIsSaid once, if the Lease cannot be written.
+func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
+	a := newAPI(t)
+	a.leases = http.StatusForbidden
+	told, _ := a.drain(t)
+	said := slices.IndexFunc(told, func(line string) bool {
+		return strings.HasPrefix(line, "no room is kept for successors: the Lease kube-system/berth-rebalance cannot be written: ")
+	})
+	if said < 0 || strings.Count(strings.Join(told, " "), string(execute.Roomless)) != 1 {
+		t.Errorf("told %q", told)
+	}
+	if len(a.writes) != 2 {
+		t.Errorf("written %q, want that the node is drained all the same", a.writes)
+	}
+}
+
+// TestWhereAnotherSchedulerPlacesThatIsSaid, by who renews the leader's Lease.
+func TestWhereAnotherSchedulerPlacesThatIsSaid(t *testing.T) {
+	for program, want := range map[string]bool{"kube-scheduler": true, "berth": false} {
+		a := newAPI(t)
+		a.leader = program
+		told, _ := a.drain(t)
+		is := slices.Contains(told, "no room is kept for successors: "+program+" places pods (by the Lease kube-system/kube-scheduler); each arrival is checked")
+		if is != want {
+			t.Errorf("%s: told %q", program, told)
+		}
+		a = newAPI(t)
+		a.leader = program
+		if _, done := a.move(t); done.Moves != 1 || slices.Contains(a.said, execute.Roomless) != want {
+			t.Errorf("%s: said %v, done %+v", program, a.said, done)
+		}
 	}
 }

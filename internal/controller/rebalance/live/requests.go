@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -34,10 +35,21 @@ const (
 // carried out, however often it is tried.
 const answerWithin = 65 * time.Second
 
+// roomWithin bounds the requests that have room kept. A move does not depend on them.
+const roomWithin = 5 * time.Second
+
 // requests carries out a core's requests.
-type requests struct{ client kubernetes.Interface }
+type requests struct {
+	client kubernetes.Interface
+	// noRoom is called if the Lease that shows which room to keep cannot be written.
+	noRoom func(why string)
+	room   string // that the journal's move was shown with; "": none
+}
 
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
+	if a, ok := action.(execute.Evict); ok && a.Room != nil { // takes none of the eviction's time
+		r.showRoom(ctx, roomOf(a.Room))
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	switch a := action.(type) {
@@ -55,6 +67,8 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.taint(ctx, a))
 	case execute.Cordon:
 		return answerOf(a.Ticket, r.cordon(ctx, a.Node))
+	case execute.FreeRoom:
+		r.freeRoom(context.WithoutCancel(ctx), roomOf(a.Room)) // also when the drain is over
 	case execute.Evict:
 		return answerOf(a.Ticket, r.identified(ctx, a, r.evict(ctx, a)))
 	}
@@ -184,35 +198,74 @@ func (r *requests) identified(ctx context.Context, a execute.Evict, err error) e
 	return apierrors.NewTooManyRequests(err.Error(), 0)
 }
 
-// keepRoom has Berth's scheduler keep the room of a move's successor; nil: none any longer. A move
-// does not depend on it: where another scheduler places, nobody reads the Lease.
+// keepRoom has Berth's scheduler keep the room of the successor of the journal's move; nil: none
+// any longer. A move does not depend on it: where another scheduler places, nobody reads the Lease.
 func (r *requests) keepRoom(ctx context.Context, move *execute.Flight) {
-	var room any
-	if move != nil && move.To != "" {
-		text, err := json.Marshal(cycle.Room{
-			Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
-			GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.Format(time.RFC3339),
-		})
-		if err != nil {
-			return
-		}
-		room = string(text)
+	was := r.room
+	if r.room = roomOf(move); r.room == "" {
+		r.freeRoom(ctx, was)
+		return
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{cycle.RoomAnnotation: room}}})
+	r.showRoom(ctx, r.room)
+}
+
+// roomOf is what the Lease shows of a move: the same for the same move.
+func roomOf(move *execute.Flight) string {
+	if move == nil || move.To == "" {
+		return ""
+	}
+	text, err := json.Marshal(cycle.Room{
+		Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
+		GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.Format(time.RFC3339),
+	})
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func (r *requests) showRoom(ctx context.Context, room string) {
+	annotations := map[string]string{cycle.RoomAnnotation: room}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, roomWithin)
+	defer cancel()
 	leases := r.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	_, err = leases.Patch(ctx, cycle.RoomName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		if room == nil {
-			return
-		}
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cycle.RoomNamespace, Name: cycle.RoomName}}
-		lease.Annotations = map[string]string{cycle.RoomAnnotation: room.(string)}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cycle.RoomNamespace, Name: cycle.RoomName, Annotations: annotations}}
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
 	if err != nil {
-		klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
+		r.roomless(ctx, err)
+	}
+}
+
+// freeRoom has no room kept any longer. What another process has shown since stays. If room is "",
+// it is not known what an earlier process has shown, and that goes, whatever it is.
+func (r *requests) freeRoom(ctx context.Context, room string) {
+	path := "/metadata/annotations/" + strings.ReplaceAll(cycle.RoomAnnotation, "/", "~1")
+	var operations []map[string]any
+	if room != "" {
+		operations = append(operations, map[string]any{"op": "test", "path": path, "value": room})
+	}
+	patch, err := json.Marshal(append(operations, map[string]any{"op": "remove", "path": path}))
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, roomWithin)
+	defer cancel()
+	_, err = r.client.CoordinationV1().Leases(cycle.RoomNamespace).Patch(ctx, cycle.RoomName, types.JSONPatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) { // invalid: it shows another room, or none
+		r.roomless(ctx, err)
+	}
+}
+
+func (r *requests) roomless(ctx context.Context, err error) {
+	klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
+	if r.noRoom != nil {
+		r.noRoom(fmt.Sprintf("no room is kept for successors: the Lease %s/%s cannot be written: %v; each arrival is checked", cycle.RoomNamespace, cycle.RoomName, err))
 	}
 }

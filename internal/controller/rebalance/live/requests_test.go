@@ -3,6 +3,7 @@ package live
 import (
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +27,31 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 		api := fakeapi.New()
 		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
 		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
-		r := &requests{api.Client()}
+		r := &requests{client: api.Client()}
 		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: api.Pods()[0].UID, Delete: true})
 		if got := answer.(execute.Answered); got.Outcome != execute.OK || len(api.Pods()) != 0 {
 			t.Errorf("answered %+v, and %d pods are left", got, len(api.Pods()))
+		}
+	})
+}
+
+// TestARoomThatCannotBeShownDoesNotHoldAMoveUp: a Lease that the API server is slow with is given
+// up after a few seconds, and the journal counts as written.
+func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New()
+		api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if strings.Contains(r.URL.Path, "/leases") {
+				return fakeapi.Fault{Late: time.Minute}
+			}
+			return fakeapi.Fault{}
+		})
+		said, begun := 0, time.Now()
+		r := &requests{client: api.Client(), noRoom: func(string) { said++ }}
+		flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}}
+		answer := r.carryOut(t.Context(), execute.Note{Ticket: 1, Journal: execute.Journal{Move: flight}})
+		if got := answer.(execute.Answered); got.Outcome != execute.OK || time.Since(begun) > roomWithin || said != 1 {
+			t.Errorf("answered %+v after %v, and said %d times that no room is kept", got, time.Since(begun), said)
 		}
 	})
 }
@@ -60,7 +82,7 @@ func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 		}
 		return fakeapi.Fault{}
 	})
-	r := &requests{api.Client()}
+	r := &requests{client: api.Client()}
 	for uid, want := range map[types.UID]execute.Outcome{api.Pods()[0].UID: execute.Busy, "before": execute.NotFound} {
 		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: uid})
 		if got := answer.(execute.Answered); got.Outcome != want {
