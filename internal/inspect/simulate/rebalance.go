@@ -165,7 +165,9 @@ func (m *moving) end(stopped string) {
 	}
 	m.close(empties)
 	for name := range m.closed {
-		m.done.Empties = append(m.done.Empties, name)
+		if m.nodes.named[name] != nil { // not removed since
+			m.done.Empties = append(m.done.Empties, name)
+		}
 	}
 	slices.Sort(m.done.Empties)
 }

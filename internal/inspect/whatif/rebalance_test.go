@@ -62,6 +62,15 @@ func TestAForecastOfConsolidation(t *testing.T) {
 	}
 }
 
+// A node that is removed while it is emptied is not listed as one that stays empty.
+func TestAForecastDoesNotListANodeThatIsRemovedAsEmptied(t *testing.T) {
+	lost := whatif.Step{Operation: &simulate.Operation{RemoveNode: &simulate.Nodes{Node: "node-0"}}}
+	f := forecast(t, town("8", 1, 4, 4), moving("consolidate=1"), lost)
+	if m := f.Rebalances[0]; slices.Contains(m.Empties, "node-0") {
+		t.Errorf("%+v, but node-0 is no more", m)
+	}
+}
+
 // Where something else takes the room meanwhile, the plan is made anew.
 func TestAForecastFollowsWhatElseHappens(t *testing.T) {
 	objects := town("8", 3, 1, 1)
