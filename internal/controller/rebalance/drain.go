@@ -318,7 +318,8 @@ func (w *world) depart(p *pod, d *Departure, leaving []string) (undo func()) {
 func isStateful(p *pod) int64 { return one(ownerKind(p) == "StatefulSet") }
 
 // departs returns the nodes on which the scheduler may put a pod's successor, by name, or why there
-// are none. The successor is made while the pod terminates, or when it has gone.
+// are none. The successor is made while the pod terminates, or when it has gone; pending pods that
+// fit then may be placed before it.
 func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
 	s := w.schedulerOf(p)
 	if s == nil {
@@ -341,6 +342,11 @@ func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
 		var why proof
 		nodes, why = w.landings(s, next, from, anywhere)
 		stranded = why.message
+	}
+	if len(nodes) > 0 {
+		if _, why := w.behindWaiting(s, next, from, anywhere); why.code != "" {
+			nodes, stranded = nil, "a pending pod that fits when it has gone may be placed before its successor, which then finds no node"
+		}
 	}
 	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes, stranded
