@@ -1,7 +1,12 @@
 package signals
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"testing"
@@ -53,5 +58,48 @@ func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
 	case <-ctx.Done():
 	case <-time.After(5 * time.Second):
 		t.Error("not ended by SIGINT")
+	}
+}
+
+// endless names the environment variable that makes the test binary a program that does not end
+// when it is asked to.
+const endless = "BERTH_TEST_ENDLESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(endless) == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := Until(context.Background())
+	defer stop()
+	fmt.Println("begun")
+	<-ctx.Done()
+	fmt.Println("asked to end")
+	select {}
+}
+
+// TestSecondSignalEndsTheProcess, whatever it waits for.
+func TestSecondSignalEndsTheProcess(t *testing.T) {
+	program := exec.Command(os.Args[0])
+	program.Env = append(os.Environ(), endless+"=1")
+	said, err := program.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(time.Minute, func() { _ = program.Process.Kill() }).Stop()
+	lines := bufio.NewScanner(said)
+	for _, want := range []string{"begun", "asked to end"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("it says %q, want %q", lines.Text(), want)
+		}
+		if err := program.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ended *exec.ExitError
+	if err := program.Wait(); !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("it ended with %v, want SIGTERM", err)
 	}
 }
