@@ -106,3 +106,44 @@ func TestCAsAreReadAgain(t *testing.T) {
 		t.Error("the last CAs are forgotten")
 	}
 }
+
+// TestAFailureIsNotRepeatedForEachConnection: it is tried again when the files are due again.
+func TestAFailureIsNotRepeatedForEachConnection(t *testing.T) {
+	dir := t.TempDir()
+	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
+	f.write(t, "one")
+	p, err := Read(f.cert, f.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := ReadBundle(f.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := b.Newest()
+	tries := 0
+	p.Renew = func(*x509.Certificate) error { tries++; return errors.New("not made") }
+	if err := os.Remove(f.cert); err != nil {
+		t.Fatal(err)
+	}
+	p.at, b.at = time.Now().Add(-2*reread), time.Now().Add(-2*reread)
+	for i := range 3 {
+		shown, err := p.Newest(nil)
+		if err != nil || shown.Leaf.VerifyHostname("one") != nil {
+			t.Errorf("the last one is not used: %v", err)
+		}
+		b.Newest()
+		if i == 0 {
+			f.write(t, "two")
+		}
+	}
+	if tries != 1 || !b.Newest().Equal(first) {
+		t.Errorf("tried %d times within a moment", tries)
+	}
+	p.Renew = nil
+	shows(t, p, "two")
+	b.at = time.Now().Add(-2 * reread)
+	if b.Newest().Equal(first) {
+		t.Error("not tried again")
+	}
+}

@@ -503,3 +503,40 @@ func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowAnswersAreWaitedForTogether: a dozen events take no longer than one.
+func TestSlowAnswersAreWaitedForTogether(t *testing.T) {
+	var written names
+	running(t, func(e *v1.Event) error { time.Sleep(time.Second); return written.create(e) }, func(log *Log, _ *atomic.Bool) {
+		tellOnce(log, 12)
+		time.Sleep(1500 * time.Millisecond)
+		if n := written.len(); n != 12 {
+			t.Errorf("%d of 12 events after a second and a half, one each", n)
+		}
+	})
+}
+
+// TestNothingIsBegunAfterTheDrain, however much is left in the lanes.
+func TestNothingIsBegunAfterTheDrain(t *testing.T) {
+	var late atomic.Int64
+	var end atomic.Pointer[time.Time]
+	running(t, func(*v1.Event) error {
+		if at := end.Load(); at != nil && time.Since(*at) > 2*time.Second {
+			late.Add(1)
+		}
+		time.Sleep(300 * time.Millisecond)
+		return nil
+	}, func(log *Log, _ *atomic.Bool) {
+		for i := range 1000 {
+			about := about(fmt.Sprint("p-", i))
+			about.UID = types.UID(about.Name)
+			log.Add(about, v1.EventTypeWarning, "FailedScheduling", "")
+		}
+		time.Sleep(time.Second)
+		now := time.Now()
+		end.Store(&now)
+	})
+	if n := late.Load(); n > 0 {
+		t.Errorf("%d events were begun after the drain", n)
+	}
+}

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -198,8 +200,8 @@ func TestBrokenWatchGoesOnWhereItWas(t *testing.T) {
 		time.Sleep(time.Second)
 	})
 	wants(t, said, "watch from 7", "seen a", "watch from 20")
-	if strings.Count(said, "listing") != 1 {
-		t.Errorf("listed again:\n%s", said)
+	if strings.Count(said, "listing") != 1 || strings.Count(said, "seen") != 2 {
+		t.Errorf("listed again, or a bookmark was shown:\n%s", said)
 	}
 }
 
@@ -238,7 +240,7 @@ func TestAnewListsAgain(t *testing.T) {
 		time.Sleep(time.Hour) // in the bubble's time
 		a.current().Modify(pod("c", "10"))
 	})
-	wants(t, said, "listed", "watch from 7", "anew", "listing", "seen b", "listed", "fresh", "watch from 9", "seen c")
+	wants(t, said, "listed", "watch from 7", "0s anew", "0s listing", "seen b", "0s listed", "fresh", "watch from 9", "seen c")
 	if strings.Count(said, "listing") != 2 || strings.Count(said, "fresh") != 1 || strings.Contains(said, "lost") {
 		t.Errorf("listed once more, and said so once, without a loss:\n%s", said)
 	}
@@ -351,6 +353,9 @@ func TestPageThatFailsIsAskedForAgain(t *testing.T) {
 		wants(t, said, "listing", "seen a", `continue="more"`, `continue="more"`, `continue="more"`, "seen b", "listed", "watch from 7")
 		if lists := strings.Count(said, "listing"); lists != 1+fails/6 {
 			t.Errorf("after %d failures, %d lists:\n%s", fails, lists, said)
+		}
+		if strings.Contains(said, "\n0s seen b") {
+			t.Errorf("asked again without a pause:\n%s", said)
 		}
 	}
 }
@@ -562,13 +567,17 @@ func TestPausesDouble(t *testing.T) {
 	}
 }
 
-// TestFeedEndsAtOnce, in a pause and in a watch, and leaves no watch open. It calls nobody then.
+// TestFeedEndsAtOnce, in a pause, in a list and in a watch, and leaves no watch open. It calls
+// nobody then.
 func TestFeedEndsAtOnce(t *testing.T) {
-	for _, during := range []string{"pause", "watch"} {
+	for _, during := range []string{"pause", "list", "watch"} {
 		synctest.Test(t, func(t *testing.T) {
 			a := &api{began: time.Now(), pages: []v1.PodList{page("7", "", "a")}}
-			if during == "pause" {
+			switch during {
+			case "pause":
 				a.pages = nil
+			case "list":
+				a.listing = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
@@ -682,4 +691,54 @@ func TestWholeBeginsEachListAnew(t *testing.T) {
 	if from.Selector != "spec.nodeName!=" {
 		t.Errorf("the selector is lost: %+v", from)
 	}
+}
+
+// TestWatchesThatGoOnAreOfUse: each shows something before it fails, for as long as it may take.
+func TestWatchesThatGoOnAreOfUse(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a")}}
+	said := run(t, a, func() {
+		for i := range 60 {
+			a.current().Modify(pod("a", fmt.Sprint(8+i)))
+			a.current().Error(&apierrors.NewInternalError(errors.New("unable to decode an event")).ErrStatus)
+			time.Sleep(2 * time.Second)
+		}
+	})
+	wants(t, said, "watch from 7", "watch from 8", "watch from 66", "watch from 67")
+	if strings.Count(said, "listing") != 1 {
+		t.Errorf("listed again:\n%s", said)
+	}
+}
+
+// TestAWholeListTakesLonger: without pages, the API server takes as long as for any request.
+func TestAWholeListTakesLonger(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c"), page("11", "", "d")}}
+	pages := 0
+	a.listing = func(ctx context.Context) error {
+		switch pages++; pages {
+		case 2:
+			return apierrors.NewResourceExpired("the continue token is too old")
+		case 3:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	said := run(t, a, func() { time.Sleep(5 * time.Minute) })
+	wants(t, said, "lost", `continue="" limit=0`, "1m5", "lost", `continue="" limit=500`, "seen d", "listed", "watch from 11")
+}
+
+// TestWholeKeepsNothing of a list that it has told of.
+func TestWholeKeepsNothing(t *testing.T) {
+	sink := Whole[*v1.Pod]{Listed: func([]*v1.Pod, string) {}, Seen: func(*v1.Pod) {}, Gone: func(*v1.Pod) {}}.Sink()
+	sink.Listing()
+	large := pod("a", "7")
+	held := weak.Make(large)
+	sink.Seen(large)
+	large = nil
+	sink.Listed()
+	goruntime.GC()
+	if held.Value() != nil {
+		t.Error("an object of a list that is over is held")
+	}
+	goruntime.KeepAlive(sink)
 }

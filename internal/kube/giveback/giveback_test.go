@@ -56,3 +56,24 @@ func TestMemoryGoesBack(t *testing.T) {
 		t.Errorf("held %d MiB, %d before", after.held>>20, before.held>>20)
 	}
 }
+
+// TestAProcessAtRestGivesBackWithinAMinute, and Run ends with its context.
+func TestAProcessAtRestGivesBackWithinAMinute(t *testing.T) {
+	busy := make([][]byte, 256)
+	for i := range busy {
+		busy[i] = make([]byte, 1<<20)
+	}
+	before := read()
+	clear(busy)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); Run(ctx) }()
+		time.Sleep(time.Minute)
+		cancel()
+		<-ended
+	})
+	if after := read(); after.held+128<<20 > before.held {
+		t.Errorf("held %d MiB, %d before", after.held>>20, before.held>>20)
+	}
+}

@@ -3,9 +3,13 @@ package guard
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,8 +19,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // cluster is an API server that knows the token "good" and allows "reader" everything.
@@ -146,6 +153,217 @@ func TestUsersAreBlamedByNameAndStrangersBySource(t *testing.T) {
 	})
 }
 
+// TestAnswersAreThoseOfTheAPIServer: a user without a name, or beside an error, is none; what is
+// denied is not allowed; and reviews are about the whole user.
+func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
+	reader := authenticationv1.UserInfo{Username: "reader", UID: "1", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+	for name, c := range map[string]struct {
+		token  authenticationv1.TokenReviewStatus
+		known  bool
+		access authorizationv1.SubjectAccessReviewStatus
+		may    bool
+	}{
+		"known and allowed":   {token: authenticationv1.TokenReviewStatus{Authenticated: true, User: reader}, known: true, access: authorizationv1.SubjectAccessReviewStatus{Allowed: true}, may: true},
+		"not authenticated":   {token: authenticationv1.TokenReviewStatus{User: reader}},
+		"without a name":      {token: authenticationv1.TokenReviewStatus{Authenticated: true}},
+		"beside an error":     {token: authenticationv1.TokenReviewStatus{Authenticated: true, User: reader, Error: "the webhook is away"}},
+		"not allowed":         {token: authenticationv1.TokenReviewStatus{Authenticated: true, User: reader}, known: true},
+		"allowed, and denied": {token: authenticationv1.TokenReviewStatus{Authenticated: true, User: reader}, known: true, access: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}},
+	} {
+		client := &fake.Clientset{}
+		var asked authorizationv1.SubjectAccessReviewSpec
+		client.AddReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			switch review := action.(clienttesting.CreateAction).GetObject().DeepCopyObject().(type) {
+			case *authenticationv1.TokenReview:
+				review.Status = c.token
+				return true, review, nil
+			case *authorizationv1.SubjectAccessReview:
+				asked, review.Status = review.Spec, c.access
+				return true, review, nil
+			}
+			return false, nil, nil
+		})
+		g := New(client)
+		who, err := g.Who(t.Context(), "10.0.0.1", "token")
+		if (who != nil) != c.known || (err != nil) != (c.token.Error != "") {
+			t.Errorf("%s: %v, %v", name, who, err)
+		}
+		if who == nil {
+			continue
+		}
+		may, err := g.May(t.Context(), "10.0.0.1", who, authorizationv1.SubjectAccessReviewSpec{})
+		if err != nil || may != c.may {
+			t.Errorf("%s: %t, %v", name, may, err)
+		}
+		if asked.User != "reader" || asked.UID != "1" || !slices.Equal(asked.Groups, []string{"g"}) || asked.Extra["k"].String() != "[v]" {
+			t.Errorf("%s: asked about %+v", name, asked)
+		}
+	}
+}
+
+// TestAnswersHoldForAWhile, of each kind; errors do not, and no user has another's.
+func TestAnswersHoldForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, fails := 0, false
+		k := newAnswers(func(yes bool) bool { return yes })
+		ask := func(question string, answer bool) (bool, error) {
+			return k.ask(t.Context(), "10.0.0.1", sha256.Sum256([]byte(question)), func(ctx context.Context) (bool, error) {
+				asked++
+				if _, bounded := ctx.Deadline(); !bounded {
+					t.Error("a question without a deadline")
+				}
+				if fails {
+					return false, errors.New("no answer")
+				}
+				return answer, nil
+			})
+		}
+		for _, answer := range []bool{true, false} {
+			asked = 0
+			question := fmt.Sprint("is it ", answer)
+			for _, step := range []struct {
+				after time.Duration
+				asked int
+			}{{0, 1}, {Remember - time.Second, 1}, {2 * time.Second, 2}} {
+				time.Sleep(step.after)
+				if got, err := ask(question, answer); got != answer || err != nil || asked != step.asked {
+					t.Errorf("%s: %t, %v, asked %d times, want %d", question, got, err, asked, step.asked)
+				}
+			}
+		}
+		fails = true
+		if _, err := ask("other", true); err == nil {
+			t.Error("an error is an answer")
+		}
+		fails = false
+		if got, err := ask("other", true); !got || err != nil {
+			t.Errorf("after an error: %t, %v", got, err)
+		}
+		g, _ := cluster()
+		spec := authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}}
+		for name, want := range map[string]bool{"reader": true, "writer": false} {
+			if may, err := g.May(t.Context(), "10.0.0.1", &user.DefaultInfo{Name: name}, spec); may != want || err != nil {
+				t.Errorf("%s: %t, %v", name, may, err)
+			}
+		}
+	})
+}
+
+// TestTheSameQuestionIsAskedOnce, however many wait for the answer; and places are given back,
+// whether the turn came or not.
+func TestTheSameQuestionIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newAnswers(func(yes bool) bool { return yes })
+		asked, answer := 0, make(chan struct{})
+		ask := func(source, question string) {
+			_, _ = k.ask(t.Context(), source, sha256.Sum256([]byte(question)), func(context.Context) (bool, error) {
+				asked++
+				<-answer
+				return true, nil
+			})
+		}
+		for range 10 {
+			go ask("stranger", "the same")
+		}
+		synctest.Wait()
+		close(answer)
+		synctest.Wait()
+		if asked > askingEach {
+			t.Errorf("asked %d times", asked)
+		}
+		answer = make(chan struct{})
+		for i := range asking {
+			go ask(fmt.Sprint(i), fmt.Sprint(i))
+		}
+		synctest.Wait()
+		for range askingEach {
+			go ask("stranger", "whether there is a place") // there is none for all
+		}
+		time.Sleep(AskTimeout + time.Second)
+		close(answer)
+		synctest.Wait()
+		asked, answer = 0, make(chan struct{})
+		for i := range askingEach {
+			go ask("stranger", fmt.Sprint("later ", i))
+		}
+		synctest.Wait()
+		if asked != askingEach {
+			t.Errorf("%d questions of a source whose earlier ones are over, want %d", asked, askingEach)
+		}
+		close(answer)
+	})
+}
+
+// TestAQuestionEndsWithItsRequest, and is not asked for nobody.
+func TestAQuestionEndsWithItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := rest.Config{Host: "http://api", Transport: silent{}}
+		client, err := Client(&api)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := New(client)
+		for name, ask := range map[string]func(context.Context) error{
+			"who": func(ctx context.Context) error { _, err := g.Who(ctx, "10.0.0.1", "token"); return err },
+			"may": func(ctx context.Context) error {
+				_, err := g.May(ctx, "10.0.0.1", &user.DefaultInfo{Name: "reader"}, authorizationv1.SubjectAccessReviewSpec{})
+				return err
+			},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			began := time.Now()
+			if err := ask(ctx); err == nil || time.Since(began) != time.Second {
+				t.Errorf("%s: %v after %v", name, err, time.Since(began))
+			}
+			cancel()
+		}
+	})
+}
+
+// silent is an API server that does not answer.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// TestTheClientIsForReviewsAlone: it shares neither connections nor a rate limit.
+func TestTheClientIsForReviewsAlone(t *testing.T) {
+	config := &rest.Config{Host: "http://127.0.0.1:1", QPS: 1, Burst: 1, RateLimiter: flowcontrol.NewFakeNeverRateLimiter()}
+	other, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := Client(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, others := client.AuthenticationV1().RESTClient().(*rest.RESTClient), other.AuthenticationV1().RESTClient().(*rest.RESTClient)
+	if own.GetRateLimiter() == others.GetRateLimiter() || own.GetRateLimiter().QPS() != 50 {
+		t.Error("the rate limit is shared")
+	}
+	if own.Client.Transport == others.Client.Transport {
+		t.Error("connections are shared")
+	}
+	if own.Client.Timeout != AskTimeout || config.Timeout != 0 || config.QPS != 1 {
+		t.Errorf("a request may take %v; the configuration is %+v now", own.Client.Timeout, config)
+	}
+}
+
+func TestBearer(t *testing.T) {
+	long := strings.Repeat("a", MaxToken)
+	for header, want := range map[string]string{
+		"Bearer a": "a", "bearer a": "a", "  BEARER   a ": "a", "Bearer " + long: long,
+		"": "", "Bearer": "", "Basic a": "", "a": "", "Bearer " + long + "a": "",
+	} {
+		r := &http.Request{Header: http.Header{"Authorization": {header}}}
+		if got := Bearer(r); got != want {
+			t.Errorf("%.40q: %.40q, want %.40q", header, got, want)
+		}
+	}
+}
+
 func TestSources(t *testing.T) {
 	for remote, want := range map[string]string{
 		"10.1.2.3:4":               "10.1.2.3",
@@ -228,5 +446,97 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 		for _, c := range of {
 			c.closed = true
 		}
+	}
+}
+
+// TestWhatLeavesIsForgotten: a source without connections takes no memory, and a connection that
+// was closed is not let in.
+func TestWhatLeavesIsForgotten(t *testing.T) {
+	q := &queue{}
+	l := Bound(q, Bounds{Strangers: 1000, PerSource: 10, Admitted: 10})
+	for i := range 100 {
+		q.next = &from{address: fmt.Sprintf("10.0.0.%d:1", i)}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 && !c.(*conn).admit() && i < 20 {
+			t.Error("not let in")
+		}
+		_ = c.Close()
+		if !c.(*conn).admit() {
+			t.Error("one that was closed is refused")
+		}
+	}
+	if len(l.strangers) > 0 || l.waiting != 0 || l.admitted != 0 {
+		t.Errorf("%d sources, %d strangers and %d that were let in are remembered", len(l.strangers), l.waiting, l.admitted)
+	}
+}
+
+// endless is a connection from which any number of bytes comes.
+type endless struct{ from }
+
+func (*endless) Read(b []byte) (int, error) { return len(b), nil }
+
+type endlessly struct{ net.Listener }
+
+func (endlessly) Accept() (net.Conn, error) { return &endless{from{address: "10.0.0.1:1"}}, nil }
+
+// TestStrangersSendALimitedNumberOfBytes, to the byte, until they are known or let in.
+func TestStrangersSendALimitedNumberOfBytes(t *testing.T) {
+	const limit = 1000
+	for name, c := range map[string]struct {
+		unknown int64
+		known   func(net.Conn)
+		want    int
+	}{
+		"a stranger":          {limit, func(net.Conn) {}, limit},
+		"one with a warrant":  {limit, Vouch, 100 * limit},
+		"one who was let in":  {limit, func(c net.Conn) { c.(*conn).admit() }, 100 * limit},
+		"without a limit":     {0, func(net.Conn) {}, 100 * limit},
+		"another kind of one": {limit, func(c net.Conn) { Vouch(c.(*conn).Conn) }, limit},
+	} {
+		l := Bound(endlessly{}, Bounds{Strangers: 10, PerSource: 10, Admitted: 1, Unknown: c.unknown})
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.known(accepted)
+		read := 0
+		for err == nil && read < 100*limit {
+			var n int
+			n, err = accepted.Read(make([]byte, 300))
+			read += n
+		}
+		if read < c.want || read > c.want+300 || c.want == limit && (read != limit || err == nil) {
+			t.Errorf("%s: %d bytes, %v; want %d", name, read, err, c.want)
+		}
+	}
+}
+
+// TestConnectionsAreFoundInRequests, through TLS as well.
+func TestConnectionsAreFoundInRequests(t *testing.T) {
+	for name, wrapped := range map[string]func(net.Conn) net.Conn{
+		"plain": func(c net.Conn) net.Conn { return c },
+		"TLS":   func(c net.Conn) net.Conn { return tls.Server(c, &tls.Config{}) },
+	} {
+		l := Bound(endlessly{}, Bounds{Strangers: 10, PerSource: 10, Admitted: 1})
+		let := 0
+		for range 2 {
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if Admit((&http.Request{}).WithContext(ConnContext(t.Context(), wrapped(c)))) {
+				let++
+			}
+		}
+		if let != 1 || l.admitted != 1 {
+			t.Errorf("%s: %d are let in, and %d counted, where there is room for one", name, let, l.admitted)
+		}
+	}
+	other, _ := net.Pipe()
+	if !Admit((&http.Request{}).WithContext(ConnContext(t.Context(), other))) {
+		t.Error("a connection that is not counted is refused")
 	}
 }

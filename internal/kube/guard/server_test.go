@@ -1,7 +1,13 @@
 package guard
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -40,3 +46,65 @@ type deadlines struct {
 
 func (d *deadlines) SetReadDeadline(t time.Time) error  { *d.read = t; return nil }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { *d.written = t; return nil }
+
+// TestRefusalsCloseTheConnection, and say when to come back if that makes sense.
+func TestRefusalsCloseTheConnection(t *testing.T) {
+	for code, again := range map[int]string{
+		http.StatusUnauthorized: "", http.StatusForbidden: "", http.StatusTooManyRequests: "1", http.StatusServiceUnavailable: "1",
+	} {
+		w := httptest.NewRecorder()
+		Refuse(w, code, "no")
+		if w.Code != code || w.Header().Get("Connection") != "close" || w.Header().Get("Retry-After") != again {
+			t.Errorf("%d: answered %d with %v", code, w.Code, w.Header())
+		}
+	}
+}
+
+// TestServeIsBoundedAndEnds: connections in number, headers in time and size, and all of them with
+// the context.
+func TestServeIsBoundedAndEnds(t *testing.T) {
+	if s := Server(nil); s.ReadHeaderTimeout != SendTime || s.IdleTimeout <= 0 || s.IdleTimeout > 5*time.Minute || s.MaxHeaderBytes <= 0 || s.MaxHeaderBytes > 1<<20 {
+		t.Errorf("headers within %v and %d bytes, idle for %v", s.ReadHeaderTimeout, s.MaxHeaderBytes, s.IdleTimeout)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	admitted := make(chan bool, 1)
+	go func() {
+		ended <- Serve(ctx, l, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, bounded := r.Context().Value(bounded{}).(*conn)
+			admitted <- bounded
+		}))
+	}()
+	var open []net.Conn
+	for range Ports.PerSource + 1 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		open = append(open, c)
+	}
+	closes := func(c net.Conn) error {
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		_, err := io.Copy(io.Discard, c)
+		return err
+	}
+	if err := closes(open[0]); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("more connections than the bound are held")
+	}
+	last := open[len(open)-1]
+	if _, err := io.WriteString(last, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil || !<-admitted {
+		t.Errorf("the connection of a request is not known: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if err := closes(last); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a connection outlives the server")
+	}
+}

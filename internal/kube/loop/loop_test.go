@@ -180,6 +180,47 @@ func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	})
 }
 
+// TestEveryActionIsCarriedOut, in its order; and the core is asked when to be woken as of now, after
+// all that was in the inbox.
+func TestEveryActionIsCarriedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var done []string
+		var woken []time.Duration
+		took := 0
+		l := New[string, string]("several")
+		l.Step = func(_ time.Time, event string) []string {
+			took++
+			return []string{event + "1", event + "2", event + "3"}
+		}
+		l.Do = func(_ context.Context, action string) func(context.Context) string {
+			done = append(done, action)
+			if took > 2 {
+				return nil
+			}
+			return func(context.Context) string { return action }
+		}
+		l.Wake = func(now time.Time) time.Time {
+			if len(done) < 6 {
+				t.Errorf("asked when to be woken after %v", done)
+			}
+			woken = append(woken, now.Sub(l.begun))
+			return now.Add(time.Hour)
+		}
+		l.See("a")
+		l.See("b")
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		l.Run(ctx)
+		if len(done) != 6+6*3 || !slices.Equal(done[:6], []string{"a1", "a2", "a3", "b1", "b2", "b3"}) {
+			t.Errorf("carried out %v", done)
+		}
+		if woken[0] < time.Second {
+			t.Errorf("asked as of %v after the beginning", woken[0])
+		}
+	})
+}
+
 // TestTellDoesNotWakeTheCore, which wants nothing for an hour. Tell is called each second.
 func TestTellDoesNotWakeTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
