@@ -57,20 +57,14 @@ func harmless(config *clientcmdapi.Config) error {
 			return fmt.Errorf("user %q names a file as its credentials", name)
 		}
 	}
-	current := config.Contexts[config.CurrentContext]
-	if current == nil {
-		return nil
-	}
-	cluster := config.Clusters[current.Cluster]
-	if cluster == nil {
-		return nil
-	}
-	server, err := url.Parse(cluster.Server)
-	if err != nil {
-		return fmt.Errorf("cluster %q: %w", current.Cluster, err)
-	}
-	if host := server.Hostname(); host != "localhost" && !net.ParseIP(host).IsLoopback() || cluster.ProxyURL != "" {
-		return fmt.Errorf("cluster %q is not on this machine (%s)", current.Cluster, cluster.Server)
+	for name, cluster := range config.Clusters { // --context chooses among them
+		server, err := url.Parse(cluster.Server)
+		if err != nil {
+			return fmt.Errorf("cluster %q: %w", name, err)
+		}
+		if host := server.Hostname(); host != "localhost" && !net.ParseIP(host).IsLoopback() || cluster.ProxyURL != "" {
+			return fmt.Errorf("cluster %q is not on this machine (%s)", name, cluster.Server)
+		}
 	}
 	return nil
 }

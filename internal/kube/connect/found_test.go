@@ -65,6 +65,24 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 	}
 }
 
+// TestNoContextOfAKubeconfigThatIsOnlyFoundLeadsAway, whichever --context names.
+func TestNoContextOfAKubeconfigThatIsOnlyFoundLeadsAway(t *testing.T) {
+	dir := t.TempDir()
+	text := `{apiVersion: v1, kind: Config, current-context: berth,
+clusters: [{name: berth, cluster: {server: "https://127.0.0.1:6443"}}, {name: evil, cluster: {server: "https://10.1.2.3:6443"}}],
+users: [{name: u, user: {token: x}}],
+contexts: [{name: berth, context: {cluster: berth, user: u}}, {name: prod, context: {cluster: evil, user: u}}]}`
+	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv(EnvDataDir, dir)
+	config, err := (&Flags{Context: "prod"}).Config("test")
+	if err == nil || !strings.Contains(err.Error(), `cluster "evil" is not on this machine`) {
+		t.Errorf("%v, %v", config, err)
+	}
+}
+
 // What belongs to the cluster of berth up is not taken from the user's own kubeconfig.
 func TestNamespaceAndContextsAreOfTheClusterThatIsAsked(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "config")
