@@ -57,6 +57,7 @@ func Open(dir string, policy Policy, present map[string]string) (*Records, error
 			return nil, err
 		}
 	}
+	r.removeUnfinished()
 	entries, err := os.ReadDir(r.pulling)
 	if err != nil {
 		return nil, err
@@ -81,6 +82,18 @@ func Open(dir string, policy Policy, present map[string]string) (*Records, error
 		}
 	}
 	return r, nil
+}
+
+// removeUnfinished removes files that a kill has left before they got their names.
+func (r *Records) removeUnfinished() {
+	for _, folder := range []string{r.pulling, r.pulled} {
+		entries, _ := os.ReadDir(folder)
+		for _, entry := range entries {
+			if strings.HasPrefix(entry.Name(), unfinished) {
+				_ = os.Remove(filepath.Join(folder, entry.Name()))
+			}
+		}
+	}
 }
 
 // normal is an image as the runtime names it.
@@ -304,13 +317,16 @@ func readFile(path string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
+// unfinished is how the names of files begin that are being written.
+const unfinished = ".new-"
+
 // writeFile writes a file atomically: after a kill it is the old one or the new one.
 func writeFile(path string, what any) error {
 	text, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	file, err := os.CreateTemp(filepath.Dir(path), unfinished)
 	if err != nil {
 		return err
 	}

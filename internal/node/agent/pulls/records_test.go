@@ -250,3 +250,30 @@ func FuzzRecordFiles(f *testing.F) {
 		}
 	})
 }
+
+// TestFilesThatAKillHasLeft before they had their names are removed, and say nothing.
+func TestFilesThatAKillHasLeft(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, Policy{}, nil)
+	if err := r.Begin(image); err != nil {
+		t.Fatal(err)
+	}
+	intent := r.intentFile(image)
+	for _, left := range []string{filepath.Join(r.pulling, ".new-1"), filepath.Join(r.pulled, ".new-2")} {
+		if err := os.Link(intent, left); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(intent); err != nil {
+		t.Fatal(err)
+	}
+	r = open(t, dir, Policy{}, nil)
+	for _, folder := range []string{r.pulling, r.pulled} {
+		if entries, err := os.ReadDir(folder); err != nil || len(entries) > 0 {
+			t.Errorf("left in %s: %v, %v", folder, entries, err)
+		}
+	}
+	if !mayUse(t, r, image, ref) {
+		t.Error("a pull that was never recorded counts")
+	}
+}
