@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,6 +22,10 @@ const (
 	// it holds up only the pods that want its devices, and not for ever either.
 	allocateMost = 2 * time.Minute
 	preStartMost = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+	// listsApart is how long after a list of a plugin its next one counts. Each may change the
+	// status of the node, and of the pods that hold its devices: a plugin whose devices come and go
+	// all the time must not have them written all the time.
+	listsApart = time.Second
 )
 
 // plugin is one that has registered.
@@ -48,12 +53,26 @@ func dial(ctx context.Context, resource, path string) (*plugin, devices.Options,
 	return p, devices.Options{PreStart: options.GetPreStartRequired(), Preferred: options.GetGetPreferredAllocationAvailable()}, nil
 }
 
-// watch passes on every list of the plugin's devices until the plugin, or ctx, ends.
+// watch passes on the newest list of the plugin's devices, at most one per listsApart, until the
+// plugin, or ctx, ends.
 func (p *plugin) watch(ctx context.Context, listed func([]devices.Device)) error {
 	stream, err := p.api.ListAndWatch(ctx, &api.Empty{})
 	if err != nil {
 		return err
 	}
+	newest := make(chan []devices.Device, 1)
+	var passing sync.WaitGroup
+	defer passing.Wait()
+	defer close(newest)
+	passing.Go(func() {
+		for list := range newest {
+			listed(list)
+			select {
+			case <-time.After(listsApart):
+			case <-stream.Context().Done():
+			}
+		}
+	})
 	for {
 		response, err := stream.Recv()
 		if err != nil {
@@ -67,7 +86,11 @@ func (p *plugin) watch(ctx context.Context, listed func([]devices.Device)) error
 			}
 			list = append(list, device)
 		}
-		listed(list)
+		select {
+		case <-newest: // it has never counted
+		default:
+		}
+		newest <- list
 	}
 }
 

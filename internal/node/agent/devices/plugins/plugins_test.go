@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,6 +94,31 @@ func podWith(name string, counts ...int64) *v1.Pod {
 		}})
 	}
 	return pod
+}
+
+// A plugin whose devices come and go all the time is heard once a second, and the last word counts.
+func TestPluginThatFlaps(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	m, end := newManager(t, folder(t))
+	defer end()
+	var changes atomic.Int64
+	m.options.Changed = func([]types.UID) { changes.Add(1) }
+	p := newPlugin(t, m.options.Dir, "gpu.sock")
+	defer p.Stop()
+	register(t, p, "a")
+	m.awaits(t, devices.Count{All: 1, Healthy: 1})
+	began, flips := time.Now(), 0
+	for ; time.Since(began) < 2*time.Second; flips++ {
+		p.Set(fake.Devices("a", "b"))
+		time.Sleep(2 * time.Millisecond)
+		p.Set(fake.Devices("a"))
+		time.Sleep(2 * time.Millisecond)
+	}
+	p.Set(fake.Devices("a", "b", "c"))
+	m.awaits(t, devices.Count{All: 3, Healthy: 3})
+	if most := int64(time.Since(began)/listsApart) + 2; changes.Load() > most || flips < 10 {
+		t.Errorf("%d changes in %v, want at most %d, of %d lists", changes.Load(), time.Since(began), most, 2*flips)
+	}
 }
 
 // A plugin registers, its devices are the node's, and a container gets what the plugin says.
