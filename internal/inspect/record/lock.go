@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,10 +27,26 @@ func claim(dir string) (release func(), err error) {
 	case err != nil && release != nil:
 		release()
 		return nil, err
-	case err != nil || release != nil || !ours:
+	case err != nil || !ours:
 		return release, err
+	case release == nil:
+		if release, err = lock(dir, os.O_CREATE|os.O_RDWR); err != nil {
+			return nil, err
+		}
 	}
-	return lock(dir, os.O_CREATE|os.O_RDWR)
+	tidy(dir)
+	return release, nil
+}
+
+// tidy removes files that a kill has left before they got their names. They are of no use, so one
+// that cannot be removed is no error.
+func tidy(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), writingPrefix) {
+			_ = os.Remove(path)
+		}
+		return nil
+	})
 }
 
 // create makes the folder of a new recording, and claims it.
@@ -48,6 +65,7 @@ func create(dir string) (release func(), err error) {
 		release()
 		return nil, err
 	}
+	tidy(dir)
 	return release, nil
 }
 
