@@ -30,7 +30,7 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 	core := execute.NewDrainer(options)
 	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun}
 	d.noRoom = saidOnce(d.See)
-	requests := requests{client: client, noRoom: d.noRoom}
+	requests := newRequests(client, d.noRoom)
 	d.Step, d.Tick = core.Step, execute.Tick{}
 	d.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {

@@ -54,7 +54,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	options.Execute.Wall = wall
 	core := execute.New(options.Execute)
 	m := &Mover{Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, events: events}
-	m.requests = requests{client: client, noRoom: saidOnce(m.See)}
+	m.requests = newRequests(client, saidOnce(m.See))
 	m.Step, m.Tick, m.Do = core.Step, execute.Tick{}, m.do
 	m.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {

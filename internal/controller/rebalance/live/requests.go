@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -28,6 +29,7 @@ const (
 	JournalNamespace = metav1.NamespaceSystem
 	JournalName      = "berth-rebalance"
 	journalKey       = "journal"
+	writerKey        = "writer" // the process that wrote it last
 )
 
 // answerWithin bounds a request: longer than the API server takes for any (--request-timeout, a
@@ -40,10 +42,15 @@ const roomWithin = 5 * time.Second
 
 // requests carries out a core's requests.
 type requests struct {
-	client kubernetes.Interface
+	client  kubernetes.Interface
+	process string // tells the journal's writers apart
 	// noRoom is called if the Lease that shows which room to keep cannot be written.
 	noRoom func(why string)
 	room   string // that the journal's move was shown with; "": none
+}
+
+func newRequests(client kubernetes.Interface, noRoom func(why string)) requests {
+	return requests{client: client, process: string(uuid.NewUUID()), noRoom: noRoom}
 }
 
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
@@ -127,7 +134,7 @@ func (r *requests) note(ctx context.Context, a execute.Note) (version string, er
 	}
 	m := &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: JournalNamespace, Name: JournalName, ResourceVersion: a.Version},
-		Data:       map[string]string{journalKey: string(text)},
+		Data:       map[string]string{journalKey: string(text), writerKey: r.process},
 	}
 	maps := r.client.CoreV1().ConfigMaps(JournalNamespace)
 	if a.Version == "" {
@@ -135,8 +142,24 @@ func (r *requests) note(ctx context.Context, a execute.Note) (version string, er
 	} else {
 		m, err = maps.Update(ctx, m, metav1.UpdateOptions{})
 	}
+	if outcome(err) == execute.Conflict {
+		return r.written(ctx, string(text), err)
+	}
 	if err != nil {
 		return "", err
+	}
+	return m.ResourceVersion, nil
+}
+
+// written says of a conflict whether the journal is there as it was to be written: by an earlier
+// try of this process, whose answer was lost. It returns its version then, and the conflict else.
+func (r *requests) written(ctx context.Context, text string, conflict error) (version string, err error) {
+	m, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if m.Data[writerKey] != r.process || m.Data[journalKey] != text {
+		return "", conflict
 	}
 	return m.ResourceVersion, nil
 }

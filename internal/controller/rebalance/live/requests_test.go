@@ -1,6 +1,8 @@
 package live
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
@@ -11,8 +13,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
@@ -27,7 +32,7 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 		api := fakeapi.New()
 		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
 		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
-		r := &requests{client: api.Client()}
+		r := newRequests(api.Client(), nil)
 		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: api.Pods()[0].UID, Delete: true})
 		if got := answer.(execute.Answered); got.Outcome != execute.OK || len(api.Pods()) != 0 {
 			t.Errorf("answered %+v, and %d pods are left", got, len(api.Pods()))
@@ -82,13 +87,81 @@ func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 		}
 		return fakeapi.Fault{}
 	})
-	r := &requests{client: api.Client()}
+	r := newRequests(api.Client(), nil)
 	for uid, want := range map[types.UID]execute.Outcome{api.Pods()[0].UID: execute.Busy, "before": execute.NotFound} {
 		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: uid})
 		if got := answer.(execute.Answered); got.Outcome != want {
 			t.Errorf("answered %+v for the UID %q, want %v", got, uid, want)
 		}
 	}
+}
+
+// TestALostAnswerToTheJournalIsNoOtherProcess: the try after it meets what the one before has
+// written. What another process has written is a conflict, also if it says the same.
+func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
+	for name, before := range map[string]bool{"created": false, "updated": true} {
+		t.Run(name, func(t *testing.T) {
+			api := &journalAPI{}
+			client := &fake.Clientset{}
+			client.AddReactor("*", "*", api.react)
+			mine, other := newRequests(client, nil), newRequests(client, nil)
+			write := func(r requests, a execute.Note) execute.Answered {
+				a.Journal = execute.Journal{Resting: map[string]execute.Rest{"a": {Misses: 1}}}
+				return r.carryOut(t.Context(), a).(execute.Answered)
+			}
+			version := ""
+			if before {
+				version = write(mine, execute.Note{}).Version
+			}
+			api.unanswered = true
+			if got := write(mine, execute.Note{Version: version}); got.Outcome != execute.Failed {
+				t.Fatalf("the answer is lost, and said to be %+v", got)
+			}
+			got := write(mine, execute.Note{Version: version})
+			if got.Outcome != execute.OK || got.Version == "" || got.Version == version {
+				t.Errorf("the next try: %+v", got)
+			}
+			if got := write(other, execute.Note{Version: version}); got.Outcome != execute.Conflict {
+				t.Errorf("another process: %+v", got)
+			}
+			if got := write(mine, execute.Note{Version: got.Version}); got.Outcome != execute.OK {
+				t.Errorf("later: %+v", got)
+			}
+		})
+	}
+}
+
+// journalAPI is an API server that has the journal, and nothing else. An unanswered write is carried
+// out, and its answer lost.
+type journalAPI struct {
+	journal    *v1.ConfigMap
+	version    int
+	unanswered bool
+}
+
+func (a *journalAPI) react(action ktesting.Action) (bool, runtime.Object, error) {
+	maps := schema.GroupResource{Resource: "configmaps"}
+	written, writes := action.(interface{ GetObject() runtime.Object })
+	switch {
+	case action.GetResource().Resource != "configmaps" || !writes && a.journal == nil:
+		return true, nil, apierrors.NewNotFound(maps, "")
+	case !writes:
+		return true, a.journal.DeepCopy(), nil
+	case action.GetVerb() == "create" && a.journal != nil:
+		return true, nil, apierrors.NewAlreadyExists(maps, JournalName)
+	}
+	m := written.GetObject().DeepCopyObject().(*v1.ConfigMap)
+	if a.journal != nil && m.ResourceVersion != a.journal.ResourceVersion {
+		return true, nil, apierrors.NewConflict(maps, JournalName, errors.New("the object has been modified"))
+	}
+	a.version++
+	m.ResourceVersion = fmt.Sprint(a.version)
+	a.journal = m
+	if a.unanswered {
+		a.unanswered = false
+		return true, nil, errors.New("connection reset by peer")
+	}
+	return true, m.DeepCopy(), nil
 }
 
 // TestPlansAreByTheWallClock: a loop's clock stands still while the machine is suspended, and does
