@@ -246,8 +246,11 @@ func (d *decoder) event() cycle.Event {
 		of, o := d.object()
 		return cycle.Gone{Kind: of, Object: o}
 	case typeRead:
-		_, o := d.object()
-		pod, _ := o.(*v1.Pod)
+		kind, o := d.object()
+		pod, ok := o.(*v1.Pod)
+		if !ok && d.err == nil {
+			d.err = fmt.Errorf("one of the %s in place of a pod", kind)
+		}
 		return cycle.Read{Pod: pod}
 	case typeAnswered:
 		e := cycle.Answered{Ticket: cycle.Ticket(d.uvarint())}

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -262,12 +263,38 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for range 1000 {
-			if _, err := r.Next(); err != nil {
-				return
-			}
-		}
+		_, _ = Replay(r, Options{Profiles: defaults, On: true})
 	})
+}
+
+// TestACraftedJournalIsAnError, and no panic: each of these events is well formed, and comes from
+// no scheduler.
+func TestACraftedJournalIsAnError(t *testing.T) {
+	node, err := (&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, event := range map[string][]byte{
+		"a pod that is a node":    appendText(appendText([]byte{typeRead}, string(cycle.Nodes)), string(node)),
+		"a list without its gate": appendText([]byte{typeListing}, string(cycle.PodGroups)),
+	} {
+		dir := t.TempDir()
+		f, err := records.Create(dir, magic, Header{Began: began}, began, records.Limits{Size: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		payload := appendText(append(binary.AppendVarint(nil, 0), event...), "")
+		if err := errors.Join(f.Write(payload), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReader(bytes.NewReader(onlyFile(t, dir)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result, err := Replay(r, Options{Profiles: defaults}); err == nil {
+			t.Errorf("%s: %+v", what, result)
+		}
+	}
 }
 
 // drive steps a core and writes the journal, one pod a round, and goes on in another file whenever

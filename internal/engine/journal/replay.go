@@ -39,8 +39,14 @@ func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 	}
 }
 
-// Replay feeds a journal to a new core and compares the actions.
-func Replay(r *Reader, o Options) (Result, error) {
+// Replay feeds a journal to a new core and compares the actions. A panic of the core, as by a
+// journal that no scheduler wrote, is an error.
+func Replay(r *Reader, o Options) (result Result, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
+		}
+	}()
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
 		return Result{}, fmt.Errorf("configuration of the journal: %w", err)
@@ -49,7 +55,6 @@ func Replay(r *Reader, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	var result Result
 	for n := 0; ; n++ {
 		record, err := r.Next()
 		if errors.Is(err, io.EOF) {
