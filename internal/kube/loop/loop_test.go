@@ -180,8 +180,8 @@ func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	})
 }
 
-// TestEveryActionIsCarriedOut, in its order; and the core is asked when to be woken as of now, after
-// all that was in the inbox.
+// TestEveryActionIsCarriedOut, in its order; and the core is asked when to be woken as of now,
+// after all that was in the inbox.
 func TestEveryActionIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done []string

@@ -131,8 +131,8 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	}
 }
 
-// journalAPI is an API server that has the journal, and nothing else. An unanswered write is carried
-// out, and its answer lost.
+// journalAPI is an API server that has the journal, and nothing else. An unanswered write is
+// carried out, and its answer lost.
 type journalAPI struct {
 	journal    *v1.ConfigMap
 	version    int
