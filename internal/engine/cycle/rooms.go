@@ -166,6 +166,8 @@ func (k *keptRoom) isFor(item *queue.Item, victim *cluster.Pod) bool {
 	switch {
 	case owner == nil || owner.UID != k.Owner || item.Pod.UID == k.UID:
 		return false
+	case item.Pod.Namespace != k.Namespace: // anybody may name any owner; one of another namespace is none
+		return false
 	case owner.Kind == "StatefulSet" && item.Pod.Name != k.Name:
 		return false
 	}

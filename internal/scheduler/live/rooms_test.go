@@ -170,3 +170,34 @@ func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestRoomIsNotForAnotherNamespace: whoever creates pods in a namespace may name any controller as
+// their owner, and takes no room with that.
+func TestRoomIsNotForAnotherNamespace(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ofReplicaSet := func(pod *v1.Pod) *v1.Pod {
+			pod = ofDatabase(pod)
+			pod.OwnerReferences[0].Kind = "ReplicaSet"
+			return pod
+		}
+		w.api.Put(aNode("a", "1"), aNode("b", "1"), ofReplicaSet(on(aPod("db-0", "1"), "a")))
+		victim := w.api.Pods()[0]
+		w.start(Options{})
+		w.pass(time.Second)
+		w.keepRoom(victim.UID, "b")
+		w.pass(time.Second)
+		fakeapi.Change(w.api, victim, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		thief := ofReplicaSet(aPod("thief", "1"))
+		thief.Namespace = "tenant"
+		w.api.Put(thief)
+		w.pass(10 * time.Second)
+		if node := w.nodeOf("thief"); node != "" {
+			t.Errorf("a pod of another namespace is on %q, whose room is kept", node)
+		}
+		w.api.Put(ofReplicaSet(aPod("successor", "1")))
+		w.untilBound("successor")
+		if node := w.nodeOf("successor"); node != "b" {
+			t.Errorf("the successor is on %q, want b", node)
+		}
+	})
+}
