@@ -74,11 +74,13 @@ func (o *outsider) Admit(*v1.Pod) *plugins.Rejection {
 }
 func (o *outsider) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	o.say("reserve", a)
+	o.hang("reserve", a)
 	return o.rejects("reserve")
 }
 func (o *outsider) Unreserve(a *cycle.Attempt) { o.say("unreserve", a) }
 func (o *outsider) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration) {
 	o.say("permit", a)
+	o.hang("permit", a)
 	return o.rejects("permit"), o.wait
 }
 func (o *outsider) Needed(context.Context, *cycle.Attempt) (cycle.PreBindWork, error) {

@@ -47,6 +47,7 @@ type world struct {
 	s     *Scheduler
 	stop  context.CancelFunc
 	ended chan struct{}
+	err   error // of Run, once ended is closed
 
 	journal string // the folder of the journal of this run; empty: it has plugins that are not written down
 	writer  *journal.Writer
@@ -79,9 +80,7 @@ func (w *world) start(o Options) {
 	w.s, w.stop, w.ended = s, stop, make(chan struct{})
 	go func() {
 		defer close(w.ended)
-		if err := s.Run(ctx, 4); err != nil {
-			w.Error(err)
-		}
+		w.err = s.Run(ctx, 4)
 	}()
 }
 
@@ -91,6 +90,9 @@ func (w *world) end() {
 	if w.stop != nil {
 		w.stop()
 		<-w.ended
+		if w.err != nil {
+			w.Error(w.err)
+		}
 		w.stop = nil
 		w.replay()
 	}

@@ -3,6 +3,7 @@ package live
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -151,7 +152,8 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 
 // Run schedules until the context ends. Bindings under way are finished; those that have not begun
 // are dropped. What takes longer than finishWithin after that is given up, and a plugin that does
-// not return then is not waited for: the process has to end.
+// not return then is not waited for: the process has to end. If that plugin was called by the
+// owner, as at Filter, Reserve and Permit, Run returns errStuck.
 func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	defer close(s.ended)
 	finishing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -169,14 +171,41 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	if s.lead == nil {
 		s.loop.See(cycle.Led{})
 	}
-	s.loop.Run(ctx, append(s.feeds,
-		func(ctx context.Context) { s.binders.run(ctx, finishing, binders) },
-		func(ctx context.Context) { s.helpers.run(ctx, finishing, helperCount) },
-	)...)
-	s.finish()
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		s.loop.Run(ctx, append(s.feeds,
+			func(ctx context.Context) { s.binders.run(ctx, finishing, binders) },
+			func(ctx context.Context) { s.helpers.run(ctx, finishing, helperCount) },
+		)...)
+	}()
+	err := s.returns(returned)
+	if err == nil {
+		s.finish()
+	}
 	silence() // events are written after all else, to the end
 	telling.Wait()
-	return nil
+	return err
+}
+
+// settleWithin is how long the loop may take to end once everything that it waits for is given up.
+const settleWithin = time.Second
+
+var errStuck = errors.New("an out-of-tree plugin did not return after the scheduler was to stop; it is not waited for")
+
+// returns waits until the loop has returned. The owner may be in a plugin that never does.
+func (s *Scheduler) returns(returned <-chan struct{}) error {
+	select {
+	case <-returned:
+		return nil
+	case <-s.finishing.Done():
+	}
+	select {
+	case <-returned:
+		return nil
+	case <-time.After(settleWithin):
+		return errStuck
+	}
 }
 
 // finish takes the answers to the actions that were under way when the scheduler was stopped, and

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -78,6 +79,37 @@ func TestEndDoesNotWaitForAPluginThatDoesNotReturn(t *testing.T) {
 				w.end()
 				if took := time.Since(began); took < finishWithin || took > finishWithin+drain+time.Second {
 					t.Errorf("it took %v to end", took)
+				}
+			})
+		})
+	}
+}
+
+// TestEndDoesNotWaitForTheOwner, which is in a plugin that does not return: the process has to end
+// within what the kubelet allows, or nobody else schedules meanwhile.
+func TestEndDoesNotWaitForTheOwner(t *testing.T) {
+	for _, point := range []string{"reserve", "permit"} {
+		t.Run(point, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				returns := make(chan struct{})
+				o := &outsider{name: "O", hangs: map[string]chan struct{}{point + " a": returns}}
+				w.api.Put(aNode("n", "1"), aPod("a", "1"))
+				w.start(Options{Profiles: []cycle.Profile{with(t, o)}})
+				w.pass(time.Minute)
+				began := time.Now()
+				w.stop()
+				<-w.ended
+				if took := time.Since(began); took < finishWithin || took > finishWithin+settleWithin+drain {
+					t.Errorf("it took %v to end", took)
+				}
+				if !errors.Is(w.err, errStuck) {
+					t.Errorf("it ended with %v", w.err)
+				}
+				w.stop = nil
+				close(returns)
+				w.pass(time.Minute)
+				if node := w.nodeOf("a"); node != "" {
+					t.Errorf("bound to %s after the end", node)
 				}
 			})
 		})
