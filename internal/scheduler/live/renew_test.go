@@ -1,7 +1,10 @@
 package live
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 // TestAJournalGoesOnWithAnotherCore: whoever waits still waits and is placed when there is room,
@@ -88,6 +92,50 @@ func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
 		w.end()
 		if w.files < 2 {
 			t.Errorf("%d files", w.files)
+		}
+	})
+}
+
+// TestAJournalIsBoundedWhileAListFails: without calm no file follows, and the one that is there
+// ends at half of the limit. Pods are scheduled all the same.
+func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.limits = records.Limits{Size: 400_000}
+		w.api.Put(aNode("n", "1"))
+		w.start(Options{})
+		w.pass(time.Second)
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if strings.HasSuffix(r.URL.Path, "/persistentvolumes") && !r.URL.Query().Has("watch") {
+				return fakeapi.Fault{Status: http.StatusInternalServerError}
+			}
+			return fakeapi.Fault{}
+		})
+		w.api.Cut("persistentvolumes", true)
+		w.pass(time.Second)
+		first := w.s.core
+		for i := range 100 {
+			n := aNode("n", "1")
+			n.Annotations = map[string]string{"heartbeat": fmt.Sprint(i, strings.Repeat(".", 10_000))}
+			w.api.Put(n)
+			w.pass(time.Second)
+		}
+		if w.s.core != first {
+			t.Error("the journal went on in another file: no list failed")
+		}
+		w.api.Put(aPod("p", "1"))
+		w.untilBound("p")
+		writer := w.writer
+		w.writer = nil // what has no end is not replayed
+		w.end()
+		if err := writer.Close(w.Context()); !errors.Is(err, records.ErrFull) {
+			t.Errorf("it ended with %v", err)
+		}
+		files, err := records.Files(w.journal)
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%q, %v", files, err)
+		}
+		if info, err := os.Stat(files[0]); err != nil || info.Size() > w.limits.Size {
+			t.Errorf("%d bytes of at most %d: %v", info.Size(), w.limits.Size, err)
 		}
 	})
 }
