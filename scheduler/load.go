@@ -40,7 +40,9 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 		Panicked: p.recorder.Panicked,
 	})}
 	unhook := context.AfterFunc(ctx, l.close) // ends what plugins wait for while they are made
-	read := config.Options{CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe}
+	read := config.Options{
+		CompareTolerations: p.flags.CompareTolerations(), IgnoreDeclaredFeatures: p.flags.IgnoreDeclaredFeatures(), Probe: l.set.Probe,
+	}
 	if p.client != nil {
 		read.PolicyFromConfigMap = options.PolicyFromConfigMap(p.client)
 	}

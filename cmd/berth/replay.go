@@ -199,7 +199,9 @@ func (r *replay) podName() types.NamespacedName {
 
 // profilesOf makes the profiles of a configuration in a journal.
 func profilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err error) {
-	options := config.Options{CompareTolerations: h.CompareTolerations, Outside: map[string]plugins.Point{}}
+	options := config.Options{
+		CompareTolerations: h.CompareTolerations, IgnoreDeclaredFeatures: h.IgnoreDeclaredFeatures, Outside: map[string]plugins.Point{},
+	}
 	c, err := config.Parse("journal", text, options)
 	if err != nil {
 		return nil, err

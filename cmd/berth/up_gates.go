@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
 // compareTolerations is enabled in the control plane by default, so the scheduler has to know it.
@@ -33,12 +34,12 @@ func (c *cluster) controlplaneGates() (flags []string) {
 	return flags
 }
 
-// schedulerGates are those of the gates that the scheduler knows, and those that are enabled by
+// schedulerGates are those of the gates that the scheduler honours, and those that are enabled by
 // default.
 func (c *cluster) schedulerGates() string {
 	gates := map[string]bool{compareTolerations: true}
 	for name, on := range c.gates {
-		if name == compareTolerations || name == "AllAlpha" || groups.IsGate(name) {
+		if name == "AllAlpha" || name == "AllBeta" || options.Honours(name) {
 			gates[name] = on
 		}
 	}

@@ -24,6 +24,8 @@ var namesPlugins = map[string]string{
 	"internal/inspect/simulate": "says in DynamicResources' words why it keeps a pod out of the queue",
 	"internal/scheduler/live":   "which plugin's time is measured while it binds or writes for a pod",
 	"internal/engine/groups":    "the feature gate that is named as the plugin is",
+
+	"internal/scheduler/options/gates.go": "the feature gate that is named as the plugin is",
 }
 
 // What the engine, the queue and explain have to know of a plugin stands in the plugin's file,

@@ -12,56 +12,52 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
 	_ "k8s.io/kubernetes/pkg/features"
+
+	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// TestGatesThatAreOffAreListed: docs/differences.md lists every feature gate that kube-scheduler's
-// code asks about and that is off by default, and no other.
-func TestGatesThatAreOffAreListed(t *testing.T) {
-	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+// consulted is how upstream's code asks for a feature gate.
+var consulted = regexp.MustCompile(`\.Enabled\(\w+\.([A-Z]\w+)\)`)
+
+// TestEveryGateOfKubeSchedulerIsKnown: the feature gates that kube-scheduler's code asks for are
+// those that Berth honours or refuses, with the same defaults.
+func TestEveryGateOfKubeSchedulerIsKnown(t *testing.T) {
+	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{}
-	asked := regexp.MustCompile(`\bfeatures\.([A-Z]\w+)`)
-	err = filepath.WalkDir(filepath.Join(strings.TrimSpace(string(module)), "pkg/scheduler"), func(path string, _ os.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, m := range asked.FindAllStringSubmatch(string(text), -1) {
-			if gate, known := utilfeature.DefaultMutableFeatureGate.GetAll()[featuregate.Feature(m[1])]; known && !gate.Default {
-				want[m[1]] = true
+	names := map[string]bool{}
+	for _, folder := range []string{"pkg/scheduler", "cmd/kube-scheduler/app"} {
+		err := filepath.WalkDir(filepath.Join(strings.TrimSpace(string(module)), folder), func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
 			}
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../../docs/differences.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "## Feature gates that are off by default\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var listed []string
-	for _, line := range strings.Split(section, "\n") {
-		cells := strings.Split(line, "|")
-		if len(cells) < 3 {
-			continue
-		}
-		for _, m := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(cells[1], -1) {
-			listed = append(listed, m[1])
+			text, err := os.ReadFile(path)
+			for _, m := range consulted.FindAllStringSubmatch(string(text), -1) {
+				names[m[1]] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, gate := range listed {
-		if !want[gate] {
-			t.Errorf("%s is listed, but is on by default or not asked about", gate)
+	specs := utilfeature.DefaultMutableFeatureGate.GetAll()
+	for _, g := range options.Gates() {
+		spec, known := specs[featuregate.Feature(g.Name)]
+		if !known || !names[g.Name] {
+			t.Errorf("kube-scheduler does not consult %s", g.Name)
 		}
+		if g.On != spec.Default || g.Locked != spec.LockToDefault || g.Alpha != (spec.PreRelease == featuregate.Alpha) ||
+			g.Beta != (spec.PreRelease == featuregate.Beta) {
+			t.Errorf("%s is %+v, and upstream has %+v", g.Name, g, spec)
+		}
+		delete(names, g.Name)
 	}
-	for gate := range want {
-		if !slices.Contains(listed, gate) {
-			t.Errorf("%s is not listed", gate)
-		}
+	for name := range names {
+		t.Errorf("kube-scheduler consults %s, which is not in the list", name)
+	}
+	if !slices.IsSortedFunc(options.Gates(), func(a, b options.Gate) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Error("the list is not sorted")
 	}
 }

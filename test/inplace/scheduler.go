@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
@@ -68,6 +69,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	})
 	read, err := config.Parse("integration.yaml", file, config.Options{
 		Probe: m.set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
+		IgnoreDeclaredFeatures: !on(features.NodeDeclaredFeatures),
 	})
 	if err != nil {
 		return err
@@ -81,6 +83,9 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		Groups: groups.Gates{
 			Generic: on(features.GenericWorkload), Gang: on(features.GangScheduling), Topology: on(features.TopologyAwareWorkloadScheduling),
 			Preemption: on(features.WorkloadAwarePreemption),
+		},
+		Disabled: cycle.Disabled{
+			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),
 		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})

@@ -199,6 +199,33 @@ func TestNumericTolerationsCountWhereSwitchedOn(t *testing.T) {
 	}
 }
 
+// TestDeclaredFeaturesCanBeIgnored, also where a file enables the plugin by name.
+func TestDeclaredFeaturesCanBeIgnored(t *testing.T) {
+	file := []byte(`
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {preFilter: {enabled: [{name: NodeDeclaredFeatures}]}, filter: {enabled: [{name: NodeDeclaredFeatures}]}}
+`)
+	for _, ignored := range []bool{false, true} {
+		options := Options{IgnoreDeclaredFeatures: ignored}
+		usual, err := Default(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named, err := Parse("sched.yaml", file, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []*Config{usual, named} {
+			filters := slices.ContainsFunc(c.Profiles[0].Filters, func(f plugins.Filter) bool { return f.Name() == "NodeDeclaredFeatures" })
+			if listed := slices.Contains(c.Profiles[0].At[plugins.PreFilter], "NodeDeclaredFeatures"); filters == ignored || listed == ignored {
+				t.Errorf("ignored %t: it filters %t and is listed %t", ignored, filters, listed)
+			}
+		}
+	}
+}
+
 func TestArgumentsOfPluginsFromOutsideAreKept(t *testing.T) {
 	c, err := Parse("sched.yaml", []byte(`
 apiVersion: kubescheduler.config.k8s.io/v1

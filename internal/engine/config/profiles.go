@@ -38,6 +38,11 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
+		if options.IgnoreDeclaredFeatures {
+			for point := range at {
+				at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == plugins.NodeDeclaredFeatures{}.Name() })
+			}
+		}
 		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
 			fitArgs(profile).IgnoredResources = ignored
 		}

@@ -45,6 +45,7 @@ func newCommon(o Options) *common {
 	q.FirstBackoff = cmp.Or(o.FirstBackoff, q.FirstBackoff)
 	q.LastBackoff = cmp.Or(o.LastBackoff, q.LastBackoff)
 	q.MaxWait = cmp.Or(o.MaxWait, q.MaxWait)
+	q.WaitOutBackoff = o.Disabled.PopFromBackoff
 	q.Counted = o.Observer.Rejected
 	return &common{
 		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: cluster.New(), queue: q, groups: groups.New(),

@@ -63,8 +63,19 @@ type Options struct {
 	// [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
+	Disabled    Disabled
 	// Prefer, if set, breaks ties between nodes in place of chance; see [decide.Decider].
 	Prefer func(*cluster.Pod) string
+}
+
+// Disabled are features of the cycle that are on unless a feature gate of upstream disables them.
+type Disabled struct {
+	// PopFromBackoff (SchedulerPopFromBackoffQ): an idle scheduler does not decide rejected pods
+	// before their back-off is over.
+	PopFromBackoff bool `json:"popFromBackoff,omitempty"`
+	// Expectation (NominatedNodeNameForExpectation): the node of a pod that waits at Permit, or for
+	// which objects are written, is not written to nominatedNodeName.
+	Expectation bool `json:"expectation,omitempty"`
 }
 
 // New returns a core that knows nothing of its cluster yet.

@@ -115,7 +115,8 @@ func (ps *placements) group(b *placement, outside []PreBindWork) {
 	}
 	part()
 	b.prepare.groups = groups
-	if (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node { // tells autoscalers to keep the node
+	expected := (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node
+	if expected && !ps.options.Disabled.Expectation { // tells autoscalers to keep the node
 		node := b.Node
 		ticket := ps.send(nominateErrand{ps, b})
 		b.prepare.running[ticket] = nominate

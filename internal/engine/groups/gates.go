@@ -1,9 +1,6 @@
 package groups
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Gates are upstream's feature gates for pod groups. The zero value disables all of them, which is
 // upstream's default in v1.36.
@@ -57,6 +54,3 @@ func GatesOf(set map[string]bool) (Gates, error) {
 	}
 	return Gates{on[GenericWorkload], on[GangScheduling], on[TopologyAwareWorkloadScheduling], on[WorkloadAwarePreemption]}, nil
 }
-
-// IsGate reports whether this is the name of one of the gates.
-func IsGate(name string) bool { return slices.Contains(GateNames, name) }

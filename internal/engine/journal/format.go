@@ -30,9 +30,12 @@ type Header struct {
 	Seed  uint64    `json:"seed"`
 	// Configuration is the KubeSchedulerConfiguration in effect. The fields below are what flags
 	// added to it.
-	Configuration      string   `json:"configuration"`
-	CompareTolerations bool     `json:"compareTolerations,omitempty"`
-	KeepBudgets        []string `json:"keepBudgets,omitempty"`
+	Configuration      string `json:"configuration"`
+	CompareTolerations bool   `json:"compareTolerations,omitempty"`
+	// IgnoreDeclaredFeatures and Disabled are what feature gates disable.
+	IgnoreDeclaredFeatures bool           `json:"ignoreDeclaredFeatures,omitempty"`
+	Disabled               cycle.Disabled `json:"disabled,omitzero"`
+	KeepBudgets            []string       `json:"keepBudgets,omitempty"`
 	// Gentle names the profiles with GentlePreemption.
 	Gentle          []string      `json:"gentle,omitempty"`
 	PreemptionDelay time.Duration `json:"preemptionDelay,omitempty"`

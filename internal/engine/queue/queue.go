@@ -20,6 +20,9 @@ type Queue struct {
 	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the
 	// longest that a pod waits for an event.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
+	// WaitOutBackoff: no pod is popped before its back-off is over, even if no other pod is active.
+	// It is set before the first pod is added.
+	WaitOutBackoff bool
 	// Admit, if set, returns the name of the plugin that keeps the pod out, or "". It is called
 	// whenever a pod is about to become active or to back off.
 	Admit func(*Item) (gate string)
@@ -37,7 +40,7 @@ type Queue struct {
 
 	items   map[types.UID]*Item
 	active  ordered
-	backing ordered // back off after a rejection, most urgent first
+	backing ordered // back off after a rejection, by ready in windows, then the most urgent first
 	erring  ordered // back off to the end, after a failed attempt or if Patient; by ready
 	groups  groups
 	counts  [Gated + 1]int // items by place
@@ -71,7 +74,7 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	}
 	q.active.reorder()
 	q.backing.before = func(a, b *Item) bool {
-		if w, v := a.ready.Truncate(window), b.ready.Truncate(window); !w.Equal(v) {
+		if w, v := q.window(a.ready), q.window(b.ready); !w.Equal(v) {
 			return w.Before(v)
 		}
 		return q.active.before(a, b)
@@ -79,9 +82,14 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	q.backing.reorder()
 }
 
-// window is the granularity of back-off: as upstream, pods whose back-off ends within one window
-// are ordered by urgency.
-const window = time.Second
+// window returns the time by which pods that back off are ordered. As upstream, pods whose back-off
+// ends within the same second are ordered by urgency, unless they wait it out.
+func (q *Queue) window(ready time.Time) time.Time {
+	if q.WaitOutBackoff {
+		return ready
+	}
+	return ready.Truncate(time.Second)
+}
 
 // SetInterests sets what can help pods of a scheduler name, including those that already wait.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
@@ -165,8 +173,8 @@ func (q *Queue) Sorted() []*Item {
 
 // Pop takes the most urgent active pod. If there is none, it takes one that was rejected and whose
 // back-off is not over yet, rather than stay idle, as upstream does since v1.33
-// (SchedulerPopFromBackoffQ). Pods whose attempts failed back off to the end: the cause may need
-// the pause.
+// (SchedulerPopFromBackoffQ), unless WaitOutBackoff. Pods whose attempts failed back off to the
+// end: the cause may need the pause.
 func (q *Queue) Pop(now time.Time) *Item {
 	item := q.Next(now)
 	if item == nil {
@@ -185,7 +193,7 @@ func (q *Queue) Next(now time.Time) *Item {
 	switch {
 	case q.active.Len() > 0:
 		return q.active.items[0]
-	case q.backing.Len() > 0:
+	case q.backing.Len() > 0 && !q.WaitOutBackoff:
 		return q.backing.items[0]
 	}
 	return nil
@@ -288,11 +296,13 @@ func (q *Queue) Flush(now time.Time) {
 // NextReady returns the time from which Pop returns a pod if no event occurs; zero means now. ok is
 // false if there is no such time.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
-	switch {
-	case q.active.Len()+q.backing.Len() > 0:
+	if q.active.Len() > 0 || q.backing.Len() > 0 && !q.WaitOutBackoff {
 		return time.Time{}, true
-	case q.erring.Len() > 0:
-		return q.erring.items[0].ready, true
 	}
-	return time.Time{}, false
+	for _, from := range []*ordered{&q.backing, &q.erring} {
+		if from.Len() > 0 && (!ok || from.items[0].ready.Before(at)) {
+			at, ok = from.items[0].ready, true
+		}
+	}
+	return at, ok
 }

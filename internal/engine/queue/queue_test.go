@@ -507,3 +507,35 @@ func TestNoPodIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestBackoffCanBeWaitedOut: without SchedulerPopFromBackoffQ an idle queue keeps rejected pods for
+// as long as failed ones, in the order in which their back-off ends.
+func TestBackoffCanBeWaitedOut(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		q := newQueue()
+		q.WaitOutBackoff = waits
+		q.Add(pod("early", 0), class, epoch)
+		q.Rejected(pop(t, q, epoch, "early"), []string{"Nodes"}, nil, epoch)
+		later := epoch.Add(300 * time.Millisecond)
+		q.Add(pod("late", 5), class, later)
+		q.Rejected(pop(t, q, later, "late"), []string{"Nodes"}, nil, later)
+		q.Happened(labelled, later)
+		if !waits {
+			pop(t, q, later, "late") // both end within a second: the more urgent one
+			continue
+		}
+		pop(t, q, later, "nothing")
+		if at, ok := q.NextReady(); !ok || !at.Equal(epoch.Add(InitialBackoff)) {
+			t.Errorf("the next pod is ready at %v, %t", at, ok)
+		}
+		pop(t, q, epoch.Add(InitialBackoff-1), "nothing")
+		pop(t, q, epoch.Add(InitialBackoff), "early")
+		pop(t, q, epoch.Add(InitialBackoff), "nothing")
+		q.Add(pod("fails", 0), class, later)
+		q.Failed(pop(t, q, later, "fails"), later.Add(-time.Millisecond))
+		if at, _ := q.NextReady(); !at.Equal(later.Add(InitialBackoff - time.Millisecond)) {
+			t.Errorf("a failed pod is ready before the rejected one, and the next is ready at %v", at)
+		}
+		pop(t, q, later.Add(InitialBackoff), "late") // both are active by then
+	}
+}

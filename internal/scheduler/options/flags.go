@@ -87,7 +87,8 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.StringVar(&f.WriteConfigTo, "write-config-to", "", "write the configuration to this file, - for standard output, and end; a legacy one is translated")
 	f.addLegacy()
 	set.Var(cliflag.NewMapStringBool(&f.gates), "feature-gates",
-		"Gate=true|false, separated by commas; these have an effect: "+compareTolerations+", "+strings.Join(groups.GateNames, ", ")+" (all alpha, default false)")
+		"Gate=true|false, separated by commas; these have an effect: "+strings.Join(honouredGates(true), ", ")+" (default true), "+
+			strings.Join(honouredGates(false), ", ")+" (default false); other values that would change what kube-scheduler does are refused")
 
 	f.lead.AddFlags(set)
 	set.StringVar(&f.resourceLock, "leader-elect-resource-lock", "leases", "leases, nothing else")
@@ -173,6 +174,9 @@ func (f *Flags) Validate() error {
 	if err := f.gentle.Validate(); err != nil {
 		return err
 	}
+	if err := f.validateGates(); err != nil {
+		return err
+	}
 	var err error
 	if f.Groups, err = groups.GatesOf(f.gates); err != nil {
 		return err
@@ -185,8 +189,8 @@ func (f *Flags) Validate() error {
 
 // JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
-	h := journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow,
-		Groups: f.Groups, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay}
+	h := journal.Header{CompareTolerations: f.CompareTolerations(), IgnoreDeclaredFeatures: f.IgnoreDeclaredFeatures(), Disabled: f.Disabled(),
+		KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay}
 	if len(f.reserve) > 0 {
 		h.Reservations = f.reservations
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // parse parses flags as a command line.
@@ -201,6 +202,8 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 		{"--feature-gates=TaintTolerationComparisonOperators=true,InformerResourceVersion=true --tls-cert-file=/a --tls-private-key-file=/b " +
 			"--client-ca-file=/c --authorization-always-allow-paths=/healthz,/metrics --logging-format=json --profiling=false",
 			"--feature-gates: InformerResourceVersion:"},
+		{"--feature-gates=SchedulerAsyncPreemption=false,OpportunisticBatching=true,StorageCapacityScoring=false,AllAlpha=true,AllBeta=false",
+			"SchedulerAsyncPreemption: OpportunisticBatching: AllAlpha=true: AllBeta=false:"},
 		{"--permit-port-sharing --disable-http2-serving --emulated-version=1.35 --vmodule=a=1 --disabled-metrics=a",
 			"--disable-http2-serving --emulated-version --permit-port-sharing"},
 	} {
@@ -214,21 +217,73 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 				t.Errorf("%s: no note about %s in:\n%s", row.line, want, notes)
 			}
 		}
-		if len(f.Notes()) != len(strings.Fields(strings.ReplaceAll(row.notes, ": Inf", ":Inf"))) {
+		if len(f.Notes()) != len(strings.Fields(strings.ReplaceAll(row.notes, "gates: ", "gates:"))) {
 			t.Errorf("%s: more notes than wanted:\n%s", row.line, notes)
 		}
 	}
 }
 
-func TestComparisonOfTolerationsIsAFeatureGate(t *testing.T) {
-	for args, want := range map[string]bool{
-		"--v=0": false,
-		"--feature-gates=TaintTolerationComparisonOperators=true":                true,
-		"--feature-gates=AllAlpha=true":                                          true,
-		"--feature-gates=AllAlpha=true,TaintTolerationComparisonOperators=false": false,
+// TestGatesThatAreHonoured: by name, or by the names of many, with upstream's defaults.
+func TestGatesThatAreHonoured(t *testing.T) {
+	for _, row := range []struct {
+		gates                                   string
+		compare, ignore, waitOut, noExpectation bool
+	}{
+		{gates: ""},
+		{gates: "TaintTolerationComparisonOperators=true", compare: true},
+		{gates: "AllAlpha=true", compare: true},
+		{gates: "AllAlpha=true,TaintTolerationComparisonOperators=false"},
+		{gates: "SchedulerPopFromBackoffQ=false", waitOut: true},
+		{gates: "NominatedNodeNameForExpectation=false", noExpectation: true},
+		{gates: "NodeDeclaredFeatures=false", ignore: true},
+		{gates: "AllBeta=false,NodeDeclaredFeatures=true", waitOut: true, noExpectation: true},
+		{gates: "AllBeta=true,AllAlpha=false"},
 	} {
-		if got := parse(t, args).CompareTolerations(); got != want {
-			t.Errorf("%s: %v", args, got)
+		f := parse(t, "--feature-gates="+row.gates)
+		if err := f.Validate(); err != nil {
+			t.Errorf("%s: %v", row.gates, err)
+		}
+		h := f.JournalHeader() // which berth replay goes by
+		if f.CompareTolerations() != row.compare || f.IgnoreDeclaredFeatures() != row.ignore || h.CompareTolerations != row.compare ||
+			h.IgnoreDeclaredFeatures != row.ignore || h.Disabled != f.Disabled() ||
+			f.Disabled() != (cycle.Disabled{PopFromBackoff: row.waitOut, Expectation: row.noExpectation}) {
+			t.Errorf("%s: tolerations compared %t, declared features ignored %t, disabled %+v; %+v", row.gates, f.CompareTolerations(),
+				f.IgnoreDeclaredFeatures(), f.Disabled(), h)
+		}
+	}
+}
+
+// TestGatesThatBerthCannotFollowAreRefused: never accepted in silence.
+func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
+	for _, g := range Gates() {
+		asDefault, other := fmt.Sprintf("--feature-gates=%s=%t", g.Name, g.On), fmt.Sprintf("--feature-gates=%s=%t", g.Name, !g.On)
+		if err := parse(t, asDefault).Validate(); err != nil {
+			t.Errorf("%s, the default: %v", asDefault, err)
+		}
+		f := parse(t, other)
+		err := f.Validate()
+		switch {
+		case g.Heed == Refused:
+			if err == nil || !strings.Contains(err.Error(), g.Name) || g.Locked != (g.Why == "") || !strings.HasSuffix(err.Error(), g.Why) {
+				t.Errorf("%s: %v", other, err)
+			}
+		case err != nil && !strings.Contains(err.Error(), "needs"): // a gate of pod groups needs another one
+			t.Errorf("%s: %v", other, err)
+		case (g.Heed == Indifferent) != (len(f.Notes()) == 1):
+			t.Errorf("%s: noted %q", other, f.Notes())
+		}
+	}
+}
+
+// TestGatesAreDocumented: docs/differences.md names every gate.
+func TestGatesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/differences.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range Gates() {
+		if !strings.Contains(string(text), "`"+g.Name+"`") {
+			t.Errorf("docs/differences.md does not name %s", g.Name)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package options
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,14 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
-
-// compareTolerations is the only feature gate of kube-scheduler, besides those of pod groups, that
-// has an effect in Berth.
-const compareTolerations = "TaintTolerationComparisonOperators"
 
 // Settings are what does not change while the scheduler runs.
 type Settings struct {
@@ -174,25 +167,8 @@ func (s *Settings) Changed(to Settings) (fields []string) {
 	return fields
 }
 
-// CompareTolerations reports whether the feature gate is on.
-func (f *Flags) CompareTolerations() bool {
-	on, given := f.gates[compareTolerations]
-	if !given {
-		on = f.gates["AllAlpha"]
-	}
-	return on
-}
-
 // Notes says which of the flags that were given have no effect.
-func (f *Flags) Notes() []string {
-	notes := f.ignoredNotes()
-	for _, gate := range slices.Sorted(maps.Keys(f.gates)) {
-		if gate != compareTolerations && gate != "AllAlpha" && !groups.IsGate(gate) {
-			notes = append(notes, fmt.Sprintf("--feature-gates: %s: has no effect", gate))
-		}
-	}
-	return notes
-}
+func (f *Flags) Notes() []string { return append(f.ignoredNotes(), f.gateNotes()...) }
 
 // Full is the configuration with everything that is in effect: defaults of the file's fields, and
 // what flags override.

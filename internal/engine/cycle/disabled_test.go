@@ -1,0 +1,82 @@
+package cycle_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestWithoutExpectationTheNodeIsNotNominated: a pod that is held at Permit has its node written to
+// nominatedNodeName, unless the gate NominatedNodeNameForExpectation is off.
+func TestWithoutExpectationTheNodeIsNotNominated(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		core, err := New(Options{Profiles: []Profile{profileWith(holdsAtPermit)}, Disabled: Disabled{Expectation: off}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(begin, Follows{})
+		core.Step(begin, Led{})
+		core.Step(begin, Seen{Nodes, aNode("n", "4")})
+		p := aPod("p", "1")
+		p.Labels = map[string]string{"hold": "yes"}
+		core.Step(begin, Seen{Pods, p})
+		var hold Ticket
+		nominated, said := false, ""
+		for _, action := range core.Step(begin, Tick{}) {
+			said += action.String() + "\n"
+			switch a := action.(type) {
+			case Hold:
+				hold = a.Ticket
+			case WriteStatus:
+				nominated = a.Nominate != nil && *a.Nominate == "n"
+			}
+		}
+		if hold == 0 || nominated == off {
+			t.Errorf("disabled %t:\n%s", off, said)
+		}
+		for _, action := range core.Step(begin, PermitAllowed{Ticket: hold, Plugin: "Holds"}) {
+			said += action.String() + "\n"
+		}
+		if off && !strings.Contains(said, "bind default/p") {
+			t.Errorf("it was allowed, and is not bound:\n%s", said)
+		}
+	}
+}
+
+// TestWithoutPopFromBackoffAnIdleCoreWaits: the gate SchedulerPopFromBackoffQ.
+func TestWithoutPopFromBackoffAnIdleCoreWaits(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{PopFromBackoff: off}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(begin, Follows{})
+		core.Step(begin, Led{})
+		core.Step(begin, Seen{Pods, aPod("p", "1")})
+		core.Step(begin, Seen{Nodes, aNode("small", "500m")})
+		core.Step(begin, Tick{}) // it is rejected
+		core.Step(begin, Seen{Nodes, aNode("large", "4")})
+		bound := func(at time.Time) bool {
+			said := ""
+			for _, action := range core.Step(at, Tick{}) {
+				said += action.String() + "\n"
+			}
+			return strings.Contains(said, "bind default/p")
+		}
+		if got := bound(begin.Add(500 * time.Millisecond)); got == off {
+			t.Errorf("disabled %t, within the back-off: bound %t", off, got)
+		}
+		if !off {
+			continue
+		}
+		if at, ok := core.Due(); !ok || !at.Equal(begin.Add(time.Second)) {
+			t.Errorf("a tick is due at %v, %t", at, ok)
+		}
+		if !bound(begin.Add(time.Second)) {
+			t.Error("it is not bound when the back-off is over")
+		}
+	}
+}
