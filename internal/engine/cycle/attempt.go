@@ -110,7 +110,7 @@ func (as *attempts) unplaced(b *placement) {
 	var messages, more []string
 	if failure.Nodes > 0 {
 		as.news.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
-		nominate, messages, more = as.rescue(b)
+		nominate, messages, more, _ = as.rescue(b, b.profile.rescue)
 		as.news.rescuing = false
 		if as.aside(b, b.unasked) {
 			return
@@ -144,11 +144,11 @@ func (as *attempts) unplaced(b *placement) {
 	as.reject(b, w, nominate)
 }
 
-// rescue runs the PostFilter plugins in order until one is final.
-func (as *attempts) rescue(b *placement) (nominate *string, messages, rejectors []string) {
+// rescue runs PostFilter plugins in order until one is final.
+func (as *attempts) rescue(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
 	began := as.clock()
 	helped := false
-	for _, rescue := range b.profile.rescue {
+	for _, rescue := range by {
 		done := as.timing(b, rescue.plugin, plugins.PostFilter)
 		r := rescue.ask(as, b)
 		done(r.Nominate != nil && *r.Nominate != "")
@@ -159,7 +159,7 @@ func (as *attempts) rescue(b *placement) (nominate *string, messages, rejectors 
 		switch {
 		case r.Err != nil:
 			b.unasked = r.Err
-			return nominate, []string{r.Err.Error()}, rejectors
+			return nominate, []string{r.Err.Error()}, rejectors, true
 		case r.Final:
 			helped = r.Nominate != nil && *r.Nominate != ""
 			messages = nil
@@ -169,14 +169,14 @@ func (as *attempts) rescue(b *placement) (nominate *string, messages, rejectors 
 		case r.Message != "":
 			messages = append(messages, r.Message)
 		}
-		if r.Final {
+		if final = r.Final; final {
 			break
 		}
 	}
-	if len(b.profile.rescue) > 0 {
+	if len(by) > 0 {
 		as.observer().Ran(b.Profile, plugins.PostFilter, helped, as.clock().Sub(began))
 	}
-	return nominate, messages, rejectors
+	return nominate, messages, rejectors, final
 }
 
 // reject returns an unschedulable pod to the queue, where it waits for an event that may help it,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ type member struct {
 	failure *decide.Failure // why the first pass found no node for it; nil if it found one
 	refused error           // of its decision, or of one of Berth's own plugins at Reserve
 	nominee *cluster.Pod    // its nomination, while it is counted on a node
+	rescue  memberRescue
 }
 
 // waitingForQuorum is upstream's message for members that would fit.
@@ -93,12 +95,13 @@ func (a *groupAttempt) settle() Result {
 	began := a.clock()
 	a.lift()
 	err := a.decide()
+	var promised map[*member]string
 	var plan *roomPlan
 	if placed := len(a.placed); err != nil || placed < a.need {
 		a.undo(0)
 		a.putBack()
 		if err == nil {
-			plan = a.planRoom()
+			promised, plan = a.findRoom()
 		}
 	}
 	took := a.clock().Sub(began)
@@ -111,6 +114,9 @@ func (a *groupAttempt) settle() Result {
 	case len(a.placed) >= a.need:
 		a.commit()
 		return Scheduled
+	case promised != nil:
+		a.awaitRoom(promised)
+		return WaitingOnPreemption
 	case plan != nil && plan.waits:
 		a.makeGroupRoom(plan)
 		return WaitingOnPreemption
@@ -189,11 +195,14 @@ func (a *groupAttempt) makeRoomForRest(left []*member) {
 	if len(rest.members) == 0 {
 		return
 	}
-	if plan := rest.planRoom(); plan != nil && plan.waits {
+	switch promised, plan := rest.findRoom(); {
+	case promised != nil:
+		rest.awaitRoom(promised)
+	case plan != nil && plan.waits:
 		rest.makeGroupRoom(plan)
-		return
+	default:
+		rest.rejectAll()
 	}
-	rest.rejectAll()
 }
 
 // askOutside runs the out-of-tree Reserve and Permit plugins for all members that have a node, and
@@ -259,10 +268,15 @@ func (a *groupAttempt) why(m *member) *why {
 	if m.failure.Rejector != "" {
 		rejectors = append(rejectors, m.failure.Rejector)
 	}
+	for _, name := range m.rescue.rejectors {
+		if !slices.Contains(rejectors, name) {
+			rejectors = append(rejectors, name)
+		}
+	}
 	if a.domains > 0 { // another domain may become the best one
 		rejectors = nil
 	}
-	return &why{m.failure.Message(""), rejectors, m.failure.Pending, m.failure.Reasons}
+	return &why{m.failure.Message(strings.Join(m.rescue.messages, ", ")), rejectors, m.failure.Pending, m.failure.Reasons}
 }
 
 // failAll returns all members to the queue after an error, even if it is that of one member.

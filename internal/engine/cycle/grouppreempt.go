@@ -383,12 +383,19 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 	}
 	a.observer().Preempted(count)
 	for _, m := range a.members {
+		m.victims = names
+	}
+	a.awaitRoom(nodes)
+}
+
+// awaitRoom returns the members to the queue until there is room for them on these nodes.
+func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
+	for _, m := range a.members {
 		m.end(false)
 		w := a.why(m)
 		if m.failure == nil {
 			w.message = waitingForVictims
 		}
-		m.victims = names
 		node := nodes[m]
 		a.reject(m.placement, w, &node)
 	}

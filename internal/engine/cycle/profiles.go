@@ -46,6 +46,9 @@ type Stages struct {
 type rescuer struct {
 	plugin string
 	ask    func(as *attempts, b *placement) Rescue
+	// preempts: it is the plugin that takes other pods away. forClaims: it looks at device claims
+	// alone.
+	preempts, forClaims bool
 }
 
 // profiles are those that schedule pods now, each by its scheduler name.
@@ -158,18 +161,20 @@ func (fs *profiles) gate(p *profile, name string, byName map[string]Extension) (
 func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
 		if rescue, ok := byName[name].(Rescuer); ok {
-			p.rescue = append(p.rescue, rescuer{name, func(_ *attempts, b *placement) Rescue {
+			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(_ *attempts, b *placement) Rescue {
 				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Evaluate(b.Waiting) })
 			}})
 			continue
 		}
 		switch rescue := p.Plugin(name).(type) {
 		case plugins.ClaimReleaser:
-			p.rescue = append(p.rescue, rescuer{name, func(as *attempts, b *placement) Rescue {
+			p.rescue = append(p.rescue, rescuer{plugin: name, forClaims: true, ask: func(as *attempts, b *placement) Rescue {
 				return as.giveBackDevices(b, rescue)
 			}})
 		case plugins.Preempter:
-			p.rescue = append(p.rescue, rescuer{name, func(as *attempts, b *placement) Rescue { return as.preemptions.preempt(b) }})
+			p.rescue = append(p.rescue, rescuer{plugin: name, preempts: true, ask: func(as *attempts, b *placement) Rescue {
+				return as.preemptions.preempt(b)
+			}})
 		}
 	}
 }
