@@ -7,6 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	config "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -64,6 +67,11 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	args := map[string]any{}
 	for name, a := range w.Args {
 		args[name] = a
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.TaintTolerationComparisonOperators) {
+		spread, _ := w.Args["PodTopologySpread"].(*config.PodTopologySpreadArgs)
+		args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: true}
+		args["TaintToleration"] = &plugins.TaintTolerationArgs{Compare: true}
 	}
 	return plugins.NewProfile(defaults.SchedulerName, at, weights, args)
 }

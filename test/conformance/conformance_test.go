@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/features"
 )
 
 var (
@@ -27,6 +30,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
+	klog.SetLogger(klog.Logger{})
 	os.Exit(m.Run())
 }
 
@@ -34,7 +38,7 @@ func TestMain(m *testing.M) {
 // are Kubernetes' own.
 func TestSameAsUpstream(t *testing.T) {
 	only := chosen(t)
-	total, found := compareAll(t, only)
+	total, found := compareAll(t, only, *clusters)
 	t.Logf("plugins: %s", strings.Join(withDefault(only), ", "))
 	t.Log(total)
 	slices.SortStableFunc(found, func(a, b Difference) int { return int(a.Seed) - int(b.Seed) })
@@ -82,7 +86,18 @@ func withDefault(only []string) []string {
 	return only
 }
 
-func compareAll(t *testing.T, only []string) (total Totals, found []Difference) {
+// TestSameWithTolerationsThatCompare has the gate on behind which tolerations may have the
+// operators Gt and Lt.
+func TestSameWithTolerationsThatCompare(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.TaintTolerationComparisonOperators, true)
+	total, found := compareAll(t, []string{"NodeUnschedulable", "TaintToleration", "PodTopologySpread"}, max(1, *clusters/5))
+	t.Log(total)
+	for _, d := range found[:min(len(found), 20)] {
+		t.Error(d)
+	}
+}
+
+func compareAll(t *testing.T, only []string, clusters int) (total Totals, found []Difference) {
 	var next atomic.Uint64
 	var mu sync.Mutex
 	var workers sync.WaitGroup
@@ -94,7 +109,7 @@ func compareAll(t *testing.T, only []string) (total Totals, found []Difference) 
 		workers.Go(func() {
 			for {
 				i := next.Add(1) - 1
-				if i >= uint64(*clusters) || time.Now().After(end) {
+				if i >= uint64(clusters) || time.Now().After(end) {
 					return
 				}
 				one, differences, err := Compare(context.Background(), Generate(*first+i), only)

@@ -49,13 +49,17 @@ func Generate(seed uint64) *World {
 		claims: map[string][]string{}, taken: map[string]bool{}, single: map[string]bool{}, deviceClaims: map[string][]string{},
 	}
 	g.lean("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
-		"features", "pod level", "resized", "full", "unique", "keys", "huge")
+		"features", "pod level", "resized", "full", "packed", "unique", "keys", "huge")
 	g.namespaces()
 	g.nodes()
 	g.makeApps()
 	g.storage()
 	g.devices()
-	g.placed()
+	if g.leans("packed") {
+		g.pack()
+	} else {
+		g.placed()
+	}
 	g.budgets()
 	g.nominated()
 	g.pending()

@@ -170,6 +170,12 @@ func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
 			metav1.LabelSelectorRequirement{Key: "rev", Operator: metav1.LabelSelectorOpIn, Values: []string{rev}})
 	}
+	if tier, ok := pod.Labels["tier"]; ok && t.LabelSelector != nil && g.chance(0.2) {
+		t.MismatchLabelKeys = []string{"tier"}
+		t.LabelSelector = t.LabelSelector.DeepCopy()
+		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
+			metav1.LabelSelectorRequirement{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: []string{tier}})
+	}
 	return t
 }
 

@@ -107,6 +107,10 @@ func (g *generator) addedAffinity() *v1.NodeAffinity {
 		a.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpNotIn, Values: []string{"hdd"}}},
 		}}}
+		if g.chance(0.3) {
+			terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+			*terms = append(*terms, g.nodeTerm(g.chance(0.3)))
+		}
 	}
 	if g.chance(0.6) || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		a.PreferredDuringSchedulingIgnoredDuringExecution = []v1.PreferredSchedulingTerm{{Weight: 20, Preference: v1.NodeSelectorTerm{

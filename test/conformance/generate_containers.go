@@ -24,6 +24,8 @@ func (g *generator) containers(pod *v1.Pod) {
 		pod.Spec.Overhead = v1.ResourceList{}
 		g.put(pod.Spec.Overhead, v1.ResourceCPU, "", "0", "250m", "1")
 		g.put(pod.Spec.Overhead, v1.ResourceMemory, "", "120Mi", "1Gi")
+		g.put(pod.Spec.Overhead, v1.ResourceEphemeralStorage, "", "", "1Gi")
+		g.put(pod.Spec.Overhead, gpu, "", "", "", "1")
 	}
 	if g.leans("pod level") {
 		g.podLevel(pod)
@@ -54,15 +56,16 @@ func (g *generator) requests() v1.ResourceList {
 	}
 	list := v1.ResourceList{}
 	g.put(list, v1.ResourceCPU, "", "0", "1m", "50m", "100m", "100m", "200m", "500m", "1")
-	g.put(list, v1.ResourceMemory, "", "0", "1", "64Mi", "200Mi", "200Mi", "500Mi", "1Gi", "2Gi")
+	g.put(list, v1.ResourceMemory, "", "0", "1", "1500m", "64Mi", "200Mi", "200Mi", "500Mi", "1Gi", "2Gi")
 	if g.chance(0.08) {
-		g.put(list, v1.ResourceEphemeralStorage, "0", "1Gi", "6Gi", "200Gi")
+		g.put(list, v1.ResourceEphemeralStorage, "0", "1Gi", "1.5Gi", "6Gi", "200Gi")
 	}
 	if g.chance(0.07) {
 		g.put(list, gpu, "0", "1", "1", "2", "9")
 	}
 	if g.chance(0.03) {
 		g.put(list, hugePages, "0", "2Mi", "64Mi")
+		g.put(list, giantPages, "", "", "1Gi", "3Gi")
 	}
 	if g.chance(0.03) {
 		g.put(list, "example.com/foo", "0", "1")
@@ -118,6 +121,7 @@ func (g *generator) podLevel(pod *v1.Pod) {
 		}
 		g.put(list, v1.ResourceCPU, "", "0", "300m", "1")
 		g.put(list, v1.ResourceMemory, "", "0", "300Mi", "2Gi")
+		g.put(list, hugePages, "", "", "32Mi")
 	}
 	pod.Spec.Resources = &v1.ResourceRequirements{Requests: list}
 }
@@ -145,6 +149,8 @@ func (g *generator) resize(pod *v1.Pod) {
 		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
 			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: pick(g, v1.PodReasonDeferred, v1.PodReasonInfeasible),
 		})
+	} else if g.chance(0.3) {
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue})
 	}
 	if pod.Spec.Resources != nil && g.chance(0.5) {
 		pod.Status.AllocatedResources = g.moved(pod.Spec.Resources.Requests)
@@ -155,7 +161,7 @@ func (g *generator) resize(pod *v1.Pod) {
 // moved are the amounts, some of them changed.
 func (g *generator) moved(list v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu, hugePages, "example.com/foo"} {
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu, hugePages, giantPages, "example.com/foo"} {
 		q, ok := list[name]
 		if !ok {
 			continue

@@ -17,10 +17,11 @@ const (
 	fpga      = v1.ResourceName("example.com/fpga") // counted by devices where nodes do not count it themselves
 )
 
-// deviceID is a device that nobody has yet.
+// deviceID is a device of which something is free.
 type deviceID struct {
 	driver, pool, device string
 	node                 string // empty: not of one node
+	divisible            bool   // claims have shares of it
 }
 
 func (g *generator) devices() {
@@ -38,6 +39,9 @@ func (g *generator) devices() {
 	}
 	if g.chance(0.3) {
 		g.slice(resourcev1.ResourceSliceSpec{AllNodes: ptr.To(true)}, nicDriver, "everywhere")
+	}
+	if g.chance(0.15) {
+		g.slice(resourcev1.ResourceSliceSpec{PerDeviceNodeSelection: ptr.To(true)}, gpuDriver, "fabric")
 	}
 	for range g.between(1, 6) {
 		g.deviceClaim(pick(g, "default", "default", "team-a"), g.next("device-claim"))
@@ -78,19 +82,66 @@ func (g *generator) slice(spec resourcev1.ResourceSliceSpec, driver, pool string
 	if g.chance(0.05) {
 		spec.Pool.ResourceSliceCount = 2 // the other one is still to come
 	}
+	counted := g.chance(0.2)
+	if counted {
+		spec.Pool.ResourceSliceCount++
+		counters := *spec.DeepCopy()
+		counters.SharedCounters = g.counterSets()
+		g.add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.next("slice")}, Spec: counters})
+	}
+	if g.chance(0.05) { // what the driver published before, and is about to delete
+		old := *spec.DeepCopy()
+		old.Pool.Generation, old.Devices = 0, []resourcev1.Device{g.placedDevice(&old, g.device(driver, "dev-old"))}
+		g.add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.next("slice")}, Spec: old})
+	}
 	for i := range g.between(0, 4) {
-		d := g.device(driver, fmt.Sprintf("dev-%d", i))
-		spec.Devices = append(spec.Devices, d)
-		if d.AllowMultipleAllocations == nil {
-			g.free = append(g.free, deviceID{driver, pool, d.Name, ptr.Deref(spec.NodeName, "")})
+		d := g.placedDevice(&spec, g.device(driver, fmt.Sprintf("dev-%d", i)))
+		if counted && g.chance(0.8) {
+			d.ConsumesCounters = g.consumption()
 		}
+		spec.Devices = append(spec.Devices, d)
+		node := ptr.Deref(spec.NodeName, ptr.Deref(d.NodeName, ""))
+		g.free = append(g.free, deviceID{driver, pool, d.Name, node, d.AllowMultipleAllocations != nil})
 	}
 	g.add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.next("slice")}, Spec: spec})
 }
 
+// placedDevice says which nodes reach the device if the slice leaves that to its devices.
+func (g *generator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev1.Device) resourcev1.Device {
+	if spec.PerDeviceNodeSelection == nil {
+		return d
+	}
+	switch g.IntN(3) {
+	case 0:
+		d.NodeName = ptr.To(pick(g, g.w.Nodes...).Name)
+	case 1:
+		d.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{g.nodeRequirement()}}}}
+	default:
+		d.AllNodes = ptr.To(true)
+	}
+	return d
+}
+
+// counterSets are what the devices of a pool that are parts of a larger one have in common.
+func (g *generator) counterSets() []resourcev1.CounterSet {
+	var sets []resourcev1.CounterSet
+	for _, name := range []string{"card-0", "card-1"} {
+		sets = append(sets, resourcev1.CounterSet{Name: name, Counters: map[string]resourcev1.Counter{
+			"memory": {Value: resource.MustParse(pick(g, "20Gi", "40Gi"))}, "slots": {Value: resource.MustParse(pick(g, "1", "2", "4"))},
+		}})
+	}
+	return sets
+}
+
+func (g *generator) consumption() []resourcev1.DeviceCounterConsumption {
+	return []resourcev1.DeviceCounterConsumption{{CounterSet: pick(g, "card-0", "card-0", "card-1"), Counters: map[string]resourcev1.Counter{
+		"memory": {Value: resource.MustParse(pick(g, "5Gi", "10Gi", "20Gi", "40Gi"))}, "slots": {Value: resource.MustParse(pick(g, "1", "1", "2"))},
+	}}}
+}
+
 func (g *generator) device(driver, name string) resourcev1.Device {
 	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-		"numa": {IntValue: ptr.To(int64(g.IntN(2)))},
+		"numa": {IntValue: ptr.To(int64(g.IntN(2)))}, "linked": {BoolValue: ptr.To(g.chance(0.5))}, "firmware": {VersionValue: ptr.To(pick(g, "1.2.3", "2.0.0"))},
 	}}
 	if g.chance(0.9) {
 		d.Attributes["size"] = resourcev1.DeviceAttribute{StringValue: ptr.To(pick(g, "big", "small"))}
@@ -102,6 +153,7 @@ func (g *generator) device(driver, name string) resourcev1.Device {
 		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse(pick(g, "10Gi", "40Gi"))}}
 		if g.chance(0.5) {
 			d.AllowMultipleAllocations = ptr.To(true)
+			d.Capacity["memory"] = resourcev1.DeviceCapacity{Value: d.Capacity["memory"].Value, RequestPolicy: g.requestPolicy()}
 		}
 	}
 	if g.chance(0.1) {
@@ -109,6 +161,22 @@ func (g *generator) device(driver, name string) resourcev1.Device {
 		d.BindingConditions, d.BindingFailureConditions = []string{"attached"}, []string{"failed"}
 	}
 	return d
+}
+
+// requestPolicy draws how a share of a capacity is rounded, and which shares there can be.
+func (g *generator) requestPolicy() *resourcev1.CapacityRequestPolicy {
+	amount := func(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
+	switch g.IntN(4) {
+	case 0:
+		return &resourcev1.CapacityRequestPolicy{Default: amount("5Gi"), ValidValues: []resource.Quantity{*amount("5Gi"), *amount("10Gi")}}
+	case 1:
+		return &resourcev1.CapacityRequestPolicy{Default: amount("4Gi"), ValidRange: &resourcev1.CapacityRequestPolicyRange{
+			Min: amount("2Gi"), Max: pick(g, nil, amount("10Gi")), Step: pick(g, nil, amount("2Gi")),
+		}}
+	case 2:
+		return &resourcev1.CapacityRequestPolicy{Default: amount("10Gi")}
+	}
+	return nil
 }
 
 // deviceClaim draws a claim for devices, waiting or allocated.
@@ -124,6 +192,9 @@ func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClai
 			c.MatchAttribute = &attribute
 		} else {
 			c.DistinctAttribute = &attribute
+		}
+		if g.chance(0.3) {
+			c.Requests = []string{"r0"}
 		}
 		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{c}
 	}
@@ -167,27 +238,40 @@ func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
 	if g.chance(0.2) {
 		e.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: pick(g,
 			`device.attributes["gpu.example.com"].numa == 0`, `device.attributes["gpu.example.com"].size == "small"`,
+			`device.attributes["gpu.example.com"].linked`, `device.attributes["gpu.example.com"].firmware.isGreaterThan(semver("1.5.0"))`,
+			`device.allowMultipleAllocations == true`,
 			`device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("20Gi"))`)}}}
 	}
 	if g.chance(0.2) {
-		e.Tolerations = []resourcev1.DeviceToleration{{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists}}
+		e.Tolerations = []resourcev1.DeviceToleration{pick(g,
+			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists},
+			resourcev1.DeviceToleration{Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoSchedule},
+			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpEqual, Value: "a"})}
 	}
-	if g.chance(0.1) {
-		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pick(g, "5Gi", "20Gi"))}}
+	if g.chance(0.2) {
+		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pick(g, "3Gi", "5Gi", "6Gi", "20Gi"))}}
 	}
 	return e
 }
 
-// allocate gives the claim a device that is free, if there is one, as a scheduler did before.
+// allocate gives the claim a device that is free, or a share of one, as a scheduler did before.
 func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
 	if len(g.free) == 0 {
 		return
 	}
 	i := g.IntN(len(g.free))
 	d := g.free[i]
-	g.free = append(g.free[:i], g.free[i+1:]...)
-	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Request: "r0", Driver: d.driver, Pool: d.pool, Device: d.device}}}}
+	result := resourcev1.DeviceRequestAllocationResult{Request: "r0", Driver: d.driver, Pool: d.pool, Device: d.device}
+	switch {
+	case d.divisible:
+		result.ShareID = ptr.To("share-" + claim.UID)
+		result.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pick(g, "4Gi", "5Gi"))}
+	case g.chance(0.05):
+		result.AdminAccess = ptr.To(true) // which leaves it free
+	default:
+		g.free = append(g.free[:i], g.free[i+1:]...)
+	}
+	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{result}}}
 	if g.chance(0.9) {
 		at := g.time()
 		allocation.AllocationTimestamp = &at

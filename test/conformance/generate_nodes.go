@@ -13,6 +13,7 @@ const (
 	betaRegion = "failure-domain.beta.kubernetes.io/region"
 	gpu        = v1.ResourceName("example.com/gpu")
 	hugePages  = v1.ResourceName("hugepages-2Mi")
+	giantPages = v1.ResourceName("hugepages-1Gi")
 )
 
 func (g *generator) nodes() {
@@ -34,6 +35,9 @@ func (g *generator) nodes() {
 }
 
 func (g *generator) nodeLabels(name string) map[string]string {
+	if g.chance(0.03) {
+		return nil
+	}
 	labels := map[string]string{}
 	if g.chance(0.95) {
 		labels[v1.LabelHostname] = name
@@ -71,8 +75,8 @@ func (g *generator) nodeLabels(name string) map[string]string {
 }
 
 var (
-	taintKeys    = []string{"dedicated", "gpu", "key1", "node.kubernetes.io/not-ready", "node.kubernetes.io/memory-pressure"}
-	taintValues  = []string{"", "a", "b"}
+	taintKeys    = []string{"dedicated", "gpu", "key1", "level", "node.kubernetes.io/not-ready", "node.kubernetes.io/memory-pressure"}
+	taintValues  = []string{"", "a", "b", "5", "10"}
 	taintEffects = []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}
 )
 
@@ -102,7 +106,7 @@ func (g *generator) allocatable() v1.ResourceList {
 	list := v1.ResourceList{}
 	if g.leans("sizes") && g.chance(0.6) {
 		g.put(list, v1.ResourceCPU, "", "0", "1", "1500m", "2", "3900m", "64")
-		g.put(list, v1.ResourceMemory, "", "0", "1Gi", "1234567890", "2Gi", "7900Mi", "256Gi")
+		g.put(list, v1.ResourceMemory, "", "0", "1Gi", "1234567890", "1234567890500m", "2Gi", "7900Mi", "256Gi")
 		g.put(list, v1.ResourcePods, "", "0", "3", "5", "10", "110")
 	} else {
 		g.put(list, v1.ResourceCPU, "4", "8", "8", "32")
@@ -112,6 +116,7 @@ func (g *generator) allocatable() v1.ResourceList {
 	g.put(list, v1.ResourceEphemeralStorage, "", "0", "10Gi", "100Gi")
 	g.put(list, gpu, "", "0", "1", "4", "8", "8")
 	g.put(list, hugePages, "", "", "0", "64Mi", "1Gi")
+	g.put(list, giantPages, "", "", "", "2Gi")
 	g.put(list, "example.com/foo", "", "", "", "2")
 	return list
 }

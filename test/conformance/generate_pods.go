@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -77,6 +80,37 @@ func (g *generator) placed() {
 	}
 }
 
+// pack fills all nodes with pods of a few priorities that have begun at a few times, so that there
+// is room only where others leave, and much to choose from. Within a node no two have begun at
+// once: which of them is spared would be chance.
+func (g *generator) pack() {
+	for _, node := range g.w.Nodes {
+		g.put(node.Status.Allocatable, v1.ResourceCPU, "4")
+		g.put(node.Status.Allocatable, v1.ResourceMemory, "64Gi")
+		g.put(node.Status.Allocatable, v1.ResourcePods, "110")
+		began := g.Perm(12)
+		for free, i := 4000, 0; free > 0 && i < len(began); i++ {
+			a, name := pick(g, g.apps...), g.next("run")
+			takes := min(free, pick(g, 500, 500, 1000, 1500, 2000))
+			free -= takes
+			pod := &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name, UID: types.UID(name), Labels: maps.Clone(a.labels), CreationTimestamp: g.time()},
+				Spec: v1.PodSpec{
+					NodeName: node.Name, SchedulerName: v1.DefaultSchedulerName, Priority: ptr.To(pick(g, int32(0), 0, 0, 10, 10, 100, 100, 2000)),
+					Containers: []v1.Container{{Name: "main", Image: imageNames[0], Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+						v1.ResourceCPU: *resource.NewMilliQuantity(int64(takes), resource.DecimalSI)}}}},
+				},
+				Status: v1.PodStatus{Phase: v1.PodRunning, StartTime: ptr.To(metav1.NewTime(epoch.Add(time.Duration(began[i]) * time.Hour)))},
+			}
+			if g.chance(0.03) {
+				deleted := g.time()
+				pod.DeletionTimestamp = &deleted
+			}
+			g.w.Placed = append(g.w.Placed, pod)
+		}
+	}
+}
+
 // dropTakenPorts takes those ports from the pod that another one on its node has. Such pods cannot
 // both run, and upstream, which keeps a node's ports as a set, holds the port to be free when one
 // of them goes.
@@ -136,7 +170,7 @@ func (g *generator) nominated() {
 			continue
 		}
 		pod := g.pod("nominated")
-		pod.Spec.Priority = ptr.To(pick(g, priorities[2:]...))
+		pod.Spec.Priority = ptr.To(pick(g, priorities[3:]...))
 		pod.Status.NominatedNodeName = pick(g, g.w.Nodes...).Name
 		g.w.Nominated = append(g.w.Nominated, pod)
 	}
@@ -168,7 +202,9 @@ func (g *generator) pending() {
 	}
 }
 
-var priorities = []int32{-10, 0, 0, 100, 1000, 2000001000}
+// priorities are those of classes, of the least and the most important pods, and few others: pods
+// of the same priority are told apart by age.
+var priorities = []int32{math.MinInt32, -10, 0, 0, 100, 1000, 1000, 1000000000, 2000001000}
 
 // pod draws a pod of one of the apps.
 func (g *generator) pod(kind string) *v1.Pod {
@@ -224,6 +260,9 @@ func (g *generator) tolerations(pod *v1.Pod) {
 			t.Key = pick(g, "", v1.TaintNodeUnschedulable)
 		}
 		t.Effect = pick(g, append([]v1.TaintEffect{""}, taintEffects...)...)
+		if g.chance(0.1) { // the API server takes them where a gate is on
+			t.Key, t.Operator, t.Value = "level", pick(g, v1.TolerationOpGt, v1.TolerationOpLt), pick(g, "4", "7", "5", "many")
+		}
 		if t.Effect == v1.TaintEffectNoExecute && g.chance(0.3) {
 			t.TolerationSeconds = ptr.To(int64(g.between(-1, 300)))
 		}
@@ -232,11 +271,18 @@ func (g *generator) tolerations(pod *v1.Pod) {
 }
 
 func (g *generator) budgets() {
-	for range g.few(5) {
+	count := g.few(5)
+	if g.chance(0.2) {
+		count = g.between(3, 8)
+	}
+	for range count {
 		budget := &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pick(g, "default", "default", "team-a"), Name: g.next("budget")},
 			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: g.selector()},
 			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(pick(g, 0, 0, 1, 2, 10))},
+		}
+		if g.chance(0.1) {
+			budget.Spec.Selector = nil
 		}
 		for _, pod := range some(g, 0.05, g.w.Placed...) {
 			if pod.Namespace != budget.Namespace {

@@ -11,13 +11,15 @@ import (
 )
 
 const (
-	csiDriver    = "csi.example.com"
-	ebsDriver    = "ebs.csi.aws.com"
-	gceDriver    = "pd.csi.storage.gke.io"
-	azureDriver  = "disk.csi.azure.com"
-	gibi         = 1 << 30
-	bindComplete = "pv.kubernetes.io/bind-completed"
-	selectedNode = "volume.kubernetes.io/selected-node"
+	csiDriver     = "csi.example.com"
+	ebsDriver     = "ebs.csi.aws.com"
+	gceDriver     = "pd.csi.storage.gke.io"
+	azureDriver   = "disk.csi.azure.com"
+	cinderDriver  = "cinder.csi.openstack.org"
+	vsphereDriver = "csi.vsphere.vmware.com"
+	gibi          = 1 << 30
+	bindComplete  = "pv.kubernetes.io/bind-completed"
+	selectedNode  = "volume.kubernetes.io/selected-node"
 )
 
 var classNames = []string{"manual", "immediate", "wait", "zonal", "ebs"}
@@ -52,6 +54,14 @@ func (g *generator) storageClasses() {
 		case "zonal":
 			class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
 				{Key: v1.LabelTopologyZone, Values: some(g, 0.7, "z1", "z2", "z3")}}}}
+			if g.chance(0.3) {
+				class.AllowedTopologies[0].MatchLabelExpressions = append(class.AllowedTopologies[0].MatchLabelExpressions,
+					v1.TopologySelectorLabelRequirement{Key: v1.LabelTopologyRegion, Values: []string{"r1"}})
+			}
+			if g.chance(0.3) {
+				class.AllowedTopologies = append(class.AllowedTopologies, v1.TopologySelectorTerm{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
+					{Key: v1.LabelHostname, Values: []string{pick(g, g.w.Nodes...).Name}}}})
+			}
 		}
 		g.add(class)
 	}
@@ -84,9 +94,9 @@ func (g *generator) csiNodes() {
 		object := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 		if g.chance(0.6) {
 			object.Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": pick(g,
-				"kubernetes.io/aws-ebs", "kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk", "")}
+				"kubernetes.io/aws-ebs", "kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk,kubernetes.io/cinder,kubernetes.io/vsphere-volume", "")}
 		}
-		for _, driver := range some(g, 0.7, csiDriver, ebsDriver, gceDriver, azureDriver) {
+		for _, driver := range some(g, 0.7, csiDriver, ebsDriver, gceDriver, azureDriver, cinderDriver, vsphereDriver) {
 			d := storagev1.CSINodeDriver{Name: driver, NodeID: node.Name, TopologyKeys: []string{v1.LabelTopologyZone}}
 			if g.chance(0.8) {
 				d.Allocatable = &storagev1.VolumeNodeResources{}
@@ -123,8 +133,19 @@ func (g *generator) volume() *v1.PersistentVolume {
 	if g.chance(0.1) {
 		pv.Labels[pick(g, v1.LabelTopologyRegion, betaRegion)] = pick(g, "r1", "r2")
 	}
-	if g.chance(0.05) {
+	if g.chance(0.15) {
 		pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
+	}
+	if g.chance(0.1) {
+		pv.Spec.VolumeAttributesClassName = ptr.To(pick(g, "fast", "slow"))
+	}
+	if g.chance(0.03) {
+		deleted := g.time()
+		pv.DeletionTimestamp = &deleted
+	}
+	if g.chance(0.03) { // as before classes had a field
+		pv.Annotations = map[string]string{v1.BetaStorageClassAnnotation: pv.Spec.StorageClassName}
+		pv.Spec.StorageClassName = ""
 	}
 	if pv.Spec.Local != nil || g.chance(0.3) {
 		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
@@ -133,6 +154,10 @@ func (g *generator) volume() *v1.PersistentVolume {
 				v1.NodeSelectorRequirement{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, "z1", "z2")}},
 				g.nodeRequirement())},
 		}}}}
+		if g.chance(0.15) {
+			terms := &pv.Spec.NodeAffinity.Required.NodeSelectorTerms
+			*terms = append(*terms, g.nodeTerm(g.chance(0.3)))
+		}
 	}
 	g.add(pv)
 	return pv
@@ -140,7 +165,13 @@ func (g *generator) volume() *v1.PersistentVolume {
 
 func (g *generator) volumeSource() v1.PersistentVolumeSource {
 	id := fmt.Sprintf("disk-%d", g.IntN(4))
-	switch g.IntN(10) {
+	switch g.IntN(13) {
+	case 7:
+		return v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{VolumeID: id}}
+	case 8:
+		return v1.PersistentVolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "[store] " + id}}
+	case 9:
+		return v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{CephMonitors: []string{"a"}, RBDPool: "rbd", RBDImage: id}}
 	case 0, 1:
 		return v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/mnt"}}
 	case 2:
@@ -154,7 +185,7 @@ func (g *generator) volumeSource() v1.PersistentVolumeSource {
 	case 6:
 		return v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nfs", Path: "/"}}
 	}
-	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: pick(g, csiDriver, csiDriver, ebsDriver, "other.example.com"), VolumeHandle: id}}
+	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: pick(g, csiDriver, csiDriver, ebsDriver, gceDriver, "other.example.com"), VolumeHandle: id}}
 }
 
 // claim draws a claim in one of the states that a claim can be in.
@@ -171,9 +202,17 @@ func (g *generator) claim(namespace, name string) *v1.PersistentVolumeClaim {
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
 	claim.UID = "uid-" + claimUID(namespace, name)
+	if g.chance(0.1) {
+		claim.Spec.VolumeMode = pick(g, nil, ptr.To(v1.PersistentVolumeBlock), ptr.To(v1.PersistentVolumeBlock))
+	}
+	if g.chance(0.05) {
+		claim.Spec.VolumeAttributesClassName = ptr.To(pick(g, "fast", "slow", ""))
+	}
 	switch {
 	case g.chance(0.6):
 		g.bind(claim)
+	case g.chance(0.05):
+		claim.Annotations[v1.BetaStorageClassAnnotation], claim.Spec.StorageClassName = *claim.Spec.StorageClassName, nil
 	case g.chance(0.1):
 		claim.Spec.StorageClassName = pick(g, nil, ptr.To(""))
 	}
@@ -208,6 +247,9 @@ func (g *generator) bind(claim *v1.PersistentVolumeClaim) {
 	claim.Spec.VolumeName = pv.Name
 	pv.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
 	pv.Status.Phase = v1.VolumeBound
+	if g.chance(0.9) {
+		pv.Spec.VolumeMode = claim.Spec.VolumeMode
+	}
 	if g.chance(0.5) {
 		pv.Spec.StorageClassName = ptr.Deref(claim.Spec.StorageClassName, "")
 	}
@@ -235,6 +277,9 @@ func (g *generator) attachments() {
 			attachment.Spec.Source.PersistentVolumeName = ptr.To(pick(g, volumes...).Name)
 		} else {
 			attachment.Spec.Source.PersistentVolumeName = ptr.To("gone")
+		}
+		if g.chance(0.1) { // of a migrated volume in a pod
+			attachment.Spec.Source = storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v1.PersistentVolumeSpec{PersistentVolumeSource: g.volumeSource()}}
 		}
 		g.add(attachment)
 	}
