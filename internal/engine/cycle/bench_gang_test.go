@@ -73,3 +73,55 @@ func BenchmarkGang(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTwoGangs decides two gangs of 1,000 pods, of which one fits, on 5,000 nodes, and takes
+// in that its pods are bound. It tells what the longest step takes.
+func BenchmarkTwoGangs(b *testing.B) {
+	var longest time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		core := gangWorld(b, 0, 1000, "rack")
+		second := gangOf("h", 1000)
+		second.Spec.SchedulingConstraints = oneOf("rack")
+		core.Step(begin, Seen{PodGroups, second})
+		for i := range 1000 {
+			p := aPod(fmt.Sprint("q", i), "1")
+			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("h")}
+			core.Step(begin, Seen{Pods, p})
+		}
+		for i := range 5000 { // the first rack alone has room
+			cpu := "1"
+			if i < 100 {
+				cpu = "16"
+			}
+			n := aNode(fmt.Sprint("n", i), cpu)
+			n.Labels["rack"] = fmt.Sprint("r", i/100)
+			core.Step(begin, Seen{Nodes, n})
+		}
+		now := begin
+		step := func(e Event) []Action {
+			began := time.Now()
+			actions := slices.Clone(core.Step(now, e))
+			longest = max(longest, time.Since(began))
+			return actions
+		}
+		b.StartTimer()
+		bound := 0
+		for range 20 {
+			now = now.Add(time.Second)
+			for _, a := range step(Tick{}) {
+				if bind, ok := a.(Bind); ok {
+					bound++
+					step(Answered{Ticket: bind.Ticket})
+					p := bind.Attempt.Pod.DeepCopy()
+					p.Spec.NodeName = bind.Attempt.Node
+					step(Seen{Pods, p})
+				}
+			}
+		}
+		if bound != 1000 {
+			b.Fatalf("%d pods are bound", bound)
+		}
+	}
+	b.ReportMetric(float64(longest.Microseconds())/1000, "ms/longest")
+}

@@ -2,6 +2,7 @@ package cycle_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,19 +14,22 @@ import (
 )
 
 // BenchmarkReservation is a failed attempt for a gang on 5,000 full nodes that plans a reservation,
-// in one step: for pods that have room once others have ended, and for pods that no node could
-// take.
-func BenchmarkReservation(b *testing.B) {
+// in one step: for pods that have room once others have ended, for pods of different sizes, and for
+// pods that no node could take. BenchmarkGroupPreemption has the same pods make room by preemption.
+func BenchmarkReservation(b *testing.B)     { benchmarkFull(b, 0) }
+func BenchmarkGroupPreemption(b *testing.B) { benchmarkFull(b, 10) }
+
+func benchmarkFull(b *testing.B, priority int32) {
 	for _, gang := range []struct {
 		members int
-		cpu     string
-	}{{2, "1"}, {1000, "1"}, {2, "17"}, {100, "17"}} {
+		cpu     []string // in turn
+	}{{2, []string{"1"}}, {1000, []string{"1"}}, {1000, []string{"1", "500m"}}, {2, []string{"17"}}, {100, []string{"17"}}} {
 		for _, key := range []string{"", "rack", v1.LabelHostname} {
-			b.Run(fmt.Sprintf("members=%d/cpu=%s/key=%s", gang.members, gang.cpu, key), func(b *testing.B) {
+			b.Run(fmt.Sprintf("members=%d/cpu=%s/key=%s", gang.members, strings.Join(gang.cpu, "+"), key), func(b *testing.B) {
 				var planned time.Duration
 				for b.Loop() {
 					b.StopTimer()
-					core := fullWorld(b, 5000, gang.members, gang.cpu, key)
+					core := fullWorld(b, 5000, gang.members, priority, gang.cpu, key)
 					b.StartTimer()
 					began := time.Now()
 					core.Step(begin, Tick{})
@@ -37,8 +41,9 @@ func BenchmarkReservation(b *testing.B) {
 	}
 }
 
-// fullWorld is a core with full nodes and a gang that waits.
-func fullWorld(tb testing.TB, nodes, members int, cpu, key string) *Core {
+// fullWorld is a core with full nodes and a gang that waits. The oldest pods are spread unevenly,
+// and so are their priorities, which are 0 to 3.
+func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, key string) *Core {
 	tb.Helper()
 	profile := plugins.Default()
 	profile.Reservations = plugins.Reservations{For: time.Hour, Share: 1}
@@ -56,6 +61,7 @@ func fullWorld(tb testing.TB, nodes, members int, cpu, key string) *Core {
 		for j := range 16 {
 			p := aPod(fmt.Sprintf("small-%d-%d", i, j), "1")
 			p.Spec.NodeName, p.CreationTimestamp.Time = n.Name, begin.Add(-time.Duration(i*7919%3600+j)*time.Second)
+			*p.Spec.Priority = int32((i*7919 + j) % 4)
 			core.Step(begin, Seen{Pods, p})
 		}
 	}
@@ -65,8 +71,8 @@ func fullWorld(tb testing.TB, nodes, members int, cpu, key string) *Core {
 	}
 	core.Step(begin, Seen{PodGroups, g})
 	for i := range members {
-		p := aPod(fmt.Sprint("p", i), cpu)
-		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		p := aPod(fmt.Sprint("p", i), cpu[i%len(cpu)])
+		p.Spec.SchedulingGroup, *p.Spec.Priority = &v1.PodSchedulingGroup{PodGroupName: new("g")}, priority
 		core.Step(begin, Seen{Pods, p})
 	}
 	core.Step(begin, Led{})

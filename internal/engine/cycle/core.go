@@ -59,8 +59,8 @@ type Options struct {
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
 	// Groups tells which features of pod groups are on. SearchLimit bounds the search for a
-	// placement of a group whose pods differ, in evaluations of a node; 0 means
-	// [DefaultSearchLimit].
+	// placement of a group whose pods differ, and how many domains of a topology key an attempt
+	// tries, in judgements of a node; 0 means [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
 	Disabled    Disabled

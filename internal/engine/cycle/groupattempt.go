@@ -33,7 +33,11 @@ type groupAttempt struct {
 	gaveUp   bool            // the search ended at its limit
 	domains  int             // how many the topology key has, at least 1; 0 if the group has no such key
 	fills    map[string]fill // by domain
-	rest     bool            // these members are the rest of a group that has been placed
+	byDomain map[string][]*cluster.Node
+	effort   int  // spent on trying domains, in judgements of nodes; see mostEffort
+	cut      bool // domains were left out because it was used up
+	untried  int  // domains that are still to be tried, with the current one
+	rest     bool // these members are the rest of a group that has been placed
 }
 
 // member is a pod of a group that is being decided.
@@ -235,8 +239,18 @@ func (a *groupAttempt) leaveOut(m *member) {
 		a.fail(m.placement, m.refused)
 		return
 	}
-	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil || a.domains > 0 {
-		m.end(false) // it is confined to a domain, or it fits only now that the others are placed
+	if a.domains == 0 && a.knownToFail(m.placement) {
+		m.end(false)
+		a.reject(m.placement, a.profile.failed.why, nil)
+		return
+	}
+	if a.domains > 0 { // it is confined to one
+		m.end(false)
+		a.reject(m.placement, a.why(m), new(string))
+		return
+	}
+	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil { // it fits only now that the others are placed
+		m.end(false)
 		a.reject(m.placement, a.why(m), new(string))
 		return
 	}
@@ -244,15 +258,19 @@ func (a *groupAttempt) leaveOut(m *member) {
 }
 
 // rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
-// group.
+// group. If domains were left out, it is tried again after its back-off.
 func (a *groupAttempt) rejectAll() {
 	nodes := a.reserve()
+	message := a.reason()
 	for _, m := range a.members {
 		m.end(false)
+		if a.cut && len(nodes) == 0 {
+			a.fail(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
+			continue
+		}
 		node := nodes[m.Pod.UID]
 		a.reject(m.placement, a.why(m), &node)
 	}
-	message := a.reason()
 	if len(nodes) > 0 {
 		message += a.reserved.words()
 	}
@@ -346,17 +364,23 @@ func (a *groupAttempt) undo(keep int) {
 		last := len(a.placed) - 1
 		m := a.placed[last]
 		a.placed = a.placed[:last]
-		a.cluster.RemovePod(m.Pod.UID)
-		a.free(m)
-		if m.nominee != nil {
-			a.cluster.Nominate(m.nominee, m.nominee.Nominated)
-			m.nominee = nil
-		}
+		a.takeOff(m)
+	}
+}
+
+// takeOff takes back a member that is no longer in placed.
+func (a *groupAttempt) takeOff(m *member) {
+	a.cluster.RemovePod(m.Pod.UID)
+	a.free(m)
+	if m.nominee != nil {
+		a.cluster.Nominate(m.nominee, m.nominee.Nominated)
+		m.nominee = nil
 	}
 }
 
 // try decides a member and counts it on its node. It returns false if there is none.
 func (a *groupAttempt) try(m *member) (bool, error) {
+	a.effort += costOfDecision
 	found := a.profile.Decide(m.asked)
 	if found.Err != nil {
 		m.refused = found.Err

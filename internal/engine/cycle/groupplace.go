@@ -8,8 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// DefaultSearchLimit is how many judgements of a node the search for a placement may take: some
-// tens of milliseconds, and enough to find any placement of six pods on six nodes.
+// DefaultSearchLimit is how many judgements of a node the search for a placement may take, in all
+// domains of a topology key together: some tens of milliseconds, and enough to find any placement
+// of six pods on six nodes.
 const DefaultSearchLimit = 100_000
 
 // place looks for nodes for as many members as possible. If the first pass, in upstream's order,
@@ -132,10 +133,10 @@ func (a *groupAttempt) failedFirst() []*member {
 // search looks for a placement depth first, with backtracking: it takes the members from the
 // largest on, and tries the better nodes first. Members that depend on other pods are tried at
 // every point of that order. Of empty nodes that are alike only one is tried, and members that are
-// alike are placed in the order of their nodes. The search gives up at its limit.
+// alike are placed in the order of their nodes. The search gives up at its limit, of which each
+// domain that is still to be tried gets the same share.
 func (a *groupAttempt) search() bool {
-	a.searched, a.gaveUp = 0, false
-	s := &groupSearch{groupAttempt: a, plain: true}
+	s := &groupSearch{groupAttempt: a, plain: true, until: a.searched + (a.searchLimit-a.searched)/max(1, a.untried)}
 	for _, m := range a.largestFirst() {
 		if dependsOnOthers(m) {
 			s.dependent = append(s.dependent, m)
@@ -160,6 +161,8 @@ type groupSearch struct {
 	order     []*member // members that are tried in this order
 	dependent []*member // members that depend on which pods were placed before, tried at any point
 	plain     bool      // no member selects nodes or has volumes, so that like nodes are the same to all
+	until     int       // searched ends there
+	ended     bool      // it has
 }
 
 // from places as many members as are needed: of order from the i-th on, of dependent those not
@@ -182,7 +185,7 @@ func (s *groupSearch) from(i int) bool {
 	}
 	var tried []*cluster.PodClass
 	for _, m := range s.dependent {
-		if s.gaveUp {
+		if s.ended {
 			return false
 		}
 		if m.Node != "" || slices.Contains(tried, m.asked.Class) {
@@ -193,13 +196,13 @@ func (s *groupSearch) from(i int) bool {
 		}
 		tried = append(tried, m.asked.Class)
 	}
-	return !s.gaveUp && i < len(s.order) && s.from(i+1) // without that one
+	return !s.ended && i < len(s.order) && s.from(i+1) // without that one
 }
 
 // placeNext tries all nodes for a member, and with each continues from the i-th of order on.
 func (s *groupSearch) placeNext(m *member, i int) bool {
-	if s.searched += s.cluster.Len(); s.searched > s.limit() {
-		s.gaveUp = true
+	if s.searched += s.cluster.Len(); s.searched > s.until {
+		s.ended, s.gaveUp = true, true
 		return false
 	}
 	after := int32(-1)
@@ -230,14 +233,12 @@ func (s *groupSearch) placeNext(m *member, i int) bool {
 			return true
 		}
 		s.undo(position)
-		if s.gaveUp {
+		if s.ended {
 			return false
 		}
 	}
 	return false
 }
-
-func (a *groupAttempt) limit() int { return a.searchLimit }
 
 // likeness is equal for nodes that are alike: empty ones with the same parts. A node that has pods,
 // or nominated ones, is like no other.

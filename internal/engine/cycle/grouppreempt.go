@@ -3,7 +3,6 @@ package cycle
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,20 +25,16 @@ type roomPlan struct {
 
 // cost returns what plans are compared by: the highest priority of a victim, then how many there
 // are.
-func (p *roomPlan) cost() (highest int32, count int) {
-	highest = math.MinInt32
+func (p *roomPlan) cost() *domainBound {
+	c := &domainBound{highest: leftAlready}
 	for _, unit := range p.victims {
-		count += len(unit)
+		c.count += len(unit)
 		for _, victim := range unit {
-			highest = max(highest, victim.Class.Priority)
+			c.highest = max(c.highest, int64(victim.Class.Priority))
 		}
 	}
-	return highest, count
+	return c
 }
-
-// mostReprieved limits for how many units it is tried whether they can stay: each trial places the
-// whole group.
-const mostReprieved = 64
 
 // planRoom looks for a way to place as many members as are needed if pods of lower priority leave:
 // in the domain of the topology key where that costs least. It returns nil if that would not help.
@@ -55,6 +50,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 	}
 	key := a.group.TopologyKey()
 	if a.domains == 0 {
+		a.effort = 0
 		return a.planHere()
 	}
 	domains, err := a.domainsOf(key)
@@ -65,28 +61,24 @@ func (a *groupAttempt) planRoom() *roomPlan {
 	for _, m := range a.members {
 		highest = max(highest, m.asked.Class.Priority)
 	}
-	domains = a.roomy(key, domains, func(p *cluster.Pod) bool {
-		return p.Preempted || p.Class.Priority < highest || a.lowUnit(a.groups.Of(p.UID))
+	list := a.promising(key, domains, func(p *cluster.Pod) (priority int64, leaves bool) {
+		if p.Preempted {
+			return leftAlready, true
+		}
+		return int64(p.Class.Priority), p.Class.Priority < highest || a.lowUnit(a.groups.Of(p.UID))
 	})
 	defer a.sayAgain(a.failures())
 	var best *roomPlan
-	for _, domain := range domains {
-		a.confine(key, domain)
-		plan := a.planHere()
-		if plan == nil {
+	for b := range a.inTurn(list) {
+		if best != nil && best.cost().compare(b) <= 0 {
 			continue
 		}
-		if best == nil || plan.cheaper(best) {
+		a.confine(key, b.domain)
+		if plan := a.planHere(); plan != nil && (best == nil || plan.cost().compare(best.cost()) < 0) {
 			best = plan
 		}
 	}
 	return best
-}
-
-func (p *roomPlan) cheaper(than *roomPlan) bool {
-	highest, count := p.cost()
-	h, c := than.cost()
-	return cmp.Or(cmp.Compare(highest, h), cmp.Compare(count, c)) < 0
 }
 
 // planHere plans for the members as they are confined now. Pods that were preempted before and are
@@ -127,27 +119,58 @@ func (a *groupAttempt) planHere() *roomPlan {
 	if !ok {
 		return nil
 	}
-	a.spareFirst(units)
-	var leave [][]*cluster.Pod
-	for i, unit := range units {
-		if i < mostReprieved {
-			a.undo(0)
-			gone.back(unit)
-			if a.fitsWithout() {
-				continue
-			}
-			a.undo(0)
-			for _, p := range unit {
-				gone.add(p)
-			}
-		}
-		leave = append(leave, unit)
-	}
 	a.undo(0)
 	if !a.fitsWithout() {
 		return nil
 	}
+	a.spareFirst(units)
+	var leave [][]*cluster.Pod
+	for _, unit := range units {
+		if a.effort > 2*a.mostEffort() || !a.spare(unit, gone) {
+			leave = append(leave, unit)
+		}
+	}
 	return a.plan(leave)
+}
+
+// spare puts a unit back if enough members can be placed nevertheless. Otherwise it leaves all as
+// it was. First only the members on its nodes move; if that is not enough, and the members differ,
+// all are placed anew.
+func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence) bool {
+	var were []place
+	var nodes []*cluster.Node
+	for _, p := range unit {
+		nodes = append(nodes, gone.from[p.UID])
+	}
+	for i := len(a.placed) - 1; i >= 0; i-- {
+		if m := a.placed[i]; slices.Contains(nodes, m.found.Node) {
+			were = append(were, place{m, m.found})
+			a.placed = slices.Delete(a.placed, i, i+1)
+			a.takeOff(m)
+		}
+	}
+	stay := len(a.placed)
+	gone.back(unit)
+	a.effort += costOfRemoval * len(unit)
+	if a.fitsWithout() {
+		return true
+	}
+	if a.undo(stay); a.differ() && !a.spent() {
+		for _, m := range a.placed {
+			were = append(were, place{m, m.found})
+		}
+		if a.undo(0); a.fitsWithout() {
+			return true
+		}
+		a.undo(0)
+	}
+	for _, p := range unit {
+		gone.add(p)
+	}
+	for _, p := range were {
+		_ = a.count(p.member, p.found) // as it was counted before
+	}
+	return false
 }
 
 // planBeside plans without victims, and beside all pods that are nominated to nodes.
@@ -205,6 +228,9 @@ func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok 
 	low := slices.DeleteFunc(slices.Clone(a.groups.Sorted()), func(g *groups.Group) bool { return !a.lowUnit(g) })
 	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })
 	for _, g := range low {
+		if a.spent() {
+			return nil, false
+		}
 		unit := a.podGroups.membersOnNodes(g)
 		if len(unit) == 0 || a.keeps() && a.podGroups.breaksBudget(unit) {
 			continue
@@ -247,6 +273,7 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 		} else if placed {
 			continue
 		}
+		a.effort += costOfPreemption
 		found := a.profile.Preempt(m.asked)
 		if found.Node == nil {
 			continue
@@ -259,6 +286,7 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 				return nil, false
 			}
 			unit := a.podGroups.unitOf(victim)
+			a.effort += costOfRemoval * len(unit)
 			for _, p := range unit {
 				gone.add(p)
 			}

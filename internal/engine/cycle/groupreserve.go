@@ -92,7 +92,12 @@ func (a *groupAttempt) shareOf(places []place) float64 {
 // pods have to end, in the best domain of the topology key. It leaves the cluster as it was.
 func (a *groupAttempt) planReservation() []place {
 	if a.domains == 0 {
-		places, _ := a.onceEnded(a.candidates())
+		nodes := slices.DeleteFunc(slices.Clone(a.cluster.Nodes), func(n *cluster.Node) bool { return n == nil })
+		if _, ok := a.boundOn(nodes, a.ends); !ok {
+			return nil
+		}
+		a.effort = 0
+		places, _ := a.onceEnded(a.emptiestFirst(nodes))
 		return places
 	}
 	key := a.group.TopologyKey()
@@ -100,16 +105,15 @@ func (a *groupAttempt) planReservation() []place {
 	if err != nil {
 		return nil
 	}
-	domains = a.roomy(key, domains, mayEnd)
 	defer a.sayAgain(a.failures())
 	var best []place
 	fewest := 0
-	for _, domain := range domains {
-		a.confine(key, domain)
-		places, ended := a.onceEnded(slices.DeleteFunc(a.candidates(), func(n *cluster.Node) bool {
-			value, ok := labelOf(n, key)
-			return !ok || value != domain
-		}))
+	for b := range a.inTurn(a.promising(key, domains, a.ends)) {
+		if best != nil && b.count >= fewest {
+			continue
+		}
+		a.confine(key, b.domain)
+		places, ended := a.onceEnded(a.emptiestFirst(a.byDomain[b.domain]))
 		if places != nil && (best == nil || ended < fewest) {
 			best, fewest = places, ended
 		}
@@ -117,25 +121,24 @@ func (a *groupAttempt) planReservation() []place {
 	return best
 }
 
-// candidates are all nodes, ordered by the share of their CPU that is requested, the lowest first.
-func (a *groupAttempt) candidates() (nodes []*cluster.Node) {
-	for _, n := range a.cluster.Nodes {
-		if n != nil {
-			nodes = append(nodes, n)
-		}
-	}
+// ends tells whether a pod is expected to end so that the group has its room.
+func (a *groupAttempt) ends(p *cluster.Pod) (priority int64, leaves bool) {
+	return 0, mayEnd(p) && a.groups.Of(p.UID) != a.group
+}
+
+// emptiestFirst orders nodes by the share of their CPU that is requested, the lowest first.
+func (a *groupAttempt) emptiestFirst(nodes []*cluster.Node) []*cluster.Node {
 	requested := func(n *cluster.Node) float64 {
 		room := &a.cluster.Rooms[n.Index]
 		return float64(room.RequestedCPU) / float64(max(room.CPU, 1))
 	}
-	slices.SortStableFunc(nodes, func(x, y *cluster.Node) int { return cmp.Compare(requested(x), requested(y)) })
-	return nodes
+	return slices.SortedStableFunc(slices.Values(nodes), func(x, y *cluster.Node) int { return cmp.Compare(requested(x), requested(y)) })
 }
 
 // onceEnded places as many members as are needed as if pods that may end had ended: the oldest on
 // each node, then the next on each, until the members fit. One pod on each of many nodes ends
 // sooner than many pods on one node. It leaves the cluster as it was. It returns nil if the members
-// do not fit even when all of these pods have ended.
+// do not fit even when all of these pods have ended, or if the effort is used up before.
 func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended int) {
 	gone := &absence{c: a.cluster}
 	defer gone.end()
@@ -150,6 +153,9 @@ func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended i
 				continue
 			}
 			gone.add(p)
+			if a.effort += costOfRemoval; a.spent() {
+				return nil, 0
+			}
 			if untried++; untried >= a.need-len(a.placed) {
 				untried = 0
 				if done = fits(); done {
@@ -169,11 +175,10 @@ func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended i
 // the oldest; nil if none is expected to end.
 func (a *groupAttempt) nextToEnd(n *cluster.Node) (first *cluster.Pod) {
 	for _, p := range n.Pods {
-		if !mayEnd(p) || a.groups.Of(p.UID) == a.group {
-			continue
-		}
 		if first == nil || sooner(p, first) {
-			first = p
+			if _, ends := a.ends(p); ends {
+				first = p
+			}
 		}
 	}
 	return first

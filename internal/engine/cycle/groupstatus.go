@@ -79,6 +79,9 @@ func (a *groupAttempt) reason() string {
 	if a.gaveUp {
 		message += fmt.Sprintf(" The search for other placements ended at its limit, after %d judgements of nodes.", a.searched)
 	}
+	if a.cut {
+		message += " Not all domains could be tried at once; the group is tried again after its back-off."
+	}
 	return message
 }
 

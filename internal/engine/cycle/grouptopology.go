@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -27,10 +28,10 @@ type place struct {
 	found decide.Decision
 }
 
-// placeInDomain tries the domains of the group's topology key, as long as one may be better than
-// the best so far, and leaves the members counted in the best one. The score is upstream's: how
-// full the domain would be, so that the tightest wins, plus how many pods of the group would be
-// there, each out of 100.
+// placeInDomain tries the domains of the group's topology key that may be better than the best so
+// far, as long as its effort lasts, and leaves the members counted in the best one. The score is
+// upstream's: how full the domain would be, so that the tightest wins, plus how many pods of the
+// group would be there, each out of 100.
 func (a *groupAttempt) placeInDomain(key string) error {
 	domains, err := a.domainsOf(key)
 	if err != nil {
@@ -47,19 +48,18 @@ func (a *groupAttempt) placeInDomain(key string) error {
 	placedBefore, _ := a.podGroups.count(a.group)
 	a.fills = a.domainFills(key)
 	slices.SortStableFunc(domains, func(x, y string) int { return cmp.Compare(a.fullest(y), a.fullest(x)) })
-	if roomy := a.roomy(key, domains, nil); len(roomy) > 0 {
-		domains = roomy
-	} else {
-		domains = domains[:1] // for the reasons
+	list := a.promising(key, domains, nil)
+	if len(list) == 0 {
+		list = []domainBound{{domain: a.roomiest(key, domains)}} // for the reasons
 	}
 	var fitting []domainResult
 	most := -1
 	var closest []*decide.Failure
-	for _, domain := range domains {
-		if len(fitting) > 0 && a.noneBetter(fitting, domain) {
-			break
+	for b := range a.inTurn(list) {
+		if len(fitting) > 0 && a.noneBetter(fitting, b.domain) {
+			continue
 		}
-		a.confine(key, domain)
+		a.confine(key, b.domain)
 		if err := a.place(); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 			closest = a.failures()
 		}
 		if len(a.placed) >= a.need {
-			fitting = append(fitting, a.resultIn(domain))
+			fitting = append(fitting, a.resultIn(b.domain))
 		}
 		a.undo(0)
 	}
@@ -143,53 +143,6 @@ func (a *groupAttempt) domainsOf(key string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// manyDomains is how many domains are all tried, one after the other. Each takes as long as a pod
-// of a kind that was never seen before.
-const manyDomains = 100
-
-// roomy returns, where there are many domains, those in which as many members as are needed may fit
-// by CPU, memory and the number of pods alone, once the pods have left for which leaves is true.
-func (a *groupAttempt) roomy(key string, domains []string, leaves func(*cluster.Pod) bool) []string {
-	if len(domains) <= manyDomains || !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
-		return domains
-	}
-	cpuEach, memoryEach := int64(math.MaxInt64), int64(math.MaxInt64) // the least that a member requests
-	for _, m := range a.members {
-		r := &m.item.Class.Requests
-		cpuEach, memoryEach = min(cpuEach, r.MilliCPU), min(memoryEach, r.Memory)
-	}
-	need := int64(a.need)
-	most := map[string]int64{} // members, by domain
-	for _, n := range a.cluster.Nodes {
-		if n == nil {
-			continue
-		}
-		domain, ok := labelOf(n, key)
-		if !ok {
-			continue
-		}
-		cpu, memory, pods := n.Size.MilliCPU-n.Requested.MilliCPU, n.Size.Memory-n.Requested.Memory, n.Size.Pods-int64(len(n.Pods))
-		for _, p := range n.Pods {
-			if leaves != nil && leaves(p) {
-				cpu, memory, pods = cpu+p.Class.Requests.MilliCPU, memory+p.Class.Requests.Memory, pods+1
-			}
-		}
-		if cpuEach > 0 {
-			pods = min(pods, cpu/cpuEach)
-		}
-		if memoryEach > 0 {
-			pods = min(pods, memory/memoryEach)
-		}
-		most[domain] += min(max(0, pods), need)
-	}
-	return slices.DeleteFunc(slices.Clone(domains), func(domain string) bool { return most[domain] < need })
-}
-
-func filtersRoom(f plugins.Filter) bool {
-	_, is := f.(plugins.RoomFilter)
-	return is
-}
-
 func labelOf(n *cluster.Node, key string) (value string, ok bool) {
 	if key == "kubernetes.io/hostname" {
 		return n.Hostname, n.HasHostname
@@ -200,21 +153,34 @@ func labelOf(n *cluster.Node, key string) (value string, ok bool) {
 
 // confine limits decisions about members to one domain, as if each pod selected its nodes.
 func (a *groupAttempt) confine(key, domain string) {
+	a.effort += costOfDomain
+	confined := map[*cluster.PodClass]*cluster.PodClass{} // members of one class make one class there
 	for _, m := range a.members {
-		pod := *m.Pod
-		pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
-		if pod.Spec.NodeSelector == nil {
-			pod.Spec.NodeSelector = map[string]string{}
+		class := confined[m.item.Class]
+		if class == nil {
+			pod := confinedTo(m.Pod, key, domain)
+			class = a.nominations.contender(a.cluster.Pending(pod), pod).Class
+			confined[m.item.Class] = class
 		}
-		own, selects := pod.Spec.NodeSelector[key]
-		pod.Spec.NodeSelector[key] = domain
-		if selects && own != domain { // no node has both
-			pod.Spec.NodeSelector[key] = ""
-		}
-		asked := a.cluster.Pending(&pod)
-		asked.Nominated = m.Waiting.Nominated
-		m.asked, m.failure = a.nominations.contender(asked, &pod), nil
+		asked := *m.Waiting
+		asked.Class = class
+		m.asked, m.failure = &asked, nil
 	}
+}
+
+// confinedTo returns the pod as if it selected the nodes of a domain.
+func confinedTo(of *v1.Pod, key, domain string) *v1.Pod {
+	pod := *of
+	pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
+	if pod.Spec.NodeSelector == nil {
+		pod.Spec.NodeSelector = map[string]string{}
+	}
+	own, selects := pod.Spec.NodeSelector[key]
+	pod.Spec.NodeSelector[key] = domain
+	if selects && own != domain { // no node has both
+		pod.Spec.NodeSelector[key] = ""
+	}
+	return &pod
 }
 
 // resultIn returns the placement that was found in the domain.
@@ -257,8 +223,8 @@ func (f fill) with(members []*member) float64 {
 // fullest is how full the domain is if all members find a node there.
 func (a *groupAttempt) fullest(domain string) float64 { return a.fills[domain].with(a.members) }
 
-// noneBetter tells whether neither the domain nor one after it, which is no fuller, can be better
-// than one in which all members found a node. Of equally good domains the first by name wins.
+// noneBetter tells whether the domain cannot be better than one in which all members found a node.
+// Of equally good domains the first by name wins.
 func (a *groupAttempt) noneBetter(fitting []domainResult, domain string) bool {
 	most := a.fullest(domain)
 	return slices.ContainsFunc(fitting, func(r domainResult) bool {

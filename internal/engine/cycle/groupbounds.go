@@ -1,0 +1,269 @@
+package cycle
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// domainBound is the least that it can cost to make room for a group in a domain, judged by CPU,
+// memory and the number of pods alone. It costs nothing where the group may fit as things are.
+type domainBound struct {
+	domain  string
+	highest int64 // the highest priority of a pod that has to leave
+	count   int   // how many have to leave
+}
+
+func (b *domainBound) compare(o *domainBound) int {
+	return cmp.Or(cmp.Compare(b.highest, o.highest), cmp.Compare(b.count, o.count))
+}
+
+// leaving tells whether a pod may leave for a group, and with what priority that is to be compared.
+type leaving func(p *cluster.Pod) (priority int64, leaves bool)
+
+// leftAlready is the priority of a pod whose leaving costs nothing.
+const leftAlready = math.MinInt64
+
+// promising lists the domains in which as many members as are needed may fit once the pods have
+// left that may (nil: none). Those come first where that costs least; the others stay in order.
+func (a *groupAttempt) promising(key string, domains []string, leaves leaving) (list []domainBound) {
+	nodes := a.nodesBy(key)
+	for _, domain := range domains {
+		if b, ok := a.boundOn(nodes[domain], leaves); ok {
+			b.domain = domain
+			list = append(list, b)
+		}
+	}
+	slices.SortStableFunc(list, func(x, y domainBound) int { return x.compare(&y) })
+	return list
+}
+
+// roomiest is the first of the domains that hold most members.
+func (a *groupAttempt) roomiest(key string, domains []string) string {
+	nodes, least := a.nodesBy(key), a.leastRequest()
+	return slices.MaxFunc(domains, func(x, y string) int {
+		return cmp.Or(cmp.Compare(least.most(freeOn(nodes[x], nil)), least.most(freeOn(nodes[y], nil))),
+			cmp.Compare(slices.Index(domains, y), slices.Index(domains, x)))
+	})
+}
+
+// nodesBy returns the nodes of each domain.
+func (a *groupAttempt) nodesBy(key string) map[string][]*cluster.Node {
+	if a.byDomain == nil {
+		a.byDomain = map[string][]*cluster.Node{}
+		for _, n := range a.cluster.Nodes {
+			if n == nil {
+				continue
+			}
+			if domain, ok := labelOf(n, key); ok {
+				a.byDomain[domain] = append(a.byDomain[domain], n)
+			}
+		}
+	}
+	return a.byDomain
+}
+
+// boundOn returns the bound for a set of nodes. It is not ok if too few members fit there even when
+// all pods have left that may.
+func (a *groupAttempt) boundOn(nodes []*cluster.Node, leaves leaving) (b domainBound, ok bool) {
+	b.highest = leftAlready
+	if !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
+		return b, true
+	}
+	least, f := a.leastRequest(), freeOn(nodes, leaves)
+	if least.most(f) >= a.need {
+		return b, true
+	}
+	priorities := f.priorities()
+	i, _ := slices.BinarySearchFunc(priorities, a.need, func(priority int64, need int) int {
+		return cmp.Compare(least.most(f.without(priority)), need)
+	})
+	if i == len(priorities) {
+		return b, false
+	}
+	b.highest, b.count = priorities[i], least.fewest(f, priorities[i], a.need)
+	return b, true
+}
+
+func filtersRoom(f plugins.Filter) bool {
+	_, is := f.(plugins.RoomFilter)
+	return is
+}
+
+// amounts are what a pod requests, or what is free on a node.
+type amounts struct{ cpu, memory, pods float64 }
+
+func (x amounts) plus(y amounts) amounts {
+	return amounts{x.cpu + y.cpu, x.memory + y.memory, x.pods + y.pods}
+}
+
+func (x amounts) max(y amounts) amounts {
+	return amounts{max(x.cpu, y.cpu), max(x.memory, y.memory), max(x.pods, y.pods)}
+}
+
+func requestOf(p *cluster.PodClass) amounts {
+	return amounts{float64(p.Requests.MilliCPU), float64(p.Requests.Memory), 1}
+}
+
+// vacancy is what is free on some nodes, and what becomes free with the pods that may leave.
+type vacancy struct {
+	nodes   []amounts
+	leavers []leaver
+}
+
+type leaver struct {
+	amounts
+	node     int
+	priority int64
+}
+
+func freeOn(nodes []*cluster.Node, leaves leaving) (f vacancy) {
+	for i, n := range nodes {
+		left := amounts{
+			float64(n.Size.MilliCPU) - float64(n.Requested.MilliCPU), float64(n.Size.Memory) - float64(n.Requested.Memory),
+			float64(n.Size.Pods) - float64(len(n.Pods)),
+		}
+		if leaves != nil {
+			for _, p := range n.Pods {
+				switch priority, may := leaves(p); {
+				case may && priority == leftAlready:
+					left = left.plus(requestOf(p.Class))
+				case may:
+					f.leavers = append(f.leavers, leaver{requestOf(p.Class), i, priority})
+				}
+			}
+		}
+		f.nodes = append(f.nodes, left)
+	}
+	return f
+}
+
+// priorities lists those of the pods that may leave, the lowest first.
+func (f vacancy) priorities() (list []int64) {
+	for i := range f.leavers {
+		if n := len(list); n == 0 || list[n-1] != f.leavers[i].priority {
+			list = append(list, f.leavers[i].priority)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// without is what is free when all pods up to a priority have left that may.
+func (f vacancy) without(priority int64) vacancy {
+	nodes := slices.Clone(f.nodes)
+	for i := range f.leavers {
+		if l := &f.leavers[i]; l.priority <= priority {
+			nodes[l.node] = nodes[l.node].plus(l.amounts)
+		}
+	}
+	return vacancy{nodes: nodes}
+}
+
+// leastRequest returns the least that a member requests of each resource.
+func (a *groupAttempt) leastRequest() leastRequest {
+	least := leastRequest{math.Inf(1), math.Inf(1), 1}
+	for _, m := range a.members {
+		r := requestOf(m.item.Class)
+		least.cpu, least.memory = min(least.cpu, r.cpu), min(least.memory, r.memory)
+	}
+	return least
+}
+
+type leastRequest amounts
+
+// on returns how many members at most fit into what is free on a node.
+func (r leastRequest) on(left amounts) int {
+	most := left.pods
+	if r.cpu > 0 {
+		most = min(most, math.Floor(left.cpu/r.cpu))
+	}
+	if r.memory > 0 {
+		most = min(most, math.Floor(left.memory/r.memory))
+	}
+	return int(max(0, min(most, math.MaxInt32)))
+}
+
+// most returns how many members at most fit on the nodes.
+func (r leastRequest) most(f vacancy) (sum int) {
+	for i := range f.nodes {
+		sum += r.on(f.nodes[i])
+	}
+	return sum
+}
+
+// fewest returns how many pods at least have to leave, of those up to a priority, until as many
+// members fit as are needed: if the largest leave, and what they leave can be put together.
+func (r leastRequest) fewest(f vacancy, priority int64, need int) int {
+	var left amounts
+	for i := range f.nodes {
+		left = left.plus(f.nodes[i].max(amounts{}))
+	}
+	each, all := float64(need), int(max(1, float64(need)-left.pods))
+	for _, x := range [...]struct {
+		lacks float64
+		of    func(*leaver) float64
+	}{
+		{each*r.cpu - left.cpu, func(l *leaver) float64 { return l.cpu }},
+		{each*r.memory - left.memory, func(l *leaver) float64 { return l.memory }},
+	} {
+		var sizes []float64
+		for i := range f.leavers {
+			if f.leavers[i].priority <= priority && x.lacks > 0 {
+				sizes = append(sizes, x.of(&f.leavers[i]))
+			}
+		}
+		slices.Sort(sizes)
+		count := 0
+		for lacks := x.lacks; lacks > 0 && count < len(sizes); count++ {
+			lacks -= sizes[len(sizes)-1-count]
+		}
+		all = max(all, count)
+	}
+	return all
+}
+
+// What the parts of an attempt cost, in judgements of a node by the plain evaluator.
+const (
+	costOfDecision   = 10  // about one member
+	costOfPreemption = 20  // for one member
+	costOfRemoval    = 4   // of a pod, with its return
+	costOfDomain     = 200 // to be confined to it, and the first decision there
+)
+
+// mostEffort bounds what is spent on trying domains one after the other: all pods share the
+// goroutine that decides, and a group must not hold it for longer than a tenth of a second. It is
+// enough for a few domains in which each member has to be placed.
+func (a *groupAttempt) mostEffort() int {
+	return a.searchLimit + costOfDomain + 4*costOfDecision*len(a.members)
+}
+
+// spent tells whether the effort is used up.
+func (a *groupAttempt) spent() bool { return a.effort >= a.mostEffort() }
+
+// inTurn yields one domain after the other until the effort is used up, which cut then tells. After
+// half of it the rest follows at random, so that no domain is left out forever.
+func (a *groupAttempt) inTurn(list []domainBound) iter.Seq[*domainBound] {
+	return func(yield func(*domainBound) bool) {
+		a.effort = 0
+		shuffled := false
+		for i := range list {
+			if i > 0 && a.spent() {
+				a.cut = true
+				return
+			}
+			if rest := list[i:]; !shuffled && a.effort >= a.mostEffort()/2 {
+				shuffled = true
+				a.rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+			}
+			a.untried = len(list) - i
+			if !yield(&list[i]) {
+				return
+			}
+		}
+	}
+}

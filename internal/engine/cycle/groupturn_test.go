@@ -1,0 +1,133 @@
+package cycle_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// racks is a core with racks of one node each, and an effort that lasts for few of them.
+func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (there []*v1.Pod)) *Core {
+	t.Helper()
+	profile := plugins.Default()
+	profile.Reservations = plugins.Reservations{For: time.Hour, Share: 1}
+	core, err := New(Options{
+		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}, SearchLimit: limit,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(begin, Follows{})
+	for i := range count {
+		n := aNode(fmt.Sprint("n", i), "4")
+		n.Labels["rack"] = fmt.Sprint("r", i)
+		there := change(i, n)
+		core.Step(begin, Seen{Nodes, n})
+		for k, p := range there {
+			p.Name, p.UID = fmt.Sprintf("there-%d-%d", i, k), ""
+			p.UID = aPod(p.Name, "1").UID
+			p.Spec.NodeName = n.Name
+			core.Step(begin, Seen{Pods, p})
+		}
+	}
+	return core
+}
+
+// comes has a gang of four pods come, each of one CPU.
+func comes(core *Core, change func(*v1.Pod)) {
+	g := gangOf("g", 4)
+	g.Spec.SchedulingConstraints = oneOf("rack")
+	core.Step(begin, Seen{PodGroups, g})
+	for i := range 4 {
+		p := aPod(fmt.Sprint("p", i), "1")
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		change(p)
+		core.Step(begin, Seen{Pods, p})
+	}
+	core.Step(begin, Led{})
+}
+
+// TestEveryDomainGetsItsTurn: of domains that all have room, and of which one has the disk, an
+// attempt tries as many as its effort lasts for. The next attempts follow without an event, and one
+// of them finds it.
+func TestEveryDomainGetsItsTurn(t *testing.T) {
+	const right = 57
+	core := racks(t, 60, 1000, func(rack int, n *v1.Node) []*v1.Pod {
+		if rack == right {
+			n.Labels["disk"] = "ssd"
+		}
+		return nil
+	})
+	comes(core, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
+	bound, said := 0, ""
+	for second := 0; second < 3600 && bound == 0; second++ {
+		for _, action := range core.Step(begin.Add(time.Duration(second)*time.Second), Tick{}) {
+			switch a := action.(type) {
+			case Bind:
+				if bound++; a.Attempt.Node != fmt.Sprint("n", right) {
+					t.Errorf("a pod goes to %s", a.Attempt.Node)
+				}
+			case WriteGroup:
+				said = a.Condition.Message
+			}
+		}
+		if second == 0 && (bound > 0 || !strings.HasSuffix(said, " Not all domains could be tried at once; the group is tried again after its back-off.")) {
+			t.Fatalf("the effort lasts for all: %d are bound; %s", bound, said)
+		}
+	}
+	if bound != 4 {
+		t.Errorf("%d of 4 pods are bound after an hour; %s", bound, said)
+	}
+}
+
+// TestTheMostPromisingDomainsComeFirst: where the effort lasts for one domain alone, room is
+// reserved, or made by preemption, in the one where the fewest or the least important pods have to
+// leave.
+func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
+	const right = 17
+	for name, there := range map[string]func(rack int) []*v1.Pod{
+		"fewer pods have to end": func(rack int) []*v1.Pod {
+			if rack == right {
+				return []*v1.Pod{aPod("", "2"), aPod("", "2")}
+			}
+			return []*v1.Pod{aPod("", "1"), aPod("", "1"), aPod("", "2")}
+		},
+		"fewer pods are preempted": func(rack int) []*v1.Pod {
+			pods := []*v1.Pod{aPod("", "2"), aPod("", "2")}
+			if rack != right {
+				pods = []*v1.Pod{aPod("", "1"), aPod("", "1"), aPod("", "2")}
+			}
+			for _, p := range pods {
+				*p.Spec.Priority = -1
+			}
+			return pods
+		},
+		"less important pods are preempted": func(rack int) []*v1.Pod {
+			p := aPod("", "4")
+			if *p.Spec.Priority = -1; rack == right {
+				*p.Spec.Priority = -2
+			}
+			return []*v1.Pod{p}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			core := racks(t, 30, 1, func(rack int, _ *v1.Node) []*v1.Pod { return there(rack) })
+			comes(core, func(*v1.Pod) {})
+			core.Step(begin, Tick{})
+			nominated := core.View().Cluster.NominatedNodes()
+			if len(nominated) != 1 || nominated[0].Name != fmt.Sprint("n", right) {
+				t.Errorf("%d nodes are kept, and should be n%d alone", len(nominated), right)
+				for _, n := range nominated {
+					t.Log(n.Name)
+				}
+			}
+		})
+	}
+}
