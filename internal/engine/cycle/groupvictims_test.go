@@ -113,7 +113,7 @@ func (w *victimWorld) victims(t *testing.T) (gone uint, bound int) {
 // without that; none of them could stay; and all have a lower priority.
 func TestVictimsOfAGangAreAllNeeded(t *testing.T) {
 	preempting, hopeless, more := 0, 0, 0
-	for seed := range uint64(1000) {
+	for seed := range 8 * *smallWorlds {
 		w := newVictimWorld(rand.New(rand.NewPCG(seed, 11)))
 		least := w.fewest()
 		gone, bound := w.victims(t)
@@ -150,7 +150,7 @@ func TestVictimsOfAGangAreAllNeeded(t *testing.T) {
 		}
 	}
 	t.Logf("%d gangs preempt, %d of them more pods than the fewest; %d cannot", preempting, more, hopeless)
-	if preempting < 200 || hopeless < 100 {
+	if preempting < int(*smallWorlds) || hopeless < int(*smallWorlds)/2 {
 		t.Errorf("the worlds do not try both: %d gangs preempt, %d cannot", preempting, hopeless)
 	}
 }

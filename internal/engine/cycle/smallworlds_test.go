@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -16,12 +17,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+var smallWorlds = flag.Uint64("small-worlds", 120, "worlds of TestSmallWorldsAreSearchedToTheEnd, and an eighth of those of TestVictimsOfAGangAreAllNeeded")
+
 // TestSmallWorldsAreSearchedToTheEnd: on up to six nodes a gang of up to six pods that differ, some
 // with affinity to each other or against each other, is placed exactly if there is any order and
 // any choice of nodes in which the plain evaluator places all of it.
 func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
 	possible, impossible := 0, 0
-	for seed := range uint64(120) {
+	for seed := range *smallWorlds {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		nodes, pods := smallWorld(rng)
 		truth := cluster.New()
@@ -43,7 +46,7 @@ func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
 		}
 	}
 	t.Logf("%d gangs can be placed, %d cannot", possible, impossible)
-	if possible < 30 || impossible < 30 {
+	if possible < int(*smallWorlds)/4 || impossible < int(*smallWorlds)/4 {
 		t.Errorf("the worlds do not try both: %d gangs can be placed, %d cannot", possible, impossible)
 	}
 }
