@@ -22,6 +22,7 @@ import (
 //	explain POD [node=] with manifests of its own: the explanation of the pod, in short; with
 //	                    lenient as of a cluster, in which what others name may be missing
 //	print POD [node=]   the same as people see it
+//	group NAME          the explanation of the pod group, as people see it
 func TestExplanations(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, file string) {
 		var cluster string
@@ -45,6 +46,17 @@ func TestExplanations(t *testing.T) {
 			w, err := simulate.Open(set, simulate.Options{Seed: 1})
 			if err != nil {
 				return "error: " + err.Error() + "\n"
+			}
+			if d.Cmd == "group" {
+				g, err := explain.OfGroup(w, options)
+				if err != nil {
+					return "error: " + err.Error() + "\n"
+				}
+				var b strings.Builder
+				if err := g.Write(&b, ""); err != nil {
+					t.Fatal(err)
+				}
+				return strings.ReplaceAll(b.String(), "\n\n", "\n.\n")
 			}
 			e, err := explain.Of(w, options)
 			if err != nil {

@@ -41,6 +41,9 @@ type GroupExplanation struct {
 	LastDecision *LastDecision `json:"lastDecision,omitempty"`
 	// Now is the outcome of an attempt; left out if no pod of the group waits.
 	Now *decision.GroupTrial `json:"now,omitempty"`
+	// Suggestions are changes with which the group would be placed, the smallest first. Each of
+	// them has been tried.
+	Suggestions []GroupSuggestion `json:"suggestions,omitempty"`
 	// Pods are all members by name, with the node that each has, or would get with the others.
 	Pods []GroupPod `json:"pods"`
 }
@@ -84,6 +87,12 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 		out.Pods = append(out.Pods, one)
 	}
 	out.State, out.Summary = groupState(out.Now, placed, len(out.Pods))
+	if out.State == Pending {
+		out.Suggestions = (&groupSearch{w: w, g: g, now: out.Now}).suggest(placed)
+		if len(out.Suggestions) > 0 {
+			out.Summary = strings.TrimSuffix(out.Summary, ".") + ". Smallest change: " + out.Suggestions[0].Text + "."
+		}
+	}
 	return out, w.Err()
 }
 
@@ -146,6 +155,12 @@ func (e *GroupExplanation) tell(page *answer.Page) {
 		page.Line("\nWould have to leave: %s.", answer.List(len(e.Now.Victims), func(i int) string {
 			return e.Now.Victims[i].Namespace + "/" + e.Now.Victims[i].Name
 		}))
+	}
+	if len(e.Suggestions) > 0 {
+		page.Line("\nWith any one of these it would be placed, the smallest change first:")
+		for i, s := range e.Suggestions {
+			page.Line("  %d. %s", i+1, s.Text)
+		}
 	}
 	if d := e.LastDecision; d != nil {
 		page.Line("\nThe scheduler wrote %s: %s", d.At.UTC().Format("2006-01-02 15:04:05Z"), cmp.Or(d.Message, d.Reason))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -230,6 +231,23 @@ func (w *World) MembersOf(g *groups.Group) (list []Found) {
 // that are ahead of it are placed first. It returns nil if no pod of the group waits.
 func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 	return w.scheduler.tryGroup(namespace, name)
+}
+
+// TryGroupWith returns what an attempt for a group would come to with more nodes, and with another
+// spec of its PodGroup (nil: its own). Then it takes both back.
+func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv1alpha2.PodGroupSpec) *decision.GroupTrial {
+	s, was := w.scheduler, g.Object
+	for _, n := range more {
+		s.show(cycle.Nodes, n)
+		defer s.showGone(cycle.Nodes, n)
+	}
+	if spec != nil {
+		other := was.DeepCopy()
+		other.Spec = *spec
+		s.show(cycle.PodGroups, other)
+		defer s.show(cycle.PodGroups, was)
+	}
+	return s.core.TryGroup(g.Name)
 }
 
 func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {

@@ -1,0 +1,147 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// GroupSuggestion is a change with which a pod group would be placed.
+type GroupSuggestion struct {
+	// Kind is AddNodes, LowerMinCount or RemoveTopologyConstraint. The last two need a new
+	// PodGroup, since the spec of one cannot be changed.
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+	// Nodes is how many nodes like Like are added.
+	Nodes int    `json:"nodes,omitempty"`
+	Like  string `json:"like,omitempty"`
+	// MinCount is the new minCount.
+	MinCount int `json:"minCount,omitempty"`
+}
+
+// groupSearch looks for changes with which a group that fits nowhere would be placed.
+type groupSearch struct {
+	w   *simulate.World
+	g   *groups.Group
+	now *decision.GroupTrial
+}
+
+// How far the search goes: each trial decides the whole group.
+const (
+	mostModels = 4  // kinds of nodes that are tried, the most frequent ones
+	mostAdded  = 64 // nodes
+)
+
+// suggest lists the changes, the smallest first: fewer pods or nodes before more, pods before
+// nodes. A group of which pods have nodes already, which placed counts, keeps its minCount.
+func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
+	if spec := &s.g.Object.Spec; spec.SchedulingPolicy.Gang != nil && placed == 0 && s.now.Fit > 0 {
+		other := spec.DeepCopy()
+		other.SchedulingPolicy.Gang.MinCount = int32(s.now.Fit)
+		if s.fits(nil, other) {
+			list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: s.now.Fit,
+				Text: fmt.Sprintf("lower minCount from %d to %d, in a new PodGroup", s.g.MinCount(), s.now.Fit)})
+		}
+	}
+	if key := s.g.TopologyKey(); key != "" {
+		other := s.g.Object.Spec.DeepCopy()
+		other.SchedulingConstraints = nil
+		if s.fits(nil, other) {
+			list = append(list, GroupSuggestion{Kind: "RemoveTopologyConstraint", Text: fmt.Sprintf("remove the topology constraint (%s), in a new PodGroup", key)})
+		}
+	}
+	if n, like := s.fewestNodes(); n > 0 {
+		list = append(list, GroupSuggestion{Kind: "AddNodes", Nodes: n, Like: like, Text: fmt.Sprintf("add %s like %s", answer.Count(n, "node"), like)})
+	}
+	slices.SortStableFunc(list, func(a, b GroupSuggestion) int { return cmp.Compare(s.size(a), s.size(b)) })
+	return list
+}
+
+func (s *groupSearch) size(of GroupSuggestion) int {
+	switch of.Kind {
+	case "AddNodes":
+		return of.Nodes
+	case "LowerMinCount":
+		return s.g.MinCount() - of.MinCount
+	}
+	return 1
+}
+
+func (s *groupSearch) fits(more []*v1.Node, spec *schedulingv1alpha2.PodGroupSpec) bool {
+	if s.w.Err() != nil {
+		return false
+	}
+	t := s.w.TryGroupWith(s.g, more, spec)
+	return t != nil && !t.Incomplete && t.Message == "" && len(t.Victims) == 0
+}
+
+// fewestNodes returns how many nodes have to be added at least, and which they are like; 0 if that
+// does not help.
+func (s *groupSearch) fewestNodes() (fewest int, like string) {
+	most := min(s.now.Tried, mostAdded)
+	for _, model := range s.models() {
+		fit := s.fewestLike(model, most)
+		if fit > 0 {
+			fewest, like, most = fit, model, fit-1
+		}
+	}
+	return fewest, like
+}
+
+// fewestLike returns how many nodes like one have to be added at least, up to most; 0 if that is
+// not enough.
+func (s *groupSearch) fewestLike(model string, most int) int {
+	enough := func(n int) bool {
+		var more []*v1.Node
+		for i := range n {
+			more = append(more, simulate.NodeLike(s.w.Node(model), fmt.Sprintf("%s-suggested-%d", model, i)))
+		}
+		return s.fits(more, nil)
+	}
+	low, high := 0, 1 // low is too few
+	for ; high < most && !enough(high); high *= 2 {
+		low = high
+	}
+	if high = min(high, most); high <= low || high == most && !enough(high) {
+		return 0
+	}
+	for high-low > 1 {
+		if middle := (low + high) / 2; enough(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}
+
+// models are nodes of the most frequent kinds, the first of each by name.
+func (s *groupSearch) models() (names []string) {
+	type kind struct {
+		size   *cluster.Size
+		labels *cluster.LabelSet
+		taints *cluster.TaintSet
+	}
+	count, first := map[kind]int{}, map[kind]string{}
+	var kinds []kind
+	for _, n := range s.w.Cluster().SortedNodes() {
+		k := kind{n.Size, n.Labels, n.Taints}
+		if count[k]++; count[k] == 1 {
+			kinds, first[k] = append(kinds, k), n.Name
+		}
+	}
+	slices.SortStableFunc(kinds, func(a, b kind) int { return cmp.Compare(count[b], count[a]) })
+	for _, k := range kinds[:min(len(kinds), mostModels)] {
+		names = append(names, first[k])
+	}
+	return names
+}
