@@ -34,10 +34,11 @@ type groupAttempt struct {
 	domains  int             // how many the topology key has, at least 1; 0 if the group has no such key
 	fills    map[string]fill // by domain
 	byDomain map[string][]*cluster.Node
-	effort   int  // spent on trying domains, in judgements of nodes; see mostEffort
-	cut      bool // domains were left out because it was used up
-	untried  int  // domains that are still to be tried, with the current one
-	rest     bool // these members are the rest of a group that has been placed
+	effort   int     // spent on trying domains, in judgements of nodes; see mostEffort
+	cut      bool    // domains were left out because it was used up
+	untried  int     // domains that are still to be tried, with the current one
+	arranged []place // the members as victims were found for them last
+	rest     bool    // these members are the rest of a group that has been placed
 }
 
 // member is a pod of a group that is being decided.
@@ -106,6 +107,16 @@ func (a *groupAttempt) settle() Result {
 		a.putBack()
 		if err == nil {
 			promised, plan = a.findRoom()
+		}
+		if plan != nil && !plan.waits { // it fits as things are, in another way
+			a.lift()
+			for _, p := range plan.places {
+				_ = a.count(p.member, p.found)
+			}
+			if len(a.placed) < a.need {
+				a.undo(0)
+				a.putBack()
+			}
 		}
 	}
 	took := a.clock().Sub(began)

@@ -119,9 +119,14 @@ func (a *groupAttempt) planHere() *roomPlan {
 	if !ok {
 		return nil
 	}
-	a.undo(0)
-	if !a.fitsWithout() {
-		return nil
+	if !a.fitsWithout() { // where members differ, they may fit only as the victims were found
+		a.undo(0)
+		for _, p := range a.arranged {
+			_ = a.count(p.member, p.found)
+		}
+		if len(a.placed) < a.need {
+			return nil
+		}
 	}
 	a.spareFirst(units)
 	var leave [][]*cluster.Pod
@@ -130,7 +135,9 @@ func (a *groupAttempt) planHere() *roomPlan {
 			leave = append(leave, unit)
 		}
 	}
-	return a.plan(leave)
+	p := a.plan(leave)
+	p.waits = len(leave)+len(gone.pods) > 0
+	return p
 }
 
 // spare puts a unit back if enough members can be placed nevertheless. Otherwise it leaves all as
@@ -209,6 +216,10 @@ func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*
 	before := len(gone.pods)
 	defer stand.lower()
 	units, ok = a.displace(gone)
+	a.arranged = a.arranged[:0]
+	for _, m := range a.placed {
+		a.arranged = append(a.arranged, place{m, m.found})
+	}
 	a.undo(0)
 	if !ok {
 		gone.back(slices.Clone(gone.pods[before:]))

@@ -131,3 +131,39 @@ func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestMembersThatDifferPreempt: large and small members, in turn, find victims on full nodes,
+// however many they are.
+func TestMembersThatDifferPreempt(t *testing.T) {
+	for members := 2; members <= 24; members++ {
+		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(begin, Follows{})
+		for i := range 10 {
+			core.Step(begin, Seen{Nodes, aNode(fmt.Sprint("n", i), "4")})
+			for k := range 4 {
+				p := aPod(fmt.Sprintf("there-%d-%d", i, k), "1")
+				p.Spec.NodeName, *p.Spec.Priority = fmt.Sprint("n", i), int32((7*i+k)%4)
+				core.Step(begin, Seen{Pods, p})
+			}
+		}
+		core.Step(begin, Seen{PodGroups, gangOf("g", members)})
+		for i := range members {
+			p := aPod(fmt.Sprint("p", i), []string{"1", "500m"}[i%2])
+			p.Spec.SchedulingGroup, *p.Spec.Priority = &v1.PodSchedulingGroup{PodGroupName: new("g")}, 10
+			core.Step(begin, Seen{Pods, p})
+		}
+		core.Step(begin, Led{})
+		victims := 0
+		for _, action := range core.Step(begin, Tick{}) {
+			if _, is := action.(Remove); is {
+				victims++
+			}
+		}
+		if least := (3*members + 3) / 4; victims < least || victims > members {
+			t.Errorf("for %d members %d pods leave, and should be %d at least", members, victims, least)
+		}
+	}
+}
