@@ -74,6 +74,7 @@ func TestWhatCannotBeDoneIsOneLine(t *testing.T) {
 		{[]string{"--reserve-for-pod-groups"}, "--reserve-for-pod-groups: goes with --feature-gates=GenericWorkload=true"},
 		{[]string{"--feature-gates=GenericWorkload=true", "--reserve-for-pod-groups=nobody"}, "--reserve-for-pod-groups nobody: no profile has this schedulerName"},
 		{[]string{"--pod-group-reservation-share=1.5"}, "--pod-group-reservation-share 1.5: must be above 0 and up to 1"},
+		{[]string{"--pod-group-search-limit=0"}, "--pod-group-search-limit 0: must be 1 or more"},
 		{[]string{"--pod-group-reservation-duration=0"}, "--pod-group-reservation-duration 0s: must be greater than zero"},
 		{[]string{"--gentle-preemption=nobody"}, "--gentle-preemption nobody: no profile has this schedulerName"},
 		{[]string{"--preemption-delay=1m"}, "--preemption-delay: goes with --gentle-preemption"},

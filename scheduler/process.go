@@ -178,7 +178,7 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 		ContentType:  p.settings.ContentType,
 		Ready:        func() { fmt.Fprintln(p.out, "ready") },
 		FirstBackoff: p.settings.FirstBackoff, LastBackoff: p.settings.LastBackoff, MaxWait: p.flags.MaxUnschedulable,
-		Groups: p.flags.Groups, Disabled: p.flags.Disabled(),
+		Groups: p.flags.Groups, SearchLimit: p.flags.SearchLimit, Disabled: p.flags.Disabled(),
 	}
 	if p.flags.Shadow {
 		p.shadow = shadow.New(time.Now())

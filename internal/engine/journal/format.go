@@ -47,6 +47,7 @@ type Header struct {
 	MaxWait      time.Duration        `json:"maxWait,omitempty"`
 	Shadow       bool                 `json:"shadow,omitempty"`
 	Groups       groups.Gates         `json:"groups,omitzero"`
+	SearchLimit  int                  `json:"searchLimit,omitempty"`
 	// Outside: out-of-tree plugins or extenders take part, whose answers are not recorded.
 	Outside bool `json:"outside,omitempty"`
 }

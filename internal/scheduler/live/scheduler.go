@@ -84,8 +84,10 @@ type Options struct {
 	FirstBackoff, LastBackoff, MaxWait time.Duration
 	// Seed is that of the core's random numbers; 0: a random one.
 	Seed uint64
-	// Groups are the feature gates of pod groups.
-	Groups groups.Gates
+	// Groups are the feature gates of pod groups, and SearchLimit bounds an attempt at a group; see
+	// [cycle.Options].
+	Groups      groups.Gates
+	SearchLimit int
 	// Disabled are those features of the cycle that feature gates disable.
 	Disabled cycle.Disabled
 	// Journal, if set, gets every event and the actions that follow from it. The owner calls it.
@@ -133,7 +135,8 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.step, s.wake, cycle.Tick{}, s.carryOut
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
-		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups, Disabled: o.Disabled,
+		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
+		SearchLimit: o.SearchLimit, Disabled: o.Disabled,
 	}
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err

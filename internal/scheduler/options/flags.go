@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
@@ -41,6 +42,7 @@ type Flags struct {
 	legacy        legacyFlags
 	gates         map[string]bool
 	Groups        groups.Gates // once validated
+	SearchLimit   int
 
 	qps                            float32
 	burst                          int
@@ -108,6 +110,8 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.DurationVar(&f.reservations.After, "pod-group-reservation-after", 10*time.Minute, "with --reserve-for-pod-groups: how long a group waits before room is reserved")
 	set.DurationVar(&f.reservations.For, "pod-group-reservation-duration", 30*time.Minute, "with --reserve-for-pod-groups: how long room is reserved at most; none is for as long after that")
 	set.Float64Var(&f.reservations.Share, "pod-group-reservation-share", 0.5, "with --reserve-for-pod-groups: share of the cluster's CPU and memory that may be reserved, above 0 and up to 1")
+	set.IntVar(&f.SearchLimit, "pod-group-search-limit", cycle.DefaultSearchLimit,
+		"how long an attempt at a pod group may search for a placement of pods that differ, and how many domains of a topology constraint it may try, in judgements of a node")
 	set.BoolVar(&f.Shadow, "shadow", false, "write nothing: compare what another scheduler chooses for the pods of the profiles with the best node")
 	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
 	f.Journal.AddFlags(set, "record the scheduler's input and decisions in this folder, for berth replay; without environment variables, commands and annotation values")
@@ -165,6 +169,8 @@ func (f *Flags) Validate() error {
 		return fmt.Errorf("--pod-group-reservation-duration %v: must be greater than zero", f.reservations.For)
 	case !(f.reservations.Share > 0 && f.reservations.Share <= 1):
 		return fmt.Errorf("--pod-group-reservation-share %v: must be above 0 and up to 1", f.reservations.Share)
+	case f.SearchLimit < 1:
+		return fmt.Errorf("--pod-group-search-limit %d: must be 1 or more", f.SearchLimit)
 	case f.MaxUnschedulable <= 0:
 		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
 	}
@@ -190,7 +196,7 @@ func (f *Flags) Validate() error {
 // JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
 	h := journal.Header{CompareTolerations: f.CompareTolerations(), IgnoreDeclaredFeatures: f.IgnoreDeclaredFeatures(), Disabled: f.Disabled(),
-		KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay}
+		KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, SearchLimit: f.SearchLimit, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay}
 	if len(f.reserve) > 0 {
 		h.Reservations = f.reservations
 	}
