@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/node/agent"
 )
+
+func amountOf(list v1.ResourceList) int64 { return list.Memory().Value() }
 
 // withConfig is what an agent takes from a file, with these flags beside it.
 func withConfig(t *testing.T, text string, args ...string) (agent.Config, string, error) {
@@ -68,7 +71,7 @@ featureGates: {NodeSwap: true}
 	if c.CPUPolicy != "static" || !c.CPUOptions.FullCores || c.ReservedCPUs.String() != "0-1" || c.Alignment.Policy != "restricted" || c.Alignment.Scope != "pod" {
 		t.Errorf("CPUs: policy %s, options %+v, reserved %s, alignment %+v", c.CPUPolicy, c.CPUOptions, c.ReservedCPUs, c.Alignment)
 	}
-	if c.MemoryPolicy != "Static" || len(c.ReservedMemory) != 2 || c.ReservedMemory[1].Memory().String() != "50Mi" || len(c.ReservedMemory[0]) != 2 {
+	if c.MemoryPolicy != "Static" || len(c.ReservedMemory) != 2 || amountOf(c.ReservedMemory[1]) != 50<<20 || len(c.ReservedMemory[0]) != 2 {
 		t.Errorf("memory: policy %s, reserved %v", c.MemoryPolicy, c.ReservedMemory)
 	}
 	if c.MaxPods != 50 || c.Port != 0 {

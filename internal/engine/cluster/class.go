@@ -58,8 +58,8 @@ type PodClass struct {
 	// cannot be parsed.
 	SpreadSelectors []labels.Selector
 
-	// Bulk is how far the spec exceeds the usual size, in bytes as the API encodes it. What is kept
-	// of classes that may be gone is bounded by it.
+	// Bulk is how far labels and spec exceed the usual size, in bytes as the API encodes them. What
+	// is kept of classes that may be gone is bounded by it.
 	Bulk int
 
 	// Status is kept only where decisions depend on it: for pods with device claims, each of which
@@ -99,10 +99,15 @@ func (c *PodClass) HasAffinity() bool {
 	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
 }
 
-func newPodClass(pod *v1.Pod, key digest, shares *shares) *PodClass {
-	needs := needsDigest(pod)
-	spec := shares.specOf(pod, needs)
-	c := &PodClass{Namespace: shares.text(pod.Namespace), Labels: pod.Labels, Spec: spec, Controller: metav1.GetControllerOf(pod), Needs: needs, key: key}
+func newPodClass(pod *v1.Pod, key digest, shared *shares) *PodClass {
+	needs, bulk := needsDigest(pod), bulkOf(pod)
+	if bulk > 0 {
+		shared = &shares{}
+	}
+	spec := shared.specOf(pod, needs)
+	c := &PodClass{
+		Namespace: shared.text(pod.Namespace), Labels: pod.Labels, Spec: spec, Controller: metav1.GetControllerOf(pod), Bulk: bulk, Needs: needs, key: key,
+	}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
 	}
@@ -120,8 +125,6 @@ func newPodClass(pod *v1.Pod, key digest, shares *shares) *PodClass {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		c.Status = &pod.Status
 	}
-	const usual = 4 << 10
-	c.Bulk = max(0, pod.Spec.Size()-usual)
 	if a := spec.Affinity; a != nil {
 		c.readTerms(a, read)
 		h := hasher{}
@@ -130,6 +133,16 @@ func newPodClass(pod *v1.Pod, key digest, shares *shares) *PodClass {
 		c.Affinities = h.sum()
 	}
 	return c
+}
+
+// bulkOf computes PodClass.Bulk.
+func bulkOf(pod *v1.Pod) int {
+	const usual = 4 << 10
+	size := pod.Spec.Size()
+	for key, value := range pod.Labels {
+		size += len(key) + len(value)
+	}
+	return max(0, size-usual)
 }
 
 // targetOf computes PodClass.Target.

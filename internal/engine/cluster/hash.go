@@ -134,6 +134,13 @@ func (h *hasher) labelSelector(s *metav1.LabelSelector) {
 	}
 }
 
+func (h *hasher) optionalString(v *string) {
+	h.bool(v != nil)
+	if v != nil {
+		h.string(*v)
+	}
+}
+
 func (h *hasher) optionalInt32(v *int32) {
 	h.bool(v != nil)
 	if v != nil {

@@ -37,7 +37,7 @@ func TestTheLogKeepsLittleOfLargePods(t *testing.T) {
 	kept := 0
 	for _, change := range c.Log.entries {
 		if change.Class != nil {
-			kept += change.Class.Spec.Size()
+			kept += change.Class.Bulk
 		}
 	}
 	if kept > 9<<20 || kept < 1<<20 {

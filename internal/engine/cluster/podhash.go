@@ -69,6 +69,7 @@ func (h *hasher) static(spec *v1.PodSpec, targeted bool) {
 	}
 	h.bool(spec.HostNetwork)
 	h.bool(spec.HostUsers != nil && !*spec.HostUsers)
+	h.optionalString(spec.RuntimeClassName)
 }
 
 func (h *hasher) needs(pod *v1.Pod) {

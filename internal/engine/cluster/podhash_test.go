@@ -47,7 +47,7 @@ var podSpecFields = map[string]func(*v1.Pod){
 	"Priority":                      func(p *v1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 7 },
 	"DNSConfig":                     without,
 	"ReadinessGates":                without,
-	"RuntimeClassName":              without, // admission has written what it means into the spec
+	"RuntimeClassName":              func(p *v1.Pod) { p.Spec.RuntimeClassName = new(string) }, // read by plugins that tell nodes by their runtimes
 	"EnableServiceLinks":            without,
 	"PreemptionPolicy":              func(p *v1.Pod) { never := v1.PreemptNever; p.Spec.PreemptionPolicy = &never },
 	"Overhead":                      func(p *v1.Pod) { p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")} },

@@ -30,6 +30,7 @@ type Spec struct {
 	SchedulingGroup           *v1.PodSchedulingGroup
 	HostNetwork               bool
 	HostUsers                 *bool
+	RuntimeClassName          *string
 }
 
 // Container is the same of a container.
@@ -49,7 +50,7 @@ func (s *Spec) Object() v1.PodSpec {
 		Tolerations: s.Tolerations, Affinity: s.Affinity, TopologySpreadConstraints: s.TopologySpreadConstraints,
 		InitContainers: containerObjects(s.InitContainers), Containers: containerObjects(s.Containers), Overhead: s.Overhead, Resources: s.Resources,
 		Volumes: s.Volumes, ResourceClaims: s.ResourceClaims, SchedulingGates: s.SchedulingGates, SchedulingGroup: s.SchedulingGroup,
-		HostNetwork: s.HostNetwork, HostUsers: s.HostUsers,
+		HostNetwork: s.HostNetwork, HostUsers: s.HostUsers, RuntimeClassName: s.RuntimeClassName,
 	}
 }
 
@@ -71,7 +72,8 @@ func containerObjects(list []Container) []v1.Container {
 // shares lets the specs of classes have in common what is equal: texts such as topology keys, the
 // amounts that containers request, lists of containers, and whole specs, such as those of jobs that
 // differ in their labels alone. It remembers what was used lately and nothing else, so that it
-// keeps little of what is gone. What is shared is never changed.
+// keeps little of what is gone: classes of unusual size take no part. What is shared is never
+// changed.
 type shares struct {
 	texts       [512]string
 	amounts     slots[v1.ResourceList]
@@ -115,7 +117,8 @@ func (s *shares) specOf(pod *v1.Pod, needs digest) *Spec {
 	from := &pod.Spec
 	spec := &Spec{
 		SchedulerName: s.text(from.SchedulerName), Priority: from.Priority, HostNetwork: from.HostNetwork, HostUsers: from.HostUsers,
-		NodeSelector: s.nodeSelectorOf(from.NodeSelector), Tolerations: s.tolerationsOf(from.Tolerations),
+		RuntimeClassName: from.RuntimeClassName,
+		NodeSelector:     s.nodeSelectorOf(from.NodeSelector), Tolerations: s.tolerationsOf(from.Tolerations),
 		Overhead: from.Overhead, Resources: from.Resources, SchedulingGates: from.SchedulingGates, SchedulingGroup: from.SchedulingGroup,
 		ResourceClaims: from.ResourceClaims, Volumes: thatMatter(from.Volumes),
 		InitContainers: s.containersOf(from.InitContainers), Containers: s.containersOf(from.Containers),

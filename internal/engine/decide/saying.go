@@ -15,9 +15,9 @@ import (
 
 // manyTerms is from how many terms of one pod on what they say is remembered: every class that is
 // seen for the first time would otherwise be held against each of them. valuesOfTerm is how many
-// listed values count as a term. mostSayings bounds how much is remembered in all. Tests lower
-// manyTerms.
-const manyTerms, valuesOfTerm, mostSayings = 16, 16, 1 << 12
+// listed values count as a term. mostSayings and sayingsSize, in bytes of their keys, bound how much
+// is remembered in all: a class has as many labels as an object holds. Tests lower manyTerms.
+const manyTerms, valuesOfTerm, mostSayings, sayingsSize = 16, 16, 1 << 12, 8 << 20
 
 // sayings remembers what the terms of users say about classes. It holds as long as the versions are
 // the same and no users are dropped.
@@ -27,6 +27,7 @@ type sayings struct {
 	// terms that list one of their values can say something else.
 	known map[saying]saidBy
 	usual map[saying]*termSum
+	size  int // of the keys of both
 
 	namespaces uint64
 	keys       int
@@ -79,11 +80,18 @@ func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Aff
 	}
 	about := string(d.about)
 	by = d.hearUnusual(users, own, a)
-	if len(s.known) >= mostSayings {
-		clear(s.known)
-	}
+	s.makeRoom(len(s.known), len(about))
 	s.known[saying{users, about}] = by
 	return by
+}
+
+// makeRoom forgets everything if there is too much for one more, of which there are so many.
+func (s *sayings) makeRoom(have, size int) {
+	if s.size += size; have >= mostSayings || s.size > sayingsSize {
+		clear(s.known)
+		clear(s.usual)
+		s.size = size
+	}
 }
 
 // hearUnusual starts from what is usually said, and asks the terms that list values of the class.
@@ -93,9 +101,7 @@ func (d *Decider) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugin
 	usual, known := s.usual[saying{users, string(d.about)}]
 	if !known {
 		usual = d.hearAll(users, own)
-		if len(s.usual) >= mostSayings {
-			clear(s.usual)
-		}
+		s.makeRoom(len(s.usual), len(d.about))
 		s.usual[saying{users, string(d.about)}] = usual
 	}
 	mine := termSum{repelled: maps.Clone(usual.repelled), votes: maps.Clone(usual.votes)}

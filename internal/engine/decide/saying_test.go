@@ -131,6 +131,56 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 	}
 }
 
+// TestWhatIsRememberedIsBoundedInSize: a pod has as many labels as fit into an object, and terms may
+// name them all.
+func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
+	const keys = 4000
+	c := benchCluster(20, false)
+	withManyKeys(c)
+	d := New(c, plugins.Default(), 1)
+	var names [keys]string
+	for k := range names {
+		names[k] = fmt.Sprint("label-", k)
+	}
+	var terms []v1.WeightedPodAffinityTerm
+	for some := range slices.Chunk(names[:], 200) {
+		selector := &metav1.LabelSelector{}
+		for _, name := range some {
+			selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: name, Operator: metav1.LabelSelectorOpExists})
+		}
+		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: 1, PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: "k1", LabelSelector: selector}})
+	}
+	pod := towards("curious")
+	pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}
+	c.SetPod(pod)
+	d.sync()
+	most := 0
+	for i := range 450 {
+		own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{}, UID: types.UID(fmt.Sprint(i))}}
+		for k, name := range names {
+			if k != i {
+				own.Labels[name] = ""
+			}
+		}
+		class := c.Pending(own).Class
+		a := plugins.NewAffinities(c, class)
+		for _, users := range d.terms.known {
+			d.saidOf(users, class, a)
+		}
+		size := 0
+		for key := range d.terms.sayings.known {
+			size += len(key.about)
+		}
+		for key := range d.terms.sayings.usual {
+			size += len(key.about)
+		}
+		most = max(most, size)
+	}
+	if most > sayingsSize || most < sayingsSize/2 {
+		t.Errorf("%d bytes are remembered, want up to %d", most, sayingsSize)
+	}
+}
+
 // TestALongSelectorHoldsNobodyUp: one that lists as many values as fit into an object took three
 // seconds of the next decision, when each of its labels was looked for among those before.
 func TestALongSelectorHoldsNobodyUp(t *testing.T) {
