@@ -228,8 +228,8 @@ func TestMemory(t *testing.T) {
 }
 
 // theirMemory and ourMemory describe a state. How much is free on which node of a group makes no
-// difference, as to the kubelet's own check: what a pod had that was refused halfway goes back to the
-// first nodes there, and has never been given away here.
+// difference, as to the kubelet's own check: what a pod had that was refused halfway goes back to
+// the first nodes there, and has never been given away here.
 func theirMemory(s state.State) map[string]string {
 	out := map[string]string{}
 	machine := s.GetMachineState()

@@ -314,12 +314,12 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
-// mostReasons is how many reasons with texts of their own a ranking has: half of those that a bucket
-// has room for. Tests lower it.
+// mostReasons is how many reasons with texts of their own a ranking has: half of those that a
+// bucket has room for. Tests lower it.
 const mostReasons = settled / 2
 
-// reasonOf returns the index of a reason. Beyond mostReasons, those of a plugin are one, except that
-// preemption can help with some.
+// reasonOf returns the index of a reason. Beyond mostReasons, those of a plugin are one, except
+// that preemption can help with some.
 func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	name := plugin
 	if rejection.Unresolvable {

@@ -131,8 +131,8 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedIsBoundedInSize: a pod has as many labels as fit into an object, and terms may
-// name them all.
+// TestWhatIsRememberedIsBoundedInSize: a pod has as many labels as fit into an object, and terms
+// may name them all.
 func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	const keys = 4000
 	c := benchCluster(20, false)

@@ -326,8 +326,8 @@ func TestOwnCPUsAreFreeDespiteLeftovers(t *testing.T) {
 	}
 }
 
-// With the memory manager's static policy, a Guaranteed pod's container has memory of one NUMA node,
-// which is in the checkpoint before it runs, and free when the pod has ended.
+// With the memory manager's static policy, a Guaranteed pod's container has memory of one NUMA
+// node, which is in the checkpoint before it runs, and free when the pod has ended.
 func TestOwnMemory(t *testing.T) {
 	owns, shares := sized("owns", "500m", "50Mi"), boundPod("shares")
 	n, ctx := newNode(t, owns, shares)
