@@ -139,8 +139,8 @@ func (a *api) leads() *coordinationv1.Lease {
 	holder, renewed := "somebody", metav1.NewMicroTime(time.Now())
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler", ManagedFields: []metav1.ManagedFieldsEntry{
-			{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata": {"f:labels": {}}}`)}},
-			{Manager: a.leader, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec": {"f:renewTime": {}}}`)}},
+			{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:metadata": {"f:labels": {}}}`)},
+			{Manager: a.leader, FieldsV1: metav1.NewFieldsV1(`{"f:spec": {"f:renewTime": {}}}`)},
 		}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed},
 	}

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -41,7 +40,7 @@ func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*p
 	}
 	for i := range lease.ManagedFields {
 		f := &lease.ManagedFields[i]
-		if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:renewTime"`)) && !strings.HasPrefix(f.Manager, "berth") {
+		if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:renewTime"`) && !strings.HasPrefix(f.Manager, "berth") {
 			return fmt.Sprintf("no room is kept for successors: %s places pods (by the Lease %s/%s); each arrival is checked", f.Manager, leaderNamespace, leaderName)
 		}
 	}

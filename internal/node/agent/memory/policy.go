@@ -102,7 +102,7 @@ func ParseReserved(text string) (Reserved, error) {
 		number, list, found := strings.Cut(part, ":")
 		var node int
 		if _, err := fmt.Sscanf(strings.TrimSpace(number), "%d", &node); err != nil || !found || node < 0 {
-			return nil, fmt.Errorf("invalid memory reservation %q: must be NODE:RESOURCE=AMOUNT,...", part)
+			return nil, fmt.Errorf("invalid memory reservation %q: must be NODE:RESOURCE=AMOUNT, with more of RESOURCE=AMOUNT after commas", part)
 		}
 		if out[node] == nil {
 			out[node] = v1.ResourceList{}
