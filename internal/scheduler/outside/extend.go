@@ -30,7 +30,7 @@ func (e *extended) Name() string { return e.x.Name() }
 // Interested reports whether the extender influences where the pod goes. One that only binds does
 // not.
 func (e *extended) Interested(p *cluster.Pod) bool {
-	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(&v1.Pod{Spec: p.Spec().Object()})
+	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(e.f.set.store.waiting(p).pod)
 }
 
 // Filter asks about nodes that all filters let pass.
