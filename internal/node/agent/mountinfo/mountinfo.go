@@ -23,7 +23,7 @@ func points(table, dir string) []string {
 	const place = 4 // id, parent, device, root, mount point
 	var found []string
 	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
+		fields := strings.Split(line, " ") // at no other white space: the kernel leaves that in names as it is
 		if len(fields) <= place {
 			continue
 		}

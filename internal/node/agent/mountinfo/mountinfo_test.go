@@ -11,9 +11,9 @@ func TestPoints(t *testing.T) {
 31 22 0:26 / /pods/a/with\040space rw shared:1 - tmpfs tmpfs rw
 32 22 0:27 / /pods/ab rw - tmpfs tmpfs rw
 33 22 0:28 / /pods/a/back\134slash rw - tmpfs tmpfs rw
-broken line
+` + "34 22 254:0 /data/new\u3000folder /pods/a/of\u00a0a\u3000folder rw - ext4 /dev/vda rw\n" + `broken line
 `
-	want := []string{"/pods/a", "/pods/a/with space", `/pods/a/back\slash`}
+	want := []string{"/pods/a", "/pods/a/with space", `/pods/a/back\slash`, "/pods/a/of\u00a0a\u3000folder"}
 	if got := points(table, "/pods/a"); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}

@@ -68,5 +68,5 @@ func removeFolder(dir string) error {
 	if len(points) > 0 {
 		return fmt.Errorf("still mounted: %v", points)
 	}
-	return os.RemoveAll(filepath.Clean(dir))
+	return removeTree(filepath.Clean(dir))
 }

@@ -27,12 +27,13 @@ func TestUnmountTakesNothingOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	outside := t.TempDir()
+	outside = filepath.Join(outside, "of\u00a0the host") // the kernel escapes only one of the spaces
 	write(t, filepath.Join(outside, "deep/precious"), "precious")
 	work := w.dir(p, "work")
 	if err := os.Symlink(outside, filepath.Join(work, "link")); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"bound", "with space"} {
+	for _, name := range []string{"bound", "with space", "with\u3000wide space"} {
 		if err := os.Mkdir(filepath.Join(work, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
