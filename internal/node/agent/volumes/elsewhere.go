@@ -47,13 +47,15 @@ func (m *Manager) placeOf(uid types.UID, volume string) place {
 
 // dueElsewhere reports whether a volume that is not the agent's is to be set up, or again. A
 // refresh sets up only what drivers made already, as after a restart of the agent.
-func (m *Manager) dueElsewhere(volumes *podVolumes, uid types.UID, name string, refresh bool) bool {
-	switch at := m.placeOf(uid, name); {
+func (m *Manager) dueElsewhere(volumes *podVolumes, uid types.UID, volume v1.Volume, refresh bool) bool {
+	switch at := m.placeOf(uid, volume.Name); {
 	case !refresh:
-		return !volumes.done[name]
-	case volumes.done[name]:
+		return !volumes.done[volume.Name]
+	case volumes.done[volume.Name]:
 		return at.again && time.Since(at.asked) >= republishEvery
-	default:
+	case kindOf(volume) == inline:
+		return m.options.CSI.Has(csi.Folder(m.volumesDir(uid), csi.Volume{Name: volume.Name}))
+	default: // only the API knows which of the folders is the claim's
 		dirs, err := csi.Folders(m.volumesDir(uid))
 		for _, dir := range dirs {
 			if m.options.CSI.Has(dir) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -169,4 +170,42 @@ func TestClaimsThatCannotBe(t *testing.T) {
 	if calls := d.Asked("NodePublishVolume", "NodeStageVolume"); len(calls) > 0 {
 		t.Errorf("asked: %q", calls)
 	}
+}
+
+// A pod is being unmounted, in vain: what a driver has taken back already is not made again for it,
+// not by the next agent either.
+func TestNothingIsRefreshedWhileAPodIsUnmounted(t *testing.T) {
+	claim, volume := bound("data", v1.PersistentVolumeFilesystem, ofFolders("h"))
+	w, d := withDriver(t, claim, volume)
+	p := pod(t, `[{name: d, csi: {driver: folders.example.com}}, {name: x, persistentVolumeClaim: {claimName: data}}]`)
+	w.mustMount(p)
+	busy := w.dir(p, "x")
+	if err := unix.Mount(t.TempDir(), busy, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	calls := d.Asked("NodePublishVolume")
+	if err := w.Unmount(t.Context(), p.UID); err == nil || len(d.Asked("NodeUnpublishVolume")) != 2 {
+		t.Fatalf("%v, asked: %q", err, d.Asked("NodeUnpublishVolume"))
+	}
+	w.changePlace(p.UID, func(at *place) { at.asked = at.asked.Add(-2 * time.Minute) })
+	w.Update(p)
+	w.refresh(t.Context(), p.UID)
+	if got := d.Asked("NodePublishVolume"); len(got) != len(calls) {
+		t.Errorf("made again: %q", got[len(calls):])
+	}
+	next := w.restarted()
+	w.csi(next)
+	next.Update(p)
+	next.refresh(t.Context(), p.UID)
+	for _, call := range d.Asked("NodePublishVolume")[len(calls):] {
+		if strings.Contains(call, `"csi-`) {
+			t.Errorf("made again by the next agent: %q", call)
+		}
+	}
+	for end := time.Now().Add(5 * time.Second); next.Unmount(t.Context(), p.UID) != nil; {
+		if time.Now().After(end) {
+			t.Fatal("it cannot be unmounted")
+		}
+	}
+	w.mustMount(p)
 }

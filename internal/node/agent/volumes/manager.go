@@ -60,6 +60,8 @@ type podVolumes struct {
 	work sync.Mutex
 	gone bool            // unmounted, and no longer in Manager.pods; guarded by work
 	done map[string]bool // by name, the volumes that were set up once; guarded by work
+	// ending: it is being unmounted, perhaps in vain so far, and not refreshed; guarded by work.
+	ending bool
 
 	pod *v1.Pod // as it was seen last; guarded by Manager.mu
 	// places are those of volumes from elsewhere that are set up, by name; guarded by Manager.mu.
@@ -133,6 +135,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
 	m.mu.Lock()
 	volumes.pod = pod
 	m.mu.Unlock()
+	volumes.ending = false
 	return m.mount(ctx, volumes, pod, false)
 }
 
@@ -175,7 +178,7 @@ func (m *Manager) due(volumes *podVolumes, uid types.UID, volume v1.Volume, refr
 	case hostPath:
 		return !volumes.done[volume.Name]
 	case inline, claimed:
-		return m.dueElsewhere(volumes, uid, volume.Name, refresh)
+		return m.dueElsewhere(volumes, uid, volume, refresh)
 	}
 	return true
 }
@@ -332,7 +335,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	m.mu.Lock()
 	pod := volumes.pod
 	m.mu.Unlock()
-	if _, err := os.Lstat(m.PodDir(uid)); err != nil || pod == nil {
+	if _, err := os.Lstat(m.PodDir(uid)); err != nil || pod == nil || volumes.ending {
 		return
 	}
 	if err := m.mount(ctx, volumes, pod, true); err != nil {

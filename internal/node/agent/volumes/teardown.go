@@ -25,6 +25,8 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	}
 	volumes := m.lock(uid)
 	defer volumes.work.Unlock()
+	volumes.ending = true // a refresh would have made again what is taken back already
+	clear(volumes.done)
 	if err := m.unpublish(ctx, uid); err != nil {
 		return fmt.Errorf("volumes of pod %s: %w", uid, err)
 	}
