@@ -88,7 +88,7 @@ func (d *Drivers) Register(ctx context.Context, p registry.Plugin) error {
 	delete(d.gone, p.Name)
 	d.reported = ""
 	d.mu.Unlock()
-	if err := d.report(ctx); isFinal(err) {
+	if err := d.report(ctx); isFinal(err, p.Name) {
 		d.Deregister(p)
 		return err
 	}

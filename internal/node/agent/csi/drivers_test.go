@@ -189,6 +189,37 @@ func TestWhichDriversAreTaken(t *testing.T) {
 	await(t, "it is reported later", func() bool { has := w.csiNode(t); return has != nil && len(has.Spec.Drivers) == 1 })
 }
 
+// A driver whose label an administrator has changed keeps no other one from being reported.
+func TestCollisionOfAnotherDriver(t *testing.T) {
+	w := newWorld(t)
+	if err := w.Register(t.Context(), w.plugin()); err != nil {
+		t.Fatal(err)
+	}
+	node, err := w.api.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Labels["topology.example.com/rack"] = "r2"
+	if err := w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("nodes"), node, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.node = node
+	w.mu.Unlock()
+	other := w.plugin()
+	other.Name, w.driver.Info = "other.example.com", &spec.NodeGetInfoResponse{NodeId: "other"}
+	if err := w.Register(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.csiNode(t).Spec.Drivers; len(got) != 2 || got[1].NodeID != "other" {
+		t.Errorf("reported: %+v", got)
+	}
+	if node, err = w.api.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{}); err != nil || node.Labels["topology.example.com/rack"] != "r2" ||
+		node.Annotations[annotation] != `{"folders.example.com":"id-of-node-1","other.example.com":"other"}` {
+		t.Errorf("%v, %v, %v", node.Labels, node.Annotations, err)
+	}
+}
+
 // A driver that is there before the node is registered is reported when it is.
 func TestDriverBeforeNode(t *testing.T) {
 	w := newWorld(t)

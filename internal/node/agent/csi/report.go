@@ -75,11 +75,15 @@ func (d *Drivers) report(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
+	collided := leaveOut(node.Labels, drivers)
 	if err := d.reportNode(ctx, node, drivers, gone); err != nil {
 		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
 	}
 	if err := d.reportCSINode(ctx, node, drivers, gone); err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
+	}
+	if collided != nil {
+		return fmt.Errorf("error updating Node object with CSI driver node info: %w", collided)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,6 +96,26 @@ func (d *Drivers) report(ctx context.Context) error {
 		d.reported = string(node.UID)
 	}
 	return nil
+}
+
+// leaveOut removes the drivers whose labels the node has with other values, or another driver: what
+// the API has of them stays, and the others are reported. The error is about one of them.
+func leaveOut(labels map[string]string, drivers map[string]driver) (collided error) {
+	taken := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(drivers)) {
+		topology := drivers[name].info.topology
+		err := collision(labels, topology)
+		if err == nil {
+			err = collision(taken, topology)
+		}
+		if err == nil {
+			maps.Copy(taken, topology)
+			continue
+		}
+		delete(drivers, name)
+		collided = &refusedError{name, err}
+	}
+	return collided
 }
 
 // reportNode adds the drivers' labels to the node, and what they call it.
@@ -112,9 +136,6 @@ func (d *Drivers) reportNode(ctx context.Context, node *v1.Node, drivers map[str
 				labels[key] = value
 			}
 		}
-	}
-	if err := collision(node.Labels, labels); err != nil {
-		return &refusedError{err}
 	}
 	var value any // nil removes it
 	if len(ids) > 0 {
@@ -193,13 +214,16 @@ func entryOf(name string, said info) storagev1.CSINodeDriver {
 	return entry
 }
 
-// refusedError is one that does not pass.
-type refusedError struct{ error }
+// refusedError is one of a driver that does not pass.
+type refusedError struct {
+	driver string
+	error
+}
 
 func (e *refusedError) Unwrap() error { return e.error }
 
 // isFinal reports whether a report failed because of what a driver says.
-func isFinal(err error) bool {
+func isFinal(err error, driver string) bool {
 	var refused *refusedError
-	return errors.As(err, &refused) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
+	return errors.As(err, &refused) && refused.driver == driver || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }
