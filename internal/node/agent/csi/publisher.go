@@ -147,7 +147,13 @@ func (p *Publisher) Publish(ctx context.Context, pod *v1.Pod, v Volume, dir stri
 	if err != nil {
 		return Published{}, err
 	}
-	_, before := p.claim(dir)
+	was, before := p.claim(dir)
+	if before && (was.Driver != v.Driver || was.Handle != v.Handle) {
+		return Published{}, fmt.Errorf("%s: volume %s is of driver %s and has to be taken back before: two volumes of the pod have one folder", Name, was.Handle, was.Driver)
+	}
+	if v.singlePod() && p.isElsewhere(v, dir) {
+		return Published{}, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+	}
 	claim := data{Volume: v.Name, Handle: v.Handle, Driver: v.Driver, Node: p.options.Node, Mode: v.Mode, Attachment: attachment(v, p.options.Node)}
 	if err := claim.write(dir); err != nil {
 		return Published{}, err
@@ -431,12 +437,14 @@ func (p *Publisher) Sweep(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	hangs := map[string]bool{} // drivers that took too long, and would for each of their volumes
 	for _, file := range files {
 		staged, err := readData(filepath.Dir(file))
-		if err != nil || filepath.Dir(p.stagingPath(staged.Driver, staged.Handle)) != filepath.Dir(file) || p.isClaimed(staged.Driver, staged.Handle) {
+		if err != nil || hangs[staged.Driver] || filepath.Dir(p.stagingPath(staged.Driver, staged.Handle)) != filepath.Dir(file) || p.isClaimed(staged.Driver, staged.Handle) {
 			continue
 		}
 		if err := p.sweep(ctx, staged); err != nil {
+			hangs[staged.Driver] = status.Code(err) == codes.DeadlineExceeded
 			klog.V(2).InfoS("Cannot unstage a CSI volume; it is tried again", "driver", staged.Driver, "volume", staged.Handle, "err", err)
 		}
 	}
@@ -499,6 +507,18 @@ func (p *Publisher) isClaimed(driver, handle string) bool {
 	defer p.mu.Unlock()
 	for _, claim := range p.claims {
 		if claim.Driver == driver && claim.Handle == handle && claim.Mode != storagev1.VolumeLifecycleEphemeral {
+			return true
+		}
+	}
+	return false
+}
+
+// isElsewhere reports whether a persistent volume is another pod's, too.
+func (p *Publisher) isElsewhere(v Volume, dir string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other, claim := range p.claims {
+		if other != dir && claim.Driver == v.Driver && claim.Handle == v.Handle && claim.Mode != storagev1.VolumeLifecycleEphemeral {
 			return true
 		}
 	}

@@ -419,3 +419,79 @@ func FuzzVolumeData(f *testing.F) {
 		}
 	})
 }
+
+// Of a pod's two volumes with one folder, a persistent one and its own of the same name, the second
+// waits: what the first driver made would never be taken back.
+func TestTwoVolumesOfOneFolder(t *testing.T) {
+	n := newNode(t)
+	n.secrets(t)
+	pod, v := podOn("p"), persistent("handle-1", v1.ReadWriteOnce)
+	own := inline(pod)
+	own.Name = v.Name
+	dir := n.folder(pod, v)
+	if _, err := n.Publish(t.Context(), pod, v, dir); err != nil || dir != n.folder(pod, own) {
+		t.Fatal(err)
+	}
+	if _, err := n.Publish(t.Context(), pod, own, dir); err == nil || !strings.Contains(err.Error(), "two volumes of the pod have one folder") {
+		t.Errorf("published: %v", err)
+	}
+	if err := n.Unpublish(t.Context(), dir); err != nil || n.counts() != "stage 1 publish 1 unpublish 1 unstage 1" {
+		t.Errorf("%s, %v", n.counts(), err)
+	}
+}
+
+// A volume for one pod alone is given to no other pod of the node, whoever let that one through.
+func TestReadWriteOncePod(t *testing.T) {
+	n := newNode(t)
+	n.secrets(t)
+	v := persistent("handle-1", v1.ReadWriteOncePod)
+	a, b := podOn("a"), podOn("b")
+	if _, err := n.Publish(t.Context(), a, v, n.folder(a, v)); err != nil {
+		t.Fatal(err)
+	}
+	n.restart(t)
+	for range 2 {
+		if _, err := n.Publish(t.Context(), b, v, n.folder(b, v)); err == nil || err.Error() != "volume uses the ReadWriteOncePod access mode and is already in use by another pod" {
+			t.Fatalf("published: %v", err)
+		}
+		if _, err := n.Publish(t.Context(), a, v, n.folder(a, v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Unpublish(t.Context(), n.folder(a, v)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Publish(t.Context(), b, v, n.folder(b, v)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A driver that takes too long to unstage a volume is asked for no other one in this sweep.
+func TestSweepOfADriverThatHangs(t *testing.T) {
+	n := newNode(t)
+	n.secrets(t)
+	if err := n.driver.Obey("NodeUnstageVolume", codes.DeadlineExceeded, false); err != nil {
+		t.Fatal(err)
+	}
+	pod := podOn("p")
+	for _, handle := range []string{"one", "two", "three"} {
+		v := persistent(handle, v1.ReadWriteOnce)
+		if _, err := n.Publish(t.Context(), pod, v, n.folder(pod, v)); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Unpublish(t.Context(), n.folder(pod, v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Sweep(t.Context())
+	if n.counts() != "stage 3 publish 3 unpublish 3 unstage 4" {
+		t.Error(n.counts())
+	}
+	if err := n.driver.Obey("NodeUnstageVolume", codes.OK, false); err != nil {
+		t.Fatal(err)
+	}
+	n.Sweep(t.Context())
+	if n.counts() != "stage 3 publish 3 unpublish 3 unstage 7" {
+		t.Error(n.counts())
+	}
+}

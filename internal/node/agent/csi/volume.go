@@ -108,6 +108,12 @@ func (v Volume) accessMode(several bool) spec.VolumeCapability_AccessMode_Mode {
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
+// singlePod reports whether only one pod may have a volume, whatever the scheduler knew: as with the
+// kubelet, if its access modes say nothing else.
+func (v Volume) singlePod() bool {
+	return len(v.AccessModes) == 1 && v.AccessModes[0] == v1.ReadWriteOncePod
+}
+
 // ownedByNode reports whether the node gives a volume to the pod's group, by the driver's policy.
 func (v Volume) ownedByNode(policy storagev1.FSGroupPolicy) bool {
 	switch {
