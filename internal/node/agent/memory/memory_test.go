@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 func TestParseReserved(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "map[]", "0:memory=1Gi": "0 memory 1Gi", "0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=5": "0 hugepages-2Mi 4Mi 0 memory 1Gi 1 memory 5",
-		"x:memory=1": "must be NODE:RESOURCE=AMOUNT", "0": "must be NODE", "0:cpu=1": `"cpu=1"`, "0:memory=0": `"memory=0"`, "0:memory=1,memory=2": "given twice", "-1:memory=1": "must be NODE",
+		"x:memory=1": "must be NODE:RESOURCE=AMOUNT", "0-1:memory=1": "must be NODE", "0": "must be NODE", "0:cpu=1": `"cpu=1"`, "0:memory=0": `"memory=0"`, "0:memory=1,memory=2": "given twice", "-1:memory=1": "must be NODE",
 	} {
 		reserved, err := ParseReserved(text)
 		if err != nil {

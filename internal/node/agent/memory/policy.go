@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -100,8 +101,8 @@ func ParseReserved(text string) (Reserved, error) {
 			continue
 		}
 		number, list, found := strings.Cut(part, ":")
-		var node int
-		if _, err := fmt.Sscanf(strings.TrimSpace(number), "%d", &node); err != nil || !found || node < 0 {
+		node, err := strconv.Atoi(strings.TrimSpace(number))
+		if err != nil || !found || node < 0 {
 			return nil, fmt.Errorf("invalid memory reservation %q: must be NODE:RESOURCE=AMOUNT, with more of RESOURCE=AMOUNT after commas", part)
 		}
 		if out[node] == nil {
