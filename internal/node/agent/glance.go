@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -121,14 +122,18 @@ func (a *Agent) sweep(ctx context.Context) {
 	for _, uid := range slices.Concat(a.pinning.holders(), a.devices.Holders()) {
 		left[uid] = true
 	}
+	var releasing sync.WaitGroup // each on its own: a CSI driver may take long, or for ever
 	for uid := range left {
 		if _, there := inRuntime[uid]; there || a.pods.get(uid) != nil {
 			continue
 		}
-		if err := a.release(ctx, uid); err != nil {
-			klog.V(2).InfoS("Cannot free what a pod left", "uid", uid, "err", err)
-		}
+		releasing.Go(func() {
+			if err := a.release(ctx, uid); err != nil {
+				klog.V(2).InfoS("Cannot free what a pod left", "uid", uid, "err", err)
+			}
+		})
 	}
+	releasing.Wait()
 	a.publisher.Sweep(ctx)
 }
 
