@@ -276,6 +276,7 @@ func (a *groupAttempt) rejectAll() {
 	for _, m := range a.members {
 		m.end(false)
 		if a.cut && len(nodes) == 0 {
+			a.preemptions.unfit(m.item)
 			a.fail(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
 			continue
 		}

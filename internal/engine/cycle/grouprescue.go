@@ -1,6 +1,9 @@
 package cycle
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // memberRescue is what PostFilter plugins did for a member of a group that found no node.
 type memberRescue struct {
@@ -21,7 +24,9 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 	if promised = a.rescueMembers(by[:preempter]); promised != nil {
 		return promised, nil
 	}
-	if plan = a.withoutFinal().planRoom(); plan == nil {
+	rest := a.withoutFinal()
+	plan = rest.planRoom()
+	if a.cut = rest.cut; plan == nil {
 		promised = a.rescueMembers(by[preempter+1:])
 	}
 	return promised, plan
@@ -50,7 +55,7 @@ func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string)
 		if m.Node == "" {
 			a.rescueMember(m, by)
 		}
-		if node := m.Node + m.rescue.node; a.cluster.Node(node) != nil { // it has one of the two
+		if node := cmp.Or(m.Node, m.rescue.node); a.cluster.Node(node) != nil {
 			promised[m] = node
 		}
 		helped = helped || m.rescue.node != ""

@@ -13,11 +13,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// racks is a core with racks of one node each, and an effort that lasts for few of them.
-func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (there []*v1.Pod)) *Core {
+// racks is a core with racks of one node each, and an effort that lasts for few of them. Room is
+// reserved unless there are other settings.
+func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (there []*v1.Pod), settings ...func(*plugins.Profile)) *Core {
 	t.Helper()
 	profile := plugins.Default()
-	profile.Reservations = plugins.Reservations{For: time.Hour, Share: 1}
+	if len(settings) == 0 {
+		profile.Reservations = plugins.Reservations{For: time.Hour, Share: 1}
+	}
+	for _, set := range settings {
+		set(profile)
+	}
 	core, err := New(Options{
 		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}, SearchLimit: limit,
 	})
@@ -128,6 +134,48 @@ func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
 					t.Log(n.Name)
 				}
 			}
+		})
+	}
+}
+
+// TestAGroupWhoseAttemptIsCutShortPreempts: the only rack with the disk is full, and one of the last
+// that an attempt looks at. The group is tried again without an event until its turn comes, and
+// where preemption is delayed, the delay counts from the first attempt.
+func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
+	const count, right = 6, 5
+	for _, row := range []struct {
+		name  string
+		empty bool // all other racks are
+		delay time.Duration
+	}{
+		{"no rack has room", false, 0},
+		{"other racks have room", true, 0},
+		{"other racks have room, and preemption is delayed", true, time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			core := racks(t, count, 1, func(rack int, n *v1.Node) []*v1.Pod {
+				if rack == right {
+					n.Labels["disk"] = "ssd"
+				} else if row.empty {
+					return nil
+				}
+				p := aPod("", "4")
+				*p.Spec.Priority = -1
+				return []*v1.Pod{p}
+			}, func(p *plugins.Profile) { p.GentlePreemption, p.PreemptionDelay = row.delay > 0, row.delay })
+			comes(core, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
+			for second := range 290 { // after five minutes a pod is tried again in any case
+				after := time.Duration(second) * time.Second
+				for _, action := range core.Step(begin.Add(after), Tick{}) {
+					if _, is := action.(Remove); is {
+						if after < row.delay {
+							t.Errorf("it preempts after %s", after)
+						}
+						return
+					}
+				}
+			}
+			t.Error("it does not preempt")
 		})
 	}
 }
