@@ -29,10 +29,11 @@ type groupAttempt struct {
 	placed  []*member      // counted on nodes now, in the order in which they were placed
 	lifted  []*cluster.Pod // members whose nominations are withdrawn meanwhile; see lift
 
-	searched int             // judgements of nodes by the search
-	gaveUp   bool            // the search ended at its limit
-	domains  int             // how many the topology key has, at least 1; 0 if the group has no such key
-	fills    map[string]fill // by domain
+	searched int                // judgements of nodes by the search
+	gaveUp   bool               // the search ended at its limit
+	domains  int                // how many the topology key has, at least 1; 0 if the group has no such key
+	fills    map[string]fill    // by domain
+	fulls    map[string]float64 // by domain; see fullest
 	byDomain map[string][]*cluster.Node
 	effort   int     // spent on trying domains, in judgements of nodes; see mostEffort
 	cut      bool    // domains were left out because it was used up

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // domainBound is the least that it can cost to make room for a group in a domain, judged by CPU,
@@ -31,9 +32,9 @@ const leftAlready = math.MinInt64
 // promising lists the domains in which as many members as are needed may fit once the pods have
 // left that may (nil: none). Those come first where that costs least; the others stay in order.
 func (a *groupAttempt) promising(key string, domains []string, leaves leaving) (list []domainBound) {
-	nodes := a.nodesBy(key)
+	nodes, least := a.nodesBy(key), a.leastRequest()
 	for _, domain := range domains {
-		if b, ok := a.boundOn(nodes[domain], leaves); ok {
+		if b, ok := a.boundOn(nodes[domain], least, leaves); ok {
 			b.domain = domain
 			list = append(list, b)
 		}
@@ -43,12 +44,15 @@ func (a *groupAttempt) promising(key string, domains []string, leaves leaving) (
 }
 
 // roomiest is the first of the domains that hold most members.
-func (a *groupAttempt) roomiest(key string, domains []string) string {
+func (a *groupAttempt) roomiest(key string, domains []string) (roomiest string) {
 	nodes, least := a.nodesBy(key), a.leastRequest()
-	return slices.MaxFunc(domains, func(x, y string) int {
-		return cmp.Or(cmp.Compare(least.most(freeOn(nodes[x], nil)), least.most(freeOn(nodes[y], nil))),
-			cmp.Compare(slices.Index(domains, y), slices.Index(domains, x)))
-	})
+	most := -1
+	for _, domain := range domains {
+		if n := least.most(freeOn(nodes[domain], nil)); n > most {
+			roomiest, most = domain, n
+		}
+	}
+	return roomiest
 }
 
 // nodesBy returns the nodes of each domain.
@@ -69,12 +73,12 @@ func (a *groupAttempt) nodesBy(key string) map[string][]*cluster.Node {
 
 // boundOn returns the bound for a set of nodes. It is not ok if too few members fit there even when
 // all pods have left that may.
-func (a *groupAttempt) boundOn(nodes []*cluster.Node, leaves leaving) (b domainBound, ok bool) {
+func (a *groupAttempt) boundOn(nodes []*cluster.Node, least leastRequest, leaves leaving) (b domainBound, ok bool) {
 	b.highest = leftAlready
 	if !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
 		return b, true
 	}
-	least, f := a.leastRequest(), freeOn(nodes, leaves)
+	f := freeOn(nodes, leaves)
 	if least.most(f) >= a.need {
 		return b, true
 	}
@@ -94,11 +98,12 @@ func filtersRoom(f plugins.Filter) bool {
 	return is
 }
 
-// amounts are what a pod requests, or what is free on a node.
-type amounts struct{ cpu, memory, pods float64 }
+// amounts are what a pod requests, or what is free on a node. They are integers, so that a node with
+// just enough is never left out; sums saturate.
+type amounts struct{ cpu, memory, pods int64 }
 
 func (x amounts) plus(y amounts) amounts {
-	return amounts{x.cpu + y.cpu, x.memory + y.memory, x.pods + y.pods}
+	return amounts{rules.Sum(x.cpu, y.cpu), rules.Sum(x.memory, y.memory), rules.Sum(x.pods, y.pods)}
 }
 
 func (x amounts) max(y amounts) amounts {
@@ -106,7 +111,7 @@ func (x amounts) max(y amounts) amounts {
 }
 
 func requestOf(p *cluster.PodClass) amounts {
-	return amounts{float64(p.Requests.MilliCPU), float64(p.Requests.Memory), 1}
+	return amounts{p.Requests.MilliCPU, p.Requests.Memory, 1}
 }
 
 // vacancy is what is free on some nodes, and what becomes free with the pods that may leave.
@@ -123,10 +128,7 @@ type leaver struct {
 
 func freeOn(nodes []*cluster.Node, leaves leaving) (f vacancy) {
 	for i, n := range nodes {
-		left := amounts{
-			float64(n.Size.MilliCPU) - float64(n.Requested.MilliCPU), float64(n.Size.Memory) - float64(n.Requested.Memory),
-			float64(n.Size.Pods) - float64(len(n.Pods)),
-		}
+		left := amounts{n.Size.MilliCPU - n.Requested.MilliCPU, n.Size.Memory - n.Requested.Memory, n.Size.Pods - int64(len(n.Pods))}
 		if leaves != nil {
 			for _, p := range n.Pods {
 				switch priority, may := leaves(p); {
@@ -166,7 +168,7 @@ func (f vacancy) without(priority int64) vacancy {
 
 // leastRequest returns the least that a member requests of each resource.
 func (a *groupAttempt) leastRequest() leastRequest {
-	least := leastRequest{math.Inf(1), math.Inf(1), 1}
+	least := leastRequest{math.MaxInt64, math.MaxInt64, 1}
 	for _, m := range a.members {
 		r := requestOf(m.item.Class)
 		least.cpu, least.memory = min(least.cpu, r.cpu), min(least.memory, r.memory)
@@ -180,10 +182,10 @@ type leastRequest amounts
 func (r leastRequest) on(left amounts) int {
 	most := left.pods
 	if r.cpu > 0 {
-		most = min(most, math.Floor(left.cpu/r.cpu))
+		most = min(most, left.cpu/r.cpu)
 	}
 	if r.memory > 0 {
-		most = min(most, math.Floor(left.memory/r.memory))
+		most = min(most, left.memory/r.memory)
 	}
 	return int(max(0, min(most, math.MaxInt32)))
 }
@@ -203,15 +205,15 @@ func (r leastRequest) fewest(f vacancy, priority int64, need int) int {
 	for i := range f.nodes {
 		left = left.plus(f.nodes[i].max(amounts{}))
 	}
-	each, all := float64(need), int(max(1, float64(need)-left.pods))
+	all := max(1, int64(need)-left.pods)
 	for _, x := range [...]struct {
-		lacks float64
-		of    func(*leaver) float64
+		lacks int64
+		of    func(*leaver) int64
 	}{
-		{each*r.cpu - left.cpu, func(l *leaver) float64 { return l.cpu }},
-		{each*r.memory - left.memory, func(l *leaver) float64 { return l.memory }},
+		{times(need, r.cpu) - left.cpu, func(l *leaver) int64 { return l.cpu }},
+		{times(need, r.memory) - left.memory, func(l *leaver) int64 { return l.memory }},
 	} {
-		var sizes []float64
+		var sizes []int64
 		for i := range f.leavers {
 			if f.leavers[i].priority <= priority && x.lacks > 0 {
 				sizes = append(sizes, x.of(&f.leavers[i]))
@@ -222,9 +224,17 @@ func (r leastRequest) fewest(f vacancy, priority int64, need int) int {
 		for lacks := x.lacks; lacks > 0 && count < len(sizes); count++ {
 			lacks -= sizes[len(sizes)-1-count]
 		}
-		all = max(all, count)
+		all = max(all, int64(count))
 	}
-	return all
+	return int(all)
+}
+
+// times multiplies and saturates.
+func times(count int, amount int64) int64 {
+	if amount > 0 && int64(count) > math.MaxInt64/amount {
+		return math.MaxInt64
+	}
+	return int64(count) * amount
 }
 
 // What the parts of an attempt cost, in judgements of a node by the plain evaluator.

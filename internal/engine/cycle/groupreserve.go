@@ -93,7 +93,7 @@ func (a *groupAttempt) shareOf(places []place) float64 {
 func (a *groupAttempt) planReservation() []place {
 	if a.domains == 0 {
 		nodes := slices.DeleteFunc(slices.Clone(a.cluster.Nodes), func(n *cluster.Node) bool { return n == nil })
-		if _, ok := a.boundOn(nodes, a.ends); !ok {
+		if _, ok := a.boundOn(nodes, a.leastRequest(), a.ends); !ok {
 			return nil
 		}
 		a.effort = 0

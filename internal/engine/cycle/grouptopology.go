@@ -46,7 +46,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		return nil
 	}
 	placedBefore, _ := a.podGroups.count(a.group)
-	a.fills = a.domainFills(key)
+	a.fills, a.fulls = a.domainFills(key), map[string]float64{}
 	slices.SortStableFunc(domains, func(x, y string) int { return cmp.Compare(a.fullest(y), a.fullest(x)) })
 	list := a.promising(key, domains, nil)
 	if len(list) == 0 {
@@ -221,7 +221,14 @@ func (f fill) with(members []*member) float64 {
 }
 
 // fullest is how full the domain is if all members find a node there.
-func (a *groupAttempt) fullest(domain string) float64 { return a.fills[domain].with(a.members) }
+func (a *groupAttempt) fullest(domain string) float64 {
+	full, known := a.fulls[domain]
+	if !known {
+		full = a.fills[domain].with(a.members)
+		a.fulls[domain] = full
+	}
+	return full
+}
 
 // noneBetter tells whether the domain cannot be better than one in which all members found a node.
 // Of equally good domains the first by name wins.
