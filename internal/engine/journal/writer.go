@@ -114,7 +114,7 @@ func Text(actions []cycle.Action) string {
 // Err returns why the journal has ended, or nil.
 func (w *Writer) Err() error { return w.records.Err() }
 
-// Close writes what is queued. Nothing may be added afterwards.
+// Close writes what is queued. What is added afterwards may be lost.
 func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
 // Take writes a record, or continues in a new file.

@@ -13,9 +13,11 @@ const (
 	mostWaiting = 1 << 14
 )
 
-// Writer writes records of type R on its own goroutine. Add and Close belong to one goroutine.
+// Writer writes records of type R on its own goroutine. Add belongs to one goroutine, which may be
+// stuck when Close is called, and go on later.
 type Writer[R any] struct {
 	waiting chan R
+	closing chan struct{} // closed by Close; waiting never is
 	done    chan struct{}
 	mu      sync.Mutex
 	err     error // why it ended before Close
@@ -31,7 +33,7 @@ type Into[R any] interface {
 
 // Start starts the goroutine that writes.
 func Start[R any](into Into[R]) *Writer[R] {
-	w := &Writer[R]{waiting: make(chan R, mostWaiting), done: make(chan struct{})}
+	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{})}
 	go w.run(into)
 	return w
 }
@@ -54,9 +56,9 @@ func (w *Writer[R]) Err() error {
 	return w.err
 }
 
-// Close writes what is queued. Nothing may be added afterwards.
+// Close writes what is queued. What is added afterwards may be lost.
 func (w *Writer[R]) Close(ctx context.Context) error {
-	close(w.waiting)
+	close(w.closing)
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -85,13 +87,26 @@ func (w *Writer[R]) write(into Into[R], flush <-chan time.Time) error {
 			if err := into.Flush(); err != nil {
 				return err
 			}
-		case r, open := <-w.waiting:
-			if !open {
-				return nil
-			}
+		case r := <-w.waiting:
 			if err := into.Take(r); err != nil {
 				return err
 			}
+		case <-w.closing:
+			return w.rest(into)
+		}
+	}
+}
+
+// rest writes what is queued.
+func (w *Writer[R]) rest(into Into[R]) error {
+	for {
+		select {
+		case r := <-w.waiting:
+			if err := into.Take(r); err != nil {
+				return err
+			}
+		default:
+			return nil
 		}
 	}
 }

@@ -1,0 +1,34 @@
+package records
+
+import (
+	"testing"
+)
+
+// kept keeps what it is given.
+type kept []int
+
+func (k *kept) Take(r int) error { *k = append(*k, r); return nil }
+func (*kept) Flush() error       { return nil }
+func (*kept) Close() error       { return nil }
+
+// TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin when the process had to end,
+// may go on before the process is gone. All that was added before is written.
+func TestARecordMayComeAfterTheEnd(t *testing.T) {
+	var k kept
+	w := Start(&k)
+	for i := range 1000 {
+		w.Add(i)
+	}
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(k) != 1000 || k[0] != 0 || k[999] != 999 {
+		t.Errorf("%d of 1000 records are written", len(k))
+	}
+	for range 2 * mostWaiting { // more than are ever queued
+		w.Add(1000)
+	}
+	if len(k) != 1000 {
+		t.Errorf("%d records are written after the end", len(k)-1000)
+	}
+}
