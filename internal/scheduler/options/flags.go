@@ -88,7 +88,7 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.StringVar(&f.config, "config", "", "a KubeSchedulerConfiguration file, or a legacy Policy file; it is watched while the scheduler runs (default: upstream's defaults)")
 	set.StringVar(&f.WriteConfigTo, "write-config-to", "", "write the configuration to this file, - for standard output, and end; a legacy one is translated")
 	f.addLegacy()
-	set.Var(cliflag.NewMapStringBool(&f.gates), "feature-gates",
+	set.Var(gateFlag{cliflag.NewMapStringBool(&f.gates)}, "feature-gates",
 		"Gate=true|false, separated by commas; these have an effect: "+strings.Join(honouredGates(true), ", ")+" (default true), "+
 			strings.Join(honouredGates(false), ", ")+" (default false); other values that would change what kube-scheduler does are refused")
 

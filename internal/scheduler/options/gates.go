@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	cliflag "k8s.io/component-base/cli/flag"
+
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
@@ -69,7 +71,8 @@ func Gates() []Gate {
 		{Name: "DynamicResourceAllocation", On: true, Locked: true},
 		{Name: groups.GangScheduling, Alpha: true, Heed: Honoured},
 		{Name: groups.GenericWorkload, Alpha: true, Heed: Honoured},
-		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Why: alwaysOn},
+		// Off wherever NodeDeclaredFeatures is, on which it depends.
+		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Heed: Indifferent, Why: "pods tell of such resizes only where the API server's gate is on"},
 		{Name: "InPlacePodVerticalScaling", On: true, Locked: true},
 		{Name: "MatchLabelKeysInPodTopologySpread", On: true, Beta: true, Why: alwaysOn},
 		{Name: nodeDeclaredFeatures, On: true, Beta: true, Heed: Honoured},
@@ -89,6 +92,19 @@ func Gates() []Gate {
 		{Name: "VolumeLimitScaling", Alpha: true, Why: "a node is not rejected because the CSI driver of a volume is not installed there"},
 		{Name: groups.WorkloadAwarePreemption, Alpha: true, Heed: Honoured},
 	}
+}
+
+// gateFlag is the value of --feature-gates. As in kube-scheduler, whose only component is kube, a
+// gate may be written kube:Gate.
+type gateFlag struct{ *cliflag.MapStringBool }
+
+// Set implements [pflag.Value].
+func (f gateFlag) Set(value string) error {
+	gates := strings.Split(value, ",")
+	for i, gate := range gates {
+		gates[i] = strings.TrimPrefix(strings.TrimSpace(gate), "kube:")
+	}
+	return f.MapStringBool.Set(strings.Join(gates, ","))
 }
 
 // Honours reports whether Berth does as the gate of that name says.

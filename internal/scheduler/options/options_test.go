@@ -204,6 +204,7 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 			"--feature-gates: InformerResourceVersion:"},
 		{"--feature-gates=SchedulerAsyncPreemption=false,OpportunisticBatching=true,StorageCapacityScoring=false,AllAlpha=true,AllBeta=false",
 			"SchedulerAsyncPreemption: OpportunisticBatching: AllAlpha=true: AllBeta=false:"},
+		{"--feature-gates=NodeDeclaredFeatures=false,InPlacePodLevelResourcesVerticalScaling=false", "InPlacePodLevelResourcesVerticalScaling:"}, // the first needs the second
 		{"--permit-port-sharing --disable-http2-serving --emulated-version=1.35 --vmodule=a=1 --disabled-metrics=a",
 			"--disable-http2-serving --emulated-version --permit-port-sharing"},
 	} {
@@ -238,6 +239,7 @@ func TestGatesThatAreHonoured(t *testing.T) {
 		{gates: "NodeDeclaredFeatures=false", ignore: true},
 		{gates: "AllBeta=false,NodeDeclaredFeatures=true", waitOut: true, noExpectation: true},
 		{gates: "AllBeta=true,AllAlpha=false"},
+		{gates: "kube:NodeDeclaredFeatures=false, kube: AllAlpha=true", compare: true, ignore: true},
 	} {
 		f := parse(t, "--feature-gates="+row.gates)
 		if err := f.Validate(); err != nil {
