@@ -229,7 +229,9 @@ func (c *chaos) newPod(name string) *v1.Pod {
 	p := aPod(name, fmt.Sprintf("%dm", 200*(1+c.rng.IntN(5))))
 	p.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
 	p.Labels = map[string]string{"app": string(rune('x' + c.rng.IntN(3)))}
-	ownedBy(p)
+	if c.made%2 == 0 { // room is reserved where the others are, which may end
+		ownedBy(p)
+	}
 	*p.Spec.Priority = int32(c.rng.IntN(3) * 10)
 	switch c.rng.IntN(8) {
 	case 0:
