@@ -18,11 +18,20 @@ import (
 // cluster is the state of the API as far as it has been seen.
 type cluster struct {
 	objects map[string]metav1.Object
-	byOwner map[types.UID]map[types.UID]*v1.Pod
+	byOwner map[workload]map[types.UID]*v1.Pod
 }
 
+// workload is what makes pods. A pod in another namespace may name it as its owner, and is none of
+// its pods.
+type workload struct {
+	namespace string
+	uid       types.UID // "": no owner
+}
+
+func workloadOf(p *v1.Pod) workload { return workload{p.Namespace, ownerUID(p)} }
+
 func newCluster() *cluster {
-	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[types.UID]map[types.UID]*v1.Pod{}}
+	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[workload]map[types.UID]*v1.Pod{}}
 }
 
 func keyOf(object metav1.Object) string {
@@ -33,7 +42,7 @@ func (c *cluster) set(object metav1.Object) {
 	c.drop(object)
 	c.objects[keyOf(object)] = object
 	if p, ok := object.(*v1.Pod); ok {
-		owner := ownerUID(p)
+		owner := workloadOf(p)
 		if c.byOwner[owner] == nil {
 			c.byOwner[owner] = map[types.UID]*v1.Pod{}
 		}
@@ -44,7 +53,7 @@ func (c *cluster) set(object metav1.Object) {
 func (c *cluster) drop(object metav1.Object) {
 	key := keyOf(object)
 	if p, ok := c.objects[key].(*v1.Pod); ok {
-		owner := ownerUID(p)
+		owner := workloadOf(p)
 		delete(c.byOwner[owner], p.UID)
 		if len(c.byOwner[owner]) == 0 {
 			delete(c.byOwner, owner)
@@ -135,7 +144,7 @@ func (c *cluster) satisfied(f *Flight) bool {
 		return false
 	}
 	live := 0
-	for _, p := range c.byOwner[f.OwnerUID] {
+	for _, p := range c.byOwner[workload{f.Namespace, f.OwnerUID}] {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
 			live++
 		}
@@ -145,7 +154,7 @@ func (c *cluster) satisfied(f *Flight) bool {
 
 // successor returns, of the new pods of a workload, the one that most likely was made in place of
 // another one: one on its node rather than a pending one.
-func (c *cluster) successor(owner types.UID, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
+func (c *cluster) successor(owner workload, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
 	var list []*v1.Pod
 	for _, p := range c.byOwner[owner] {
 		if isNew(p) && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {

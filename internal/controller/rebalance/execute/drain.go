@@ -99,7 +99,7 @@ type putOff struct {
 // departure is a pod that leaves, until it is gone and its successor has a node.
 type departure struct {
 	rebalance.Departure
-	owner types.UID
+	owner workload
 	known map[types.UID]bool // the workload's pods before the eviction
 	room  *Flight            // what the scheduler is shown of it; nil: nothing
 	maybe bool               // an eviction was sent, and its answer lost
@@ -203,7 +203,7 @@ func (d *Drainer) do(action Action) { d.actions = append(d.actions, action) }
 // foretold reports whether a pod that has got a node is a successor on the planned node.
 func (d *Drainer) foretold(pod *v1.Pod) bool {
 	return slices.ContainsFunc(d.under, func(p *departure) bool {
-		return !p.ended && p.owner == ownerUID(pod) && p.To == pod.Spec.NodeName
+		return !p.ended && p.owner == workloadOf(pod) && p.To == pod.Spec.NodeName
 	})
 }
 

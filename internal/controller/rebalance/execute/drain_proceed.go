@@ -128,14 +128,14 @@ func (d *Drainer) proceed() {
 			return
 		}
 		known := map[types.UID]bool{}
-		for uid := range d.cluster.byOwner[ownerUID(victim)] {
+		for uid := range d.cluster.byOwner[workloadOf(victim)] {
 			known[uid] = true
 		}
-		next := &departure{Departure: *p, owner: ownerUID(victim), known: known}
+		next := &departure{Departure: *p, owner: workloadOf(victim), known: known}
 		if next.follows() && p.To != "" {
 			next.room = &Flight{
 				Move:     rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To, Cost: rebalance.Cost{GraceSeconds: p.Grace}},
-				OwnerUID: next.owner, Begun: metav1.NewTime(d.wall()),
+				OwnerUID: next.owner.uid, Begun: metav1.NewTime(d.wall()),
 			}
 		}
 		d.evict(next)
@@ -252,7 +252,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 		}
 		d.do(DrainTold{Result: result, Pod: &p.Departure, Node: node, Message: next.Name})
 	case p.left.IsZero():
-	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace, Owner: p.Owner}, OwnerUID: p.owner}):
+	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace, Owner: p.Owner}, OwnerUID: p.owner.uid}):
 		p.ended = true
 	case d.now.Before(p.left.Add(pendingFor)):
 		d.wake(p.left.Add(pendingFor))
@@ -277,7 +277,7 @@ func (d *Drainer) successor(p *departure) *v1.Pod {
 		return next
 	}
 	p.next = ""
-	if p.owner == "" {
+	if p.owner.uid == "" {
 		return nil
 	}
 	kind, _, _ := strings.Cut(p.Owner, "/")

@@ -34,7 +34,7 @@ func (c *Core) start(m *rebalance.Move) {
 	}
 	c.move = &move{Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second))}, known: map[types.UID]bool{}}
 	c.move.Next, c.move.Improves = nil, nil
-	for uid := range c.cluster.byOwner[c.move.OwnerUID] {
+	for uid := range c.cluster.byOwner[workloadOf(victim)] {
 		c.move.known[uid] = true
 	}
 	c.journal.Move = &c.move.Flight
@@ -217,7 +217,7 @@ func (c *Core) successor() *v1.Pod {
 		return nil
 	}
 	stateful := strings.HasPrefix(m.Owner, statefulSet+"/")
-	return c.cluster.successor(m.OwnerUID, m.To, func(p *v1.Pod) bool {
+	return c.cluster.successor(workload{m.Namespace, m.OwnerUID}, m.To, func(p *v1.Pod) bool {
 		if stateful && p.Name != m.Name {
 			return false // it was made by scaling
 		}

@@ -1,0 +1,51 @@
+package execute
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+func podOf(namespace, name string, owner types.UID) *v1.Pod {
+	controls := true
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: owner, Controller: &controls}},
+	}}
+}
+
+// TestPodsOfAnotherNamespaceAreNoSuccessors: whoever may create pods there can name any owner.
+func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
+	two := int32(2)
+	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &two}}
+	flight := &Flight{Move: rebalance.Move{Namespace: "shop", Owner: "ReplicaSet/web", To: "b"}, OwnerUID: "web"}
+	c := newCluster()
+	forged := podOf("tenant", "forged", "web")
+	forged.Spec.NodeName = "b"
+	forged.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+	for _, object := range []metav1.Object{web, podOf("shop", "web-1", "web"), forged} {
+		c.set(object)
+	}
+	anyone := func(*v1.Pod) bool { return true }
+	if next := c.successor(workload{"shop", "web"}, "b", anyone); next == nil || next.Name != "web-1" {
+		t.Errorf("the successor is %v, want web-1", next)
+	}
+	if c.satisfied(flight) {
+		t.Error("one of two pods, and none is wanted")
+	}
+	c.set(podOf("shop", "web-2", "web"))
+	if !c.satisfied(flight) {
+		t.Error("two of two pods, and one more is wanted")
+	}
+	for _, p := range []*v1.Pod{podOf("shop", "web-1", "web"), podOf("shop", "web-2", "web"), forged} {
+		c.drop(p)
+	}
+	if len(c.byOwner) > 0 {
+		t.Errorf("remembered after all have gone: %v", c.byOwner)
+	}
+}
