@@ -254,10 +254,11 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newAnswers(func(yes bool) bool { return yes })
-		asked, answer := 0, make(chan struct{})
+		var asked atomic.Int32
+		answer := make(chan struct{})
 		ask := func(source, question string) {
 			_, _ = k.ask(t.Context(), source, sha256.Sum256([]byte(question)), func(context.Context) (bool, error) {
-				asked++
+				asked.Add(1)
 				<-answer
 				return true, nil
 			})
@@ -268,8 +269,8 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 		synctest.Wait()
 		close(answer)
 		synctest.Wait()
-		if asked > askingEach {
-			t.Errorf("asked %d times", asked)
+		if n := asked.Load(); n > askingEach {
+			t.Errorf("asked %d times", n)
 		}
 		answer = make(chan struct{})
 		for i := range asking {
@@ -282,13 +283,14 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 		time.Sleep(AskTimeout + time.Second)
 		close(answer)
 		synctest.Wait()
-		asked, answer = 0, make(chan struct{})
+		asked.Store(0)
+		answer = make(chan struct{})
 		for i := range askingEach {
 			go ask("stranger", fmt.Sprint("later ", i))
 		}
 		synctest.Wait()
-		if asked != askingEach {
-			t.Errorf("%d questions of a source whose earlier ones are over, want %d", asked, askingEach)
+		if n := asked.Load(); n != askingEach {
+			t.Errorf("%d questions of a source whose earlier ones are over, want %d", n, askingEach)
 		}
 		close(answer)
 	})

@@ -93,12 +93,12 @@ func TestServeIsBoundedAndEnds(t *testing.T) {
 		_, err := io.Copy(io.Discard, c)
 		return err
 	}
-	if err := closes(open[0]); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("more connections than the bound are held")
-	}
-	last := open[len(open)-1]
+	last := open[len(open)-1] // its request is sent at once: SendTime has begun
 	if _, err := io.WriteString(last, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil || !<-admitted {
 		t.Errorf("the connection of a request is not known: %v", err)
+	}
+	if err := closes(open[0]); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("more connections than the bound are held")
 	}
 	cancel()
 	if err := <-ended; err != nil {
