@@ -175,7 +175,7 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	var err error
 	options := live.Options{
 		Profiles: first.profiles, Observer: p.recorder, Objects: p.store, Lead: leads,
-		ContentType:  p.settings.ContentType,
+		ContentType: p.settings.ContentType, UserAgent: p.rest.UserAgent,
 		Ready:        func() { fmt.Fprintln(p.out, "ready") },
 		FirstBackoff: p.settings.FirstBackoff, LastBackoff: p.settings.LastBackoff, MaxWait: p.flags.MaxUnschedulable,
 		Groups: p.flags.Groups, SearchLimit: p.flags.SearchLimit, Disabled: p.flags.Disabled(),

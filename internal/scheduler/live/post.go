@@ -43,8 +43,9 @@ const (
 	longestAnswer = 64 << 10
 )
 
-// newPoster sends through the connections of one client, at the rate of another.
-func newPoster(through, limited kubernetes.Interface, contentType string) (*poster, error) {
+// newPoster sends through the connections of one client, at the rate of another. agent is the user
+// agent; empty: that of the client whose connections they are.
+func newPoster(through, limited kubernetes.Interface, contentType, agent string) (*poster, error) {
 	contentType = cmp.Or(contentType, runtime.ContentTypeProtobuf)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
 	if !ok {
@@ -55,10 +56,13 @@ func newPoster(through, limited kubernetes.Interface, contentType string) (*post
 		return nil, fmt.Errorf("a client that sends requests is needed, not %T", through)
 	}
 	server := client.Post().AbsPath("/").URL()
+	header := http.Header{"Content-Type": {contentType}, "Accept": {contentType + ", " + runtime.ContentTypeJSON}}
+	if agent != "" {
+		header.Set("User-Agent", agent)
+	}
 	return &poster{
 		client: cmp.Or(client.Client, http.DefaultClient), server: server, namespaces: server.JoinPath("api/v1/namespaces").String(),
-		limit: limited.CoreV1().RESTClient().GetRateLimiter(), serializer: info.Serializer,
-		header: http.Header{"Content-Type": {contentType}, "Accept": {contentType + ", " + runtime.ContentTypeJSON}},
+		limit: limited.CoreV1().RESTClient().GetRateLimiter(), serializer: info.Serializer, header: header,
 	}, nil
 }
 

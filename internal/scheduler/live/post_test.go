@@ -18,6 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // answers is an API server that gives one answer after the other.
@@ -53,7 +56,7 @@ func (a *answers) poster(t *testing.T, host, contentType string) *poster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newPoster(client, client, contentType)
+	p, err := newPoster(client, client, contentType, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,4 +144,34 @@ func TestComesBackWhenTold(t *testing.T) {
 			t.Errorf("sent %d times within 1.5 s: %v", len(a.got), err)
 		}
 	})
+}
+
+// TestBindingsAreTheSchedulersOwn: they go through the connections of events, and an audit log
+// must not take them for such.
+func TestBindingsAreTheSchedulersOwn(t *testing.T) {
+	a := &answers{list: []answer{{code: http.StatusCreated}}}
+	through := func(agent string) kubernetes.Interface {
+		client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://fake", Transport: a, QPS: -1, UserAgent: agent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	s, err := New(through("berth/scheduler"), through("berth/scheduler-events"), Options{
+		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, UserAgent: "berth/scheduler",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.post(t.Context(), aBinding()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.events.Create(t.Context(), &v1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"berth/scheduler", "berth/scheduler-events"} {
+		if got := a.got[i].UserAgent(); got != want {
+			t.Errorf("%s: the agent is %s, want %s", a.got[i].URL.Path, got, want)
+		}
+	}
 }

@@ -80,6 +80,8 @@ type Options struct {
 	Shadow Shadow
 	// ContentType is that of bindings and of events; protobuf if it is empty.
 	ContentType string
+	// UserAgent is that of bindings; if it is empty, that of the client for events.
+	UserAgent string
 	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
 	// Seed is that of the core's random numbers; 0: a random one.
@@ -119,11 +121,11 @@ const helperCount = 32
 // own, at a rate of their own, so that they do not delay anything else. Bindings take its
 // connections, too: what is best for many small requests is best for both.
 func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
-	bindings, err := newPoster(eventClient, client, o.ContentType)
+	bindings, err := newPoster(eventClient, client, o.ContentType, o.UserAgent)
 	if err != nil {
 		return nil, err
 	}
-	events, err := newPoster(eventClient, eventClient, o.ContentType)
+	events, err := newPoster(eventClient, eventClient, o.ContentType, "")
 	if err != nil {
 		return nil, err
 	}
