@@ -3,11 +3,19 @@ package controller
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
 func parse(t *testing.T, args ...string) Options {
@@ -108,5 +116,32 @@ func TestEndpointsTellTheConfiguration(t *testing.T) {
 	endpoints.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/pprof/heap", nil))
 	if answer.Code == http.StatusOK {
 		t.Error("profiles are served without --profiling")
+	}
+}
+
+// TestMovesCountComparingTolerations with and without a file, as berth rebalance does: a successor
+// goes where it tolerates the taint by Gt.
+func TestMovesCountComparingTolerations(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", file} {
+		read, err := (&RebalanceOptions{Config: path}).profiles()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := cluster.New()
+		c.SetNode(&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"},
+			Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: "level", Value: "5", Effect: v1.TaintEffectNoSchedule}}},
+			Status:     v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("10")}},
+		})
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}, Spec: v1.PodSpec{
+			Tolerations: []v1.Toleration{{Key: "level", Operator: "Gt", Value: "3", Effect: v1.TaintEffectNoSchedule}},
+		}}
+		if e := decide.Evaluate(c, read.Profiles[0], c.Pending(pod)); e.Feasible != 1 {
+			t.Errorf("with the file %q: %d nodes take the pod, want 1", path, e.Feasible)
+		}
 	}
 }

@@ -82,15 +82,18 @@ func (o *RebalanceOptions) read(priorities policy.Priorities) (*rebalance.Policy
 	return read, nil
 }
 
+// profiles returns the configuration of the scheduler that places successors. Tolerations with Gt
+// and Lt count, as where plans look at taints: an API server whose feature gate is off stores none.
 func (o *RebalanceOptions) profiles() (*config.Config, error) {
+	options := config.Options{CompareTolerations: true}
 	if o.Config == "" {
-		return config.Default(config.Options{})
+		return config.Default(options)
 	}
 	text, err := os.ReadFile(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("--scheduler-config: %w", err)
 	}
-	read, err := config.Parse(o.Config, text, config.Options{})
+	read, err := config.Parse(o.Config, text, options)
 	if err != nil {
 		return nil, fmt.Errorf("--scheduler-config: %w", err)
 	}
