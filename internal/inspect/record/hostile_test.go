@@ -89,10 +89,11 @@ func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
 // One that was killed after it had written its objects, and before its index, goes on, and its
 // session, which nothing refers to, takes no room.
 func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := fakeapi.New(t), ""
 	api.Set("nodes", node("node-1"))
 	api.Set("pods", pod("a", "node-1"))
 	for _, gone := range [][]string{{record.IndexFile}, {record.IndexFile, "pods.json", "lock"}} {
+		dir = t.TempDir()
 		if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -127,6 +128,28 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 	}
 	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err == nil || !strings.Contains(err.Error(), "deployments.json") {
 		t.Errorf("somebody's file: %v", err)
+	}
+}
+
+// One that has recorded for a while, and whose index was lost, is not taken for one that was killed:
+// its sessions stay.
+func TestSessionsWhoseIndexIsLostStay(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	for range 2 {
+		if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, record.IndexFile)); err != nil {
+		t.Fatal(err)
+	}
+	err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true})
+	if err == nil || !strings.Contains(err.Error(), "2 sessions of a recording, and no "+record.IndexFile) {
+		t.Errorf("not refused: %v", err)
+	}
+	if folders, err := os.ReadDir(filepath.Join(dir, "sessions")); err != nil || len(folders) != 2 {
+		t.Errorf("%d sessions are left, %v", len(folders), err)
 	}
 }
 
