@@ -50,8 +50,9 @@ made anew whenever something lands elsewhere; pods terminate side by side, those
 StatefulSets one after the other. Pods whose disruption budget does not allow them to
 leave yet are evicted as soon as it does, those with the longest grace period first.
 
-Nothing is written down: after Ctrl-C, a timeout or kill -9 the nodes stay cordoned, and
-the same command goes on.`,
+Berth's scheduler keeps the room of each successor: a Lease in kube-system asks it to.
+Nothing else is written down. After Ctrl-C, a timeout or kill -9 the nodes stay
+cordoned, and the same command goes on.`,
 		Example: `  berth drain node-1 --ignore-daemonsets
   berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
   berth drain -l pool=old --dry-run`,
