@@ -26,10 +26,18 @@ type budgetIndex struct {
 type budgetSpace struct {
 	byName   map[string]*Budget
 	covering map[*PodClass][]*Budget // of classes that were asked about since a selector changed
+	bulk     int                     // of these classes
 }
 
-// mostCovered bounds for how many classes of a namespace the budgets are remembered.
+// mostCovered bounds for how many classes of a namespace the budgets are remembered. Their pods may
+// be gone, so MostBulk bounds them, too.
 const mostCovered = 1 << 12
+
+// forget forgets what was remembered.
+func (s *budgetSpace) forget() {
+	clear(s.covering)
+	s.bulk = 0
+}
 
 // BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list
 // is not to be changed, and valid until the next change of the cluster.
@@ -49,10 +57,11 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 				covering = append(covering, b)
 			}
 		}
-		if len(s.covering) >= mostCovered {
-			clear(s.covering)
+		if len(s.covering) >= mostCovered || s.bulk > MostBulk {
+			s.forget()
 		}
 		s.covering[class] = covering
+		s.bulk += class.Bulk
 	}
 	return covering
 }
@@ -80,13 +89,13 @@ func (x *budgetIndex) update(table *Table[*policyv1.PodDisruptionBudget], name N
 		return
 	case !there:
 		delete(s.byName, name.Name)
-		clear(s.covering)
+		s.forget()
 		if len(s.byName) == 0 {
 			delete(x.spaces, name.Namespace)
 		}
 		return
 	case s == nil:
-		s = &budgetSpace{map[string]*Budget{}, map[*PodClass][]*Budget{}}
+		s = &budgetSpace{byName: map[string]*Budget{}, covering: map[*PodClass][]*Budget{}}
 		x.spaces[name.Namespace] = s
 	}
 	if b := s.byName[name.Name]; b != nil && reflect.DeepEqual(b.Spec.Selector, object.Spec.Selector) {
@@ -99,5 +108,5 @@ func (x *budgetIndex) update(table *Table[*policyv1.PodDisruptionBudget], name N
 		b.selector = selector
 	}
 	s.byName[name.Name] = b
-	clear(s.covering)
+	s.forget()
 }

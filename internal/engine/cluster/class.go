@@ -70,6 +70,10 @@ type PodClass struct {
 	pods int // placed pods of the class; at 0 the cluster may forget it
 }
 
+// MostBulk bounds the bulk of the classes that something keeps although their pods may be gone.
+// Classes of usual size have none.
+const MostBulk = 8 << 20
+
 // Term is one parsed term of pod affinity or anti-affinity.
 type Term struct {
 	Namespaces        []string // sorted
@@ -123,7 +127,8 @@ func newPodClass(pod *v1.Pod, key digest, shared *shares) *PodClass {
 		}
 	}
 	if len(pod.Spec.ResourceClaims) > 0 {
-		c.Status = &pod.Status
+		status := pod.Status // a pointer into the pod would keep all of it
+		c.Status = &status
 	}
 	if a := spec.Affinity; a != nil {
 		c.readTerms(a, read)

@@ -38,6 +38,7 @@ type Cluster struct {
 	classes     map[digest]*PodClass
 	nextClass   int32
 	classesKept int // how many were left when classes were last dropped
+	classesBulk int // of those that came since
 	shares      shares
 
 	labels      interned[LabelSet]
@@ -210,17 +211,18 @@ func (c *Cluster) class(pod *v1.Pod) *PodClass {
 	c.nextClass++
 	c.dropClasses()
 	c.classes[key] = class
+	c.classesBulk += class.Bulk
 	return class
 }
 
-// dropClasses forgets classes without pods once there may be many. A class that is still referenced
-// elsewhere stays valid, and is known again once a pod of it is placed.
+// dropClasses forgets classes without pods once there may be many, or large ones. A class that is
+// still referenced elsewhere stays valid, and is known again once a pod of it is placed.
 func (c *Cluster) dropClasses() {
-	if len(c.classes) < worthDropping(c.classesKept) {
+	if len(c.classes) < worthDropping(c.classesKept) && c.classesBulk < MostBulk {
 		return
 	}
 	maps.DeleteFunc(c.classes, func(_ digest, class *PodClass) bool { return class.pods == 0 })
-	c.classesKept = len(c.classes)
+	c.classesKept, c.classesBulk = len(c.classes), 0
 }
 
 // worthDropping is the number of entries from which a search for unused ones pays off, given how

@@ -35,12 +35,10 @@ type Log struct {
 
 // How many changes are kept at least: a few per node, because a reader that is further behind does
 // better to read the whole cluster. There are upper bounds, too, since an entry keeps the class of
-// a pod that may be gone: of their number, and of the bulk of these classes. Classes of usual size
-// have none.
+// a pod that may be gone: of their number, and MostBulk.
 const (
 	keptPerNode         = 2
 	leastKept, mostKept = 1 << 10, 1 << 16
-	mostBulk            = 8 << 20
 )
 
 func (l *Log) add(change Change, nodes int) {
@@ -48,9 +46,9 @@ func (l *Log) add(change Change, nodes int) {
 		l.forget(len(l.entries) - keep)
 	}
 	l.entries = append(l.entries, change)
-	if l.bulk += change.bulk(); l.bulk > mostBulk {
+	if l.bulk += change.bulk(); l.bulk > MostBulk {
 		oldest, left := 0, l.bulk
-		for ; oldest < len(l.entries)-1 && left > mostBulk/2; oldest++ {
+		for ; oldest < len(l.entries)-1 && left > MostBulk/2; oldest++ {
 			left -= l.entries[oldest].bulk()
 		}
 		l.forget(oldest)

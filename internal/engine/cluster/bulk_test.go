@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// largePod has 100 KB of labels.
+func largePod(i int) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("large-", i), UID: types.UID(fmt.Sprint("large-", i)), Labels: map[string]string{}}}
+	for k := range 1000 {
+		pod.Labels[fmt.Sprint("key-", k)] = strings.Repeat("x", 90) + fmt.Sprint(i)
+	}
+	return pod
+}
+
+// TestLargeClassesThatAreGoneAreDropped: the more pods there are, the more classes without pods are
+// kept, but not of large ones.
+func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
+	c := New()
+	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	for i := range 2000 {
+		c.SetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), Labels: map[string]string{"i": fmt.Sprint(i)}},
+			Spec: v1.PodSpec{NodeName: "n"}})
+	}
+	kept := 0
+	for i := range 200 {
+		c.Pending(largePod(i))
+		now := 0
+		for _, class := range c.classes {
+			now += class.Bulk
+		}
+		kept = max(kept, now)
+	}
+	if kept > MostBulk+(1<<20) || kept == 0 {
+		t.Errorf("classes of %d KiB are kept", kept>>10)
+	}
+	if len(c.classes) < 2000 {
+		t.Errorf("%d classes are left, want those of 2000 pods", len(c.classes))
+	}
+}
+
+// TestBudgetsOfLargeClassesAreForgotten: which budgets cover a class is not remembered for many
+// large classes.
+func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
+	c := New()
+	one := intstr.FromInt32(1)
+	c.Budgets.Set(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "key-0", Operator: metav1.LabelSelectorOpExists}}}}})
+	for i := range 150 {
+		if list := c.BudgetsOf(c.Pending(largePod(i)).Class); len(list) != 1 {
+			t.Fatalf("pod %d is covered by %d budgets", i, len(list))
+		}
+	}
+	kept := 0
+	for class := range c.budgets.spaces["ns"].covering {
+		kept += class.Bulk
+	}
+	if kept > MostBulk+(1<<20) || kept == 0 {
+		t.Errorf("classes of %d KiB are kept", kept>>10)
+	}
+}
+
+// TestAClassKeepsTheStatusAlone: of a pod with claims, not its annotations.
+func TestAClassKeepsTheStatusAlone(t *testing.T) {
+	pod := largePod(0)
+	pod.Spec.ResourceClaims, pod.Status.Phase = []v1.PodResourceClaim{{Name: "c"}}, v1.PodPending
+	class := New().Pending(pod).Class
+	if class.Status == nil || class.Status.Phase != v1.PodPending {
+		t.Fatalf("the status is %v", class.Status)
+	}
+	if class.Status == &pod.Status {
+		t.Error("the class refers to the pod")
+	}
+}
