@@ -85,7 +85,7 @@ func newBase(d *Decider, pl *plan, axes []topologyAxis) *base {
 // bytes is about how much memory the base takes.
 func (b *base) bytes() int {
 	const perNode, perCell = 16, 300
-	n := perNode*len(b.at) + 4*len(b.at)*len(b.sets)
+	n := perNode*len(b.at) + 4*len(b.at)*len(b.sets) + len(b.name) + bulkBytes*b.plan.example.Class.Bulk
 	for _, g := range b.groups {
 		n += perCell * len(g.tree.cells)
 	}

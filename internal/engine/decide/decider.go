@@ -50,7 +50,7 @@ type Decider struct {
 	plans        [recent]recentPlan        // by class, modulo their number
 	bases        map[string]*base          // by the key that findBase makes
 	effort       map[int32]classEffort     // by class
-	saidEffort   map[string]*saidEffort    // by what strangers' terms say; see said.describe
+	saidEffort   map[uint64]*saidEffort    // by a hash of what strangers' terms say; see said.describe
 	clock        uint64                    // counts decisions, to tell what was used last
 	looked       int                       // counts nodes, groups and cells that were looked at
 
@@ -90,7 +90,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms, mostReasons: mostReasons,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms, mostReasons: mostReasons,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, f := range profile.Filters {
@@ -337,6 +337,11 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		// here.
 		r.plan = pl
 		r.terms = d.terms.version
+		if p.Class.Bulk > 0 { // the classes before it may have been smaller
+			delete(d.rankings, key)
+			d.makeRoom(r)
+			d.rankings[key] = r
+		}
 		r.catchUp()
 	} else {
 		r = newRanking(d, pl)

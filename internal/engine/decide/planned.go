@@ -2,6 +2,7 @@ package decide
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -10,6 +11,9 @@ import (
 // recent is how many plans are kept, and recentBulky how many of classes that are much larger than
 // usual: the pods of such a class may be gone.
 const recent, recentBulky = 1 << 9, 1 << 3
+
+// bulky is how far such a class exceeds the usual size.
+const bulky = 64 << 10
 
 // recentPlan is a plan that was made for a class, and the base that it is decided from.
 type recentPlan struct {
@@ -32,7 +36,6 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	if !class.Simple {
 		return nil
 	}
-	const bulky = 64 << 10
 	slot := uint32(class.ID) % recent
 	if class.Bulk > bulky {
 		slot %= recentBulky
@@ -123,12 +126,15 @@ type saidEffort struct {
 	used uint64 // when, by the decider's clock
 }
 
+var saidSeed = maphash.MakeSeed()
+
 // effortOf returns the effort for what strangers' terms say, as said.describe writes it.
 func (d *Decider) effortOf(said string) *saidEffort {
-	known := d.saidEffort[said]
+	key := maphash.String(saidSeed, said) // the text is long where many terms say something
+	known := d.saidEffort[key]
 	if known == nil {
 		known = &saidEffort{}
-		d.saidEffort[said] = known
+		d.saidEffort[key] = known
 	}
 	known.used = d.clock
 	return known

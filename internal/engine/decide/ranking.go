@@ -121,7 +121,7 @@ func (r *ranking) bytes() int {
 	for _, t := range r.tallies {
 		n += 8*len(t.count) + 4*len(t.included)
 	}
-	n += effectBytes * len(r.effects)
+	n += effectBytes*len(r.effects) + len(r.key.signature) + bulkBytes*r.plan.example.Class.Bulk
 	if r.candidates != nil {
 		n += 72 * len(r.candidates.byNode)
 	}

@@ -1,7 +1,9 @@
 package decide
 
 import (
+	"cmp"
 	"encoding/binary"
+	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -21,8 +23,11 @@ type skeleton struct {
 	weight  int64 // of soft
 }
 
-// maxSkeletons bounds how many are kept.
+// maxSkeletons bounds how many are kept, as cluster.MostBulk does: the pods that were their examples
+// may be gone.
 const maxSkeletons = 1 << 10
+
+func (sk *skeleton) bulk() int { return sk.example.Class.Bulk }
 
 // skeletonFor returns the skeleton for a simple class, or nil if classes like it have to be planned
 // one by one.
@@ -37,12 +42,21 @@ func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 	d.key = key
 	sk := d.skeletons[string(key)]
 	// A class that requests nothing is no example for the others: scorers may skip it.
-	if sk == nil && class.Requests.MilliCPU+class.Requests.Memory > 0 {
-		if len(d.skeletons) >= maxSkeletons {
-			clear(d.skeletons)
+	if class.Requests.MilliCPU+class.Requests.Memory > 0 {
+		switch {
+		case sk == nil:
+			if len(d.skeletons) >= maxSkeletons {
+				clear(d.skeletons)
+			}
+			d.dropBulkySkeletons(class.Bulk)
+			sk = d.newSkeleton(p)
+			d.skeletons[string(key)] = sk
+		case sk.bulk() > bulky && class.Bulk <= bulky:
+			// The plans of smaller classes, which are kept for longer, must not keep this example.
+			number := sk.skeleton
+			*sk = *d.newSkeleton(p)
+			sk.skeleton = number
 		}
-		sk = d.newSkeleton(p)
-		d.skeletons[string(key)] = sk
 	}
 	if sk == nil {
 		return nil
@@ -52,6 +66,29 @@ func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 		return nil
 	}
 	return sk
+}
+
+// dropBulkySkeletons drops those with large examples that were used least recently, until there is
+// room for another one.
+func (d *Decider) dropBulkySkeletons(another int) {
+	if another == 0 {
+		return
+	}
+	var large []string
+	total := another
+	for key, sk := range d.skeletons {
+		if sk.bulk() > 0 {
+			large, total = append(large, key), total+sk.bulk()
+		}
+	}
+	if total <= cluster.MostBulk {
+		return
+	}
+	slices.SortFunc(large, func(a, b string) int { return cmp.Compare(d.skeletons[a].used, d.skeletons[b].used) })
+	for ; total > cluster.MostBulk && len(large) > 0; large = large[1:] {
+		total -= d.skeletons[large[0]].bulk()
+		delete(d.skeletons, large[0])
+	}
 }
 
 func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {

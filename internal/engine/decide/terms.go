@@ -22,8 +22,10 @@ type terms struct {
 	byLabel map[label]*termList
 	others  termList // terms that may match pods with any labels
 	// unused counts the users of terms that no longer have pods. They are kept for a while, since
-	// pods with such terms often come again, and dropping them makes new plans necessary.
+	// pods with such terms often come again, and dropping them makes new plans necessary. bulk is
+	// that of their terms.
 	unused  int
+	bulk    int
 	version int    // grows when terms are added or dropped
 	round   uint64 // counts searches; see termUsers.found
 	sayings sayings
@@ -41,7 +43,7 @@ type termList struct {
 
 // termUsers are the pods with the same affinity. They may have no pod for a while.
 type termUsers struct {
-	class *cluster.PodClass // one of theirs
+	class *cluster.PodClass // one of theirs, or a copy of its terms
 	pods  int
 	lists []*termList // those that they are in
 
@@ -50,8 +52,9 @@ type termUsers struct {
 	mentions *mentions // nil until needed
 }
 
-// fewUnused terms are not worth the trouble of dropping.
-const fewUnused = 64
+// fewUnused terms are not worth the trouble of dropping, unless they take more than bulkUnused:
+// with what is remembered of it, a listed value takes far more memory than text.
+const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
 	return terms{known: map[[2]uint64]*termUsers{}, byLabel: map[label]*termList{}, others: termList{version: version}, version: version}
@@ -64,14 +67,28 @@ func (t *terms) add(class *cluster.PodClass) {
 	users := t.known[class.Affinities]
 	switch {
 	case users == nil:
-		users = &termUsers{class: class, size: sizeOf(class)}
+		users = &termUsers{class: termsOf(class), size: sizeOf(class)}
 		t.known[class.Affinities] = users
 		t.version++
 		t.list(users)
 	case users.pods == 0:
 		t.unused--
+		t.bulk -= users.class.Bulk
 	}
 	users.pods++
+}
+
+// termsOf returns the class, or a copy of its terms if the class is large: other classes may have
+// the same terms, and be there when the pods of this one are gone.
+func termsOf(class *cluster.PodClass) *cluster.PodClass {
+	if class.Bulk == 0 {
+		return class
+	}
+	return &cluster.PodClass{
+		Namespace: class.Namespace, Affinities: class.Affinities, Bulk: class.Bulk,
+		RequiredAffinity: class.RequiredAffinity, RequiredAntiAffinity: class.RequiredAntiAffinity,
+		PreferredAffinity: class.PreferredAffinity, PreferredAntiAffinity: class.PreferredAntiAffinity,
+	}
 }
 
 // list adds the users of new terms to the lists by which pods that one of the terms may match find
@@ -121,7 +138,9 @@ func (t *terms) remove(class *cluster.PodClass) {
 	if users.pods--; users.pods > 0 {
 		return
 	}
-	if t.unused++; t.unused > fewUnused+len(t.known)/8 {
+	t.unused++
+	t.bulk += users.class.Bulk
+	if t.unused > fewUnused+len(t.known)/8 || t.bulk > bulkUnused {
 		t.dropUnused()
 	}
 }
@@ -142,7 +161,7 @@ func (t *terms) dropUnused() {
 		return len(list.users) == 0
 	})
 	maps.DeleteFunc(t.known, func(_ [2]uint64, users *termUsers) bool { return gone(users) })
-	t.unused, t.sayings = 0, sayings{}
+	t.unused, t.bulk, t.sayings = 0, 0, sayings{}
 }
 
 // versionFor changes whenever a term comes that may match pods with these labels. When one is

@@ -33,7 +33,7 @@ func (d *Decider) tidy() {
 		}
 	}
 	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.clock-sk.used > idle })
-	maps.DeleteFunc(d.saidEffort, func(_ string, e *saidEffort) bool { return d.clock-e.used > idle })
+	maps.DeleteFunc(d.saidEffort, func(_ uint64, e *saidEffort) bool { return d.clock-e.used > idle })
 	for i := range d.plans {
 		if known := &d.plans[i]; known.class != nil && d.clock-known.used > idle {
 			*known = recentPlan{}
@@ -42,11 +42,18 @@ func (d *Decider) tidy() {
 	d.dropTopologies(nil)
 }
 
+// bulkBytes is about how much memory a byte of a class's bulk takes: short values in long lists are
+// most expensive.
+const bulkBytes = 8
+
 // makeRoom drops the rankings that were used least recently until a new one fits.
 func (d *Decider) makeRoom(r *ranking) {
 	limit, total := d.mostBytes(), r.bytes()
 	for _, other := range d.rankings {
 		total += other.bytes()
+	}
+	if total > limit {
+		defer d.loseDropped()
 	}
 	for total > limit && len(d.rankings) > 0 {
 		var oldest *ranking
@@ -58,6 +65,17 @@ func (d *Decider) makeRoom(r *ranking) {
 		total -= oldest.bytes()
 		d.drop(oldest)
 	}
+}
+
+// loseDropped forgets that classes have rankings that were dropped, which would otherwise stay in
+// memory. A class has to earn another one.
+func (d *Decider) loseDropped() {
+	maps.DeleteFunc(d.byClass, func(class int32, m member) bool {
+		if m.dropped {
+			delete(d.effort, class)
+		}
+		return m.dropped
+	})
 }
 
 // maxBases bounds the number of bases, however little memory they take.
@@ -78,8 +96,17 @@ func (d *Decider) dropBases() {
 }
 
 func (d *Decider) dropBase(key string) {
-	d.bases[key].dropped = true
+	b := d.bases[key]
+	b.dropped = true
 	delete(d.bases, key)
+	for i := range d.plans {
+		if d.plans[i].base == b {
+			d.plans[i].base = noBase // a plan may stay for long, and must not keep the base
+		}
+	}
 }
+
+// noBase stands for any base that was dropped.
+var noBase = &base{dropped: true}
 
 func (d *Decider) mostBytes() int { return max(leastBytes, bytesPerNode*len(d.c.Nodes)) }

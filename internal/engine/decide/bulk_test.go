@@ -1,0 +1,184 @@
+package decide
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// manyValues are 100 KB in a list.
+func manyValues() (values []string) {
+	for i := range 5000 {
+		values = append(values, fmt.Sprintf("a-word-of-18-%05d", i))
+	}
+	return values
+}
+
+// TestSkeletonsOfLargeClassesAreDropped: the requirements of pods that are gone are kept by number,
+// and in size.
+func TestSkeletonsOfLargeClassesAreDropped(t *testing.T) {
+	c := benchCluster(5, false)
+	d := New(c, plugins.Default(), 1)
+	small := c.Pending(benchPod(0, "plain"))
+	d.Decide(small)
+	values := manyValues()
+	for i := range 150 {
+		pod := benchPod(i, "plain")
+		pod.UID = types.UID(fmt.Sprint(i))
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: "disk", Operator: v1.NodeSelectorOpNotIn, Values: values}, {Key: "rack", Operator: v1.NodeSelectorOpNotIn, Values: []string{fmt.Sprint(i)}},
+			}}},
+		}}}
+		p := c.Pending(pod)
+		if decision := d.Decide(p); decision.Node == nil {
+			t.Fatal("no node")
+		}
+	}
+	skeletons, plans := 0, 0
+	for _, sk := range d.skeletons {
+		skeletons += sk.bulk()
+	}
+	if skeletons == 0 || skeletons > cluster.MostBulk {
+		t.Errorf("skeletons of %d KiB are kept", skeletons>>10)
+	}
+	for i := range d.plans {
+		if d.plans[i].class != nil {
+			plans++
+		}
+	}
+	if plans > recentBulky+1 {
+		t.Errorf("%d plans are kept", plans)
+	}
+	if sk := d.skeletonFor(small); sk == nil || sk.bulk() > 0 {
+		t.Error("the skeleton of a small class is gone")
+	}
+}
+
+// TestASmallClassKeepsNoLargeOne: pods with the same requirements share a skeleton, and the plan of
+// one does not keep what another one was.
+func TestASmallClassKeepsNoLargeOne(t *testing.T) {
+	c := benchCluster(5, false)
+	d := New(c, plugins.Default(), 1)
+	large, small := benchPod(0, "plain"), benchPod(1, "plain")
+	for i, value := range manyValues() {
+		large.Labels[fmt.Sprint("label-", i)] = value
+	}
+	d.Decide(c.Pending(large))
+	if sk := d.skeletonFor(c.Pending(large)); sk == nil || sk.bulk() == 0 {
+		t.Fatal("the large class is no example")
+	}
+	d.Decide(c.Pending(small))
+	if sk := d.skeletonFor(c.Pending(large)); sk == nil || sk.bulk() > 0 || len(d.skeletons) != 1 {
+		t.Errorf("the large class is still the example, among %d", len(d.skeletons))
+	}
+	if len(d.bases) != 1 {
+		t.Errorf("%d bases, want one for both", len(d.bases))
+	}
+}
+
+// TestTermsOfLargePodsAreDropped: terms that nobody has any longer are kept for a while, but not if
+// they are large, nor with the labels of the pod that came first.
+func TestTermsOfLargePodsAreDropped(t *testing.T) {
+	c := benchCluster(5, false)
+	d := New(c, plugins.Default(), 1)
+	values := manyValues()
+	pod := func(i int) *v1.Pod {
+		term := aTerm(v1.LabelTopologyZone, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: fmt.Sprint("app-", i), Operator: metav1.LabelSelectorOpIn, Values: values},
+		}})
+		return towards(fmt.Sprint("large-", i), func(p *v1.Pod) {
+			p.Labels = map[string]string{"i": fmt.Sprint(i)}
+			p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution = []v1.PodAffinityTerm{term}
+		})
+	}
+	for i := range 40 {
+		p := pod(i)
+		c.SetPod(p)
+		d.sync()
+		c.RemovePod(p.UID)
+		d.sync()
+	}
+	kept := 0
+	for _, users := range d.terms.known {
+		kept += users.class.Bulk
+		if users.class.Labels != nil || users.class.Spec != nil {
+			t.Fatal("the class is kept with its labels and spec")
+		}
+	}
+	if kept > bulkUnused+(100<<10) || kept != d.terms.bulk {
+		t.Errorf("terms of %d KiB are kept, and %d counted", kept>>10, d.terms.bulk>>10)
+	}
+	p := pod(0)
+	c.SetPod(p) // again
+	d.sync()
+	if d.terms.unused != len(d.terms.known)-1 || d.terms.bulk > kept {
+		t.Errorf("of %d terms %d are unused, with %d bytes", len(d.terms.known), d.terms.unused, d.terms.bulk)
+	}
+}
+
+// TestRankingsOfLargeClassesAreDropped: what the class of a ranking takes counts, too, and nothing
+// refers to a ranking that was dropped.
+func TestRankingsOfLargeClassesAreDropped(t *testing.T) {
+	c := benchCluster(5, false)
+	d := New(c, plugins.Default(), 1)
+	values := manyValues()
+	for i := range 250 {
+		pod := benchPod(i, "plain")
+		pod.UID, pod.Labels = types.UID(fmt.Sprint(i)), map[string]string{}
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(i+1), resource.BinarySI) // not simple
+		for k, value := range values {
+			pod.Labels[fmt.Sprint("label-", k)] = value
+		}
+		d.Decide(c.Pending(pod))
+	}
+	bulk, dropped := 0, 0
+	for _, r := range d.rankings {
+		bulk += r.plan.example.Class.Bulk
+	}
+	for _, m := range d.byClass {
+		if m.dropped {
+			dropped++
+		}
+	}
+	if bulk == 0 || bulkBytes*bulk > d.mostBytes() {
+		t.Errorf("rankings of classes of %d KiB are kept", bulk>>10)
+	}
+	if dropped > 0 {
+		t.Errorf("%d rankings that were dropped are kept by class", dropped)
+	}
+}
+
+// TestPlansKeepNoDroppedBase: there are more plans than bases.
+func TestPlansKeepNoDroppedBase(t *testing.T) {
+	c := benchCluster(5, false)
+	d := New(c, plugins.Default(), 1)
+	for i := range 2 * maxBases {
+		pod := benchPod(i, "plain")
+		pod.UID = types.UID(fmt.Sprint(i))
+		pod.Spec.Tolerations = []v1.Toleration{{Key: fmt.Sprint("key-", i), Operator: v1.TolerationOpExists}}
+		p := c.Pending(pod)
+		holds(t, c, d, p, d.Decide(p))
+	}
+	plans := 0
+	for i := range d.plans {
+		if known := &d.plans[i]; known.class != nil {
+			plans++
+			if b := known.base; b == nil || b != noBase && d.bases[b.name] != b {
+				t.Fatalf("a plan has the base %v", b)
+			}
+		}
+	}
+	if plans < 2*maxBases || len(d.bases) > maxBases {
+		t.Errorf("%d plans and %d bases are kept", plans, len(d.bases))
+	}
+	p := c.Pending(benchPod(0, "plain")) // its base may be gone
+	holds(t, c, d, p, d.Decide(p))
+}
