@@ -33,13 +33,17 @@ func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 }
 
 // latestSpecs are the specs of the classes whose pods came lately, by class, modulo their number:
-// pods of a class come together, and are to share its containers.
+// pods of a class come together, and are to share its containers. Those of very large classes, whose
+// pods may be gone, are not kept.
 type latestSpecs [64]struct {
 	class *cluster.PodClass
 	spec  v1.PodSpec
 }
 
 func (in *intake) specOf(class *cluster.PodClass) v1.PodSpec {
+	if class.Bulk > cluster.MostBulk/len(in.specs) {
+		return class.Spec.Object()
+	}
 	latest := &in.specs[uint32(class.ID)%uint32(len(in.specs))]
 	if latest.class != class {
 		latest.class, latest.spec = class, class.Spec.Object()

@@ -244,7 +244,7 @@ func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities
 
 // Interests implements Requeuer.
 func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
-	h := &affinityHints{c: in.Cluster, affinities: map[*cluster.PodClass]*Affinities{}}
+	h := &affinityHints{c: in.Cluster}
 	return []queue.Interest{
 		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters, Narrowing: byLabels(requiredSelectors)},
 		{Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel, Hint: h.domainMatters, Narrowing: h.byDomains()},
@@ -255,19 +255,19 @@ func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 // affinityHints caches the terms of the classes that were asked about last.
 type affinityHints struct {
 	c          *cluster.Cluster
-	affinities map[*cluster.PodClass]*Affinities
+	affinities lately[*Affinities]
 	namespaces uint64 // the version of the namespaces' labels that they hold for
 }
 
 func (h *affinityHints) of(class *cluster.PodClass) *Affinities {
-	if h.namespaces != h.c.Namespaces.Version || len(h.affinities) > keep {
+	if h.namespaces != h.c.Namespaces.Version {
 		h.namespaces = h.c.Namespaces.Version
-		clear(h.affinities)
+		h.affinities.forget()
 	}
-	a, ok := h.affinities[class]
+	a, ok := h.affinities.known[class]
 	if !ok {
 		a = NewAffinities(h.c, class)
-		h.affinities[class] = a
+		h.affinities.add(class, a)
 	}
 	return a
 }

@@ -18,23 +18,37 @@ type wantedSpread struct {
 	err         error
 }
 
-// keep is how many classes the hints of a plugin cache.
+// keep is how many classes the hints of a plugin cache. Their pods may be gone, so cluster.MostBulk
+// bounds them, too.
 const keep = 512
+
+// lately caches something of the classes that were asked about last.
+type lately[T any] struct {
+	known map[*cluster.PodClass]T
+	bulk  int // of these classes
+}
+
+func (l *lately[T]) add(class *cluster.PodClass, value T) {
+	if len(l.known) >= keep || l.bulk > cluster.MostBulk || l.known == nil {
+		l.forget()
+	}
+	l.known[class] = value
+	l.bulk += class.Bulk
+}
+
+func (l *lately[T]) forget() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
 
 // Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted.
 func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
-	known := map[*cluster.PodClass]*wantedSpread{}
+	var latest lately[*wantedSpread]
 	of := func(class *cluster.PodClass) *wantedSpread {
-		if w, ok := known[class]; ok {
+		if w, ok := latest.known[class]; ok {
 			return w
 		}
 		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
 		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
 		if w.own { // defaults depend on services and owners
-			if len(known) >= keep {
-				clear(known)
-			}
-			known[class] = w
+			latest.add(class, w)
 		}
 		return w
 	}

@@ -69,6 +69,19 @@ type Event struct {
 	Own *Item
 }
 
+// bulk is that of the classes of the pods that the event is about.
+func (e *Event) bulk() (sum int) {
+	for _, p := range [...]*cluster.Pod{e.PodBefore, e.Pod} {
+		if p != nil && p.Class != nil {
+			sum += p.Class.Bulk
+		}
+	}
+	if e.Own != nil && e.Own.Class != nil {
+		sum += e.Own.Class.Bulk
+	}
+	return sum
+}
+
 // Interest is a kind of event that can change the verdict of a plugin that rejected a pod.
 type Interest struct {
 	Resource Resource

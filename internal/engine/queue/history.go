@@ -1,7 +1,10 @@
 package queue
 
-// mostRecent is how many events are kept for pods whose attempts are under way. About longer
-// attempts, only the kinds of events are known.
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// mostRecent is how many events are kept for pods whose attempts are under way, and
+// cluster.MostBulk bounds the pods that these are about. About longer attempts, only the kinds of
+// events are known.
 const mostRecent = 1024
 
 // history keeps the events that occur while pods are being decided or bound.
@@ -9,6 +12,7 @@ type history struct {
 	events uint64                 // how many there have been
 	last   [len(kinds)][64]uint64 // the last event of each kind and action, as counted by events
 	recent []Event                // the newest ones, up to events; empty while no pod is under way
+	bulk   int                    // of the classes of the pods that recent is about
 }
 
 // note records an event. kept is false while no attempt is under way, so that no attempt can have
@@ -22,16 +26,26 @@ func (h *history) note(e *Event, kept bool) {
 		}
 	}
 	if !kept {
-		clear(h.recent)
-		h.recent = h.recent[:0]
+		h.forget(len(h.recent))
 		return
 	}
 	if len(h.recent) == mostRecent {
-		rest := copy(h.recent, h.recent[mostRecent/2:])
-		clear(h.recent[rest:])
-		h.recent = h.recent[:rest]
+		h.forget(mostRecent / 2)
 	}
 	h.recent = append(h.recent, *e)
+	if h.bulk += e.bulk(); h.bulk > cluster.MostBulk {
+		h.forget((len(h.recent) + 1) / 2)
+	}
+}
+
+// forget forgets the oldest events.
+func (h *history) forget(events int) {
+	rest := copy(h.recent, h.recent[events:])
+	clear(h.recent[rest:])
+	h.recent, h.bulk = h.recent[:rest], 0
+	for i := range h.recent {
+		h.bulk += h.recent[i].bulk() // anew, since the class of an item may have changed
+	}
 }
 
 // missed returns what the events after a position can do for an item of the group. Hints see the

@@ -271,6 +271,32 @@ func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
+// TestEventsOfLargePodsAreForgotten: what is kept for pods under way is bounded in size, too. A pod
+// that was under way for longer is tried again.
+func TestEventsOfLargePodsAreForgotten(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	item := pop(t, q, epoch, "p")
+	q.Happened(&Event{Resource: Node, Action: Add, New: "other"}, epoch)
+	for range 200 {
+		q.Happened(&Event{Resource: Pod, Action: Delete, PodBefore: &cluster.Pod{Class: &cluster.PodClass{Bulk: 1 << 20}}}, epoch)
+	}
+	kept := 0
+	for i := range q.happened.recent {
+		kept += q.happened.recent[i].bulk()
+	}
+	if kept > cluster.MostBulk || kept == 0 || kept != q.happened.bulk {
+		t.Errorf("events about pods of %d bytes are kept, and %d counted", kept, q.happened.bulk)
+	}
+	if q.Rejected(item, []string{"Named"}, nil, epoch); item.Place() != Backoff {
+		t.Errorf("the pod is %s", item.Place())
+	}
+	q.Happened(podGone, epoch) // no pod is under way
+	if n, bulk := len(q.happened.recent), q.happened.bulk; n+bulk > 0 {
+		t.Errorf("%d events of %d bytes are kept", n, bulk)
+	}
+}
+
 // TestOrderFollowsUpdatesDuringBackoff: an order that looks at what may change of a pod holds for
 // pods that back off, too.
 func TestOrderFollowsUpdatesDuringBackoff(t *testing.T) {
