@@ -69,6 +69,9 @@ func (d *decisions) adopt(other *decisions) {
 // place remembers where a pod was placed.
 func (d *decisions) place(b *placement, node string, score int64, feasible int) {
 	o := d.outcomeOf(b, decision.Placed)
+	if feasible == 1 && b.Waiting.Nominated == node { // no other was looked at
+		feasible = 0
+	}
 	o.node, o.score, o.feasible = node, score, feasible
 	d.step = append(d.step, o)
 	delete(d.waiting, o.uid)
