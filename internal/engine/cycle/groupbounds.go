@@ -98,8 +98,8 @@ func filtersRoom(f plugins.Filter) bool {
 	return is
 }
 
-// amounts are what a pod requests, or what is free on a node. They are integers, so that a node with
-// just enough is never left out; sums saturate.
+// amounts are what a pod requests, or what is free on a node. They are integers, so that a node
+// with just enough is never left out; sums saturate.
 type amounts struct{ cpu, memory, pods int64 }
 
 func (x amounts) plus(y amounts) amounts {

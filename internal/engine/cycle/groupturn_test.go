@@ -138,9 +138,9 @@ func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
 	}
 }
 
-// TestAGroupWhoseAttemptIsCutShortPreempts: the only rack with the disk is full, and one of the last
-// that an attempt looks at. The group is tried again without an event until its turn comes, and
-// where preemption is delayed, the delay counts from the first attempt.
+// TestAGroupWhoseAttemptIsCutShortPreempts: the only rack with the disk is full, and one of the
+// last that an attempt looks at. The group is tried again without an event until its turn comes,
+// and where preemption is delayed, the delay counts from the first attempt.
 func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
 	const count, right = 6, 5
 	for _, row := range []struct {

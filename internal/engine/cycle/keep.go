@@ -33,8 +33,8 @@ func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 }
 
 // latestSpecs are the specs of the classes whose pods came lately, by class, modulo their number:
-// pods of a class come together, and are to share its containers. Those of very large classes, whose
-// pods may be gone, are not kept.
+// pods of a class come together, and are to share its containers. Those of very large classes,
+// whose pods may be gone, are not kept.
 type latestSpecs [64]struct {
 	class *cluster.PodClass
 	spec  v1.PodSpec

@@ -23,8 +23,8 @@ type skeleton struct {
 	weight  int64 // of soft
 }
 
-// maxSkeletons bounds how many are kept, as cluster.MostBulk does: the pods that were their examples
-// may be gone.
+// maxSkeletons bounds how many are kept, as cluster.MostBulk does: the pods that were their
+// examples may be gone.
 const maxSkeletons = 1 << 10
 
 func (sk *skeleton) bulk() int { return sk.example.Class.Bulk }

@@ -131,8 +131,8 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 	}
 }
 
-// One that has recorded for a while, and whose index was lost, is not taken for one that was killed:
-// its sessions stay.
+// One that has recorded for a while, and whose index was lost, is not taken for one that was
+// killed: its sessions stay.
 func TestSessionsWhoseIndexIsLostStay(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))

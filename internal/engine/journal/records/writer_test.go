@@ -11,8 +11,8 @@ func (k *kept) Take(r int) error { *k = append(*k, r); return nil }
 func (*kept) Flush() error       { return nil }
 func (*kept) Close() error       { return nil }
 
-// TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin when the process had to end,
-// may go on before the process is gone. All that was added before is written.
+// TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin when the process had to
+// end, may go on before the process is gone. All that was added before is written.
 func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	var k kept
 	w := Start(&k)

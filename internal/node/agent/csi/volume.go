@@ -108,8 +108,8 @@ func (v Volume) accessMode(several bool) spec.VolumeCapability_AccessMode_Mode {
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// singlePod reports whether only one pod may have a volume, whatever the scheduler knew: as with the
-// kubelet, if its access modes say nothing else.
+// singlePod reports whether only one pod may have a volume, whatever the scheduler knew: as with
+// the kubelet, if its access modes say nothing else.
 func (v Volume) singlePod() bool {
 	return len(v.AccessModes) == 1 && v.AccessModes[0] == v1.ReadWriteOncePod
 }
