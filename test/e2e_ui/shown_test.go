@@ -163,42 +163,6 @@ func TestAForecastIsInTheAddress(t *testing.T) {
 	p.wait("new URLSearchParams(location.search).get('forecast') === 'cordon node/node-2'")
 }
 
-// The browser's Back leads to what was seen: the colours, the reason, the forecast, and on a narrow
-// screen the map or the lists.
-func TestBackLeadsToWhatWasSeen(t *testing.T) {
-	ui := ofCrowd(t, busy(12, nil))
-	p := open(t, ui.URL, "", desk)
-	p.click("#colour [data-value=zone]")
-	p.click("#body .reason")
-	p.wait("new URLSearchParams(location.search).get('reason')")
-	rows := eval[string](p, "document.querySelector('#body .list').dataset.rows")
-	eval[bool](p, "(location.hash = '#/node/node-1', true)")
-	p.shows("#body h2", "node-1")
-	p.click("#colour [data-value=taint]")
-	eval[bool](p, "(location.hash = '#/queue', true)")
-	p.click("#body .reason[aria-pressed=true]")
-	p.wait("!new URLSearchParams(location.search).get('reason') && document.querySelector('#body .list').dataset.rows === '30'")
-	eval[bool](p, "(history.go(-2), true)")
-	p.wait("location.hash === '' && document.querySelector('#body .list').dataset.rows === '" + rows + "'")
-	p.wait("document.querySelector('#map').map.view.colour === 'zone' && document.querySelector('#colour [aria-checked=true]').dataset.value === 'zone'")
-
-	f := open(t, ui.URL, "#/node/node-1", desk)
-	eval[bool](f, "(location.hash = '#/what-if', true)")
-	f.wait("document.querySelector('#wi-words')")
-	eval[bool](f, "(document.querySelector('#wi-words').value = 'cordon node/node-2', document.querySelector('.primary').click(), true)")
-	f.shows("#overlay", "cordon node/node-2")
-	eval[bool](f, "(location.hash = '#/node/node-3', true)")
-	f.shows("#body h2", "node-3")
-	eval[bool](f, "(history.go(-2), true)")
-	f.wait("location.hash === '#/node/node-1' && document.querySelector('#overlay').hidden && !document.querySelector('#map').map.view.plan")
-
-	narrow := open(t, ui.URL, "", stage.View{Width: 390, Height: 844})
-	eval[bool](narrow, "(location.hash = '#/node/node-2', true)")
-	narrow.wait("document.body.dataset.pane === 'panel'")
-	eval[bool](narrow, "(history.back(), true)")
-	narrow.wait("location.hash === '' && document.body.dataset.pane === 'stage'")
-}
-
 // The same operations in another namespace are another forecast.
 func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "?forecast=cordon+node%2Fnode-1&in=shop#/what-if", desk)

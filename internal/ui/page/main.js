@@ -40,27 +40,14 @@ let shown, shownTab, route = '', cluster = '';
 
 // The stage: map or table, and what colours mean.
 
-const chosen = {};
-chosen.colour = radios($('colour'), [['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
-chosen.metric = radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
-chosen.shape = radios($('shape'), [['map', 'Map'], ['table', 'Table']], view.shape, (value) => { choose('shape', value); });
+radios($('colour'), [['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
+const setMetric = radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
+radios($('shape'), [['map', 'Map'], ['table', 'Table']], view.shape, (value) => { choose('shape', value); });
 
 function choose(what, value) {
   view[what] = value;
   remembered.set(what, value);
   write({[what]: value === choices[what] ? '' : value});
-  stage();
-}
-
-// recall shows nodes as the address says. What it does not say stays as it is, and is put into it.
-function recall() {
-  const said = {};
-  for (const [what, usual] of Object.entries(choices)) {
-    view[what] = read(what) || view[what];
-    chosen[what](view[what], false);
-    said[what] = view[what] === usual ? '' : view[what];
-  }
-  write(said);
   stage();
 }
 
@@ -75,7 +62,7 @@ function others() {
   box.dataset.drawn = drawn;
   replace(box, h('option', {value: ''}, 'Others'), list.map((name) => h('option', {value: name, selected: name === view.metric}, name)));
   box.classList.toggle('on', names.has(view.metric));
-  chosen.metric(view.metric, false);
+  setMetric(view.metric, false);
 }
 $('others').addEventListener('change', (event) => choose('metric', event.target.value || 'cpu'));
 
@@ -146,7 +133,7 @@ function go() {
   if (shown === whatIf) whatIf.load();
   if (shown.update && store.summary) shown.update();
   drawTabs();
-  if (history.state?.pane || route.length > 2) pane(history.state?.pane || 'panel');
+  if (route.length > 2) pane('panel');
   map.overlay();
   title();
 }
@@ -201,10 +188,9 @@ function mark(nodes) {
   if (view.shape === 'table') table.update();
 }
 
-// On narrow screens one of the two is to be seen: on the way back, the one that was.
+// On narrow screens one of the two is to be seen.
 function pane(which) {
   document.body.dataset.pane = which;
-  history.replaceState({...history.state, pane: which}, '');
   for (const b of document.querySelectorAll('.panes button')) b.setAttribute('aria-pressed', String(b.dataset.to === which));
 }
 for (const b of document.querySelectorAll('.panes button')) b.addEventListener('click', () => pane(b.dataset.to));
@@ -332,12 +318,10 @@ $('theme').addEventListener('click', () => {
 system.addEventListener('change', theme);
 
 addEventListener('hashchange', go);
-// The way back may lead to another forecast, another filter or other colours.
+// The way back may lead to another forecast or filter.
 addEventListener('popstate', () => {
   filters.load();
-  lists.queue.load();
-  recall();
-  whatIf.load();
+  if (shown === whatIf) whatIf.load();
 });
 const elsewhere = (event) => event.target.closest?.('input, textarea, select, dialog') || event.ctrlKey || event.metaKey || event.altKey;
 // On release, so that the key itself is not typed into the field.
@@ -363,8 +347,7 @@ new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash
 shownTab = 'queue';
 theme();
 status();
-recall();
 go();
 if (read('forecast') && shown !== whatIf) whatIf.load();
-pane(history.state?.pane || (location.hash.length > 2 && innerWidth < 900 ? 'panel' : 'stage'));
+pane(location.hash.length > 2 && innerWidth < 900 ? 'panel' : 'stage');
 begin();

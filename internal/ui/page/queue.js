@@ -31,9 +31,6 @@ export class Queue {
     this.element = h('div', {class: 'view'}, this.reasons, this.list.element);
   }
 
-  // load takes what the address says.
-  load() { this.chosen = read('reason'); }
-
   #group(g) {
     const [kind, name] = g.together ? ['Pod group', g.name.replace(/^.*?\//, '')] : g.pods[0].workload.split(/\/(.*)/s);
     const button = h('button', {type: 'button', class: 'fold', 'aria-expanded': String(g.open), onclick: () => {
