@@ -93,8 +93,8 @@ func (p *pinning) releaseMemory(pod types.UID) bool {
 	return true
 }
 
-// memoryOf returns the NUMA nodes that a container's memory is to come from, as the runtime takes
-// them; empty: any.
+// memoryOf returns the NUMA nodes from which a container gets its memory, in the runtime's
+// notation; empty means any.
 func (p *pinning) memoryOf(pod types.UID, container string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
