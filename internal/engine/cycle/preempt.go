@@ -75,6 +75,7 @@ type removal struct {
 	by         string    // scheduler name of the preemptor
 	pod        types.UID // the preemptor
 	message    string
+	also       []*removal // of others who chose the victim before its binding was over
 	*round
 }
 
@@ -158,11 +159,18 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 // evict removes one victim: at once if its binding has not begun, otherwise when the binding is
 // over.
 func (pr *preemptions) evict(victim *cluster.Pod, r *removal) {
+	for _, first := range pr.binding {
+		if first.victim.UID == victim.UID {
+			pr.expect(r)
+			first.also = append(first.also, r)
+			return
+		}
+	}
 	switch v := pr.placements.byPod[victim.UID]; {
 	case v != nil && v.stage == preparing:
 		pr.placements.withdraw(v, errPreempted)
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
-	case v != nil && v.stage == binding && pr.binding[v] == nil:
+	case v != nil && v.stage == binding:
 		pr.expect(r)
 		pr.binding[v] = r
 		pr.placements.withdraw(v, errPreempted)
@@ -221,8 +229,15 @@ func (e removeErrand) answered(o Outcome) {
 	e.pr.told(e.removal, o.Fault)
 }
 
-// told counts an answered removal. The last one lets the preemptor be tried again.
+// told counts a removal that is over for all who wait for it.
 func (pr *preemptions) told(r *removal, fault *Fault) {
+	for _, one := range append(r.also, r) {
+		pr.count(one, fault)
+	}
+}
+
+// count counts an answered removal. The last one lets the preemptor be tried again.
+func (pr *preemptions) count(r *removal, fault *Fault) {
 	r.failed = r.failed || fault != nil
 	if r.left--; r.left > 0 {
 		return
