@@ -140,6 +140,7 @@ func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
 	witnesses.Go(func() { t.served.watch(watching) })
 	witnesses.Go(func() { t.served.create(watching) })
 	witnesses.Go(func() { t.served.echo(watching) })
+	witnesses.Go(func() { t.served.hear(watching) })
 	witnesses.Go(func() { t.measureAll(watching) })
 	witnesses.Go(func() { t.tell(watching) })
 

@@ -11,10 +11,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // echoes measure what the API server itself takes: how long after a request began that changes a
-// pod a watch shows the change. No part of Berth has to do with that pod.
+// pod a watch shows the change. No part of Berth has to do with that pod. The watch is like the
+// scheduler's: of the pods of all namespaces, those of the tenant too.
 type echoes struct {
 	mu    sync.Mutex
 	all   []echo
@@ -63,6 +65,15 @@ func (s *served) echo(ctx context.Context) {
 			break
 		}
 	}
+}
+
+// hear watches for the changes.
+func (s *served) hear(ctx context.Context) {
+	s.eachPod(ctx, "", func(pod *v1.Pod, _ watch.EventType) {
+		if pod.Namespace == witnessNamespace && pod.Name == echoName {
+			s.echoes.see(ctx, pod)
+		}
+	})
 }
 
 // see hears of a state of the pod.

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -91,18 +92,24 @@ func (s *served) create(ctx context.Context) {
 
 // watch sees pods get their nodes.
 func (s *served) watch(ctx context.Context) {
+	s.eachPod(ctx, witnessNamespace, func(pod *v1.Pod, what watch.EventType) {
+		if pod.Spec.NodeName != "" || what == watch.Deleted {
+			s.placed(pod, time.Now())
+		}
+	})
+}
+
+// eachPod watches pods until the context ends.
+func (s *served) eachPod(ctx context.Context, namespace string, do func(*v1.Pod, watch.EventType)) {
 	for ctx.Err() == nil {
-		w, err := s.client.CoreV1().Pods(witnessNamespace).Watch(ctx, metav1.ListOptions{})
+		w, err := s.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
 		if err != nil {
 			pause(ctx, 100*time.Millisecond)
 			continue
 		}
 		for event := range w.ResultChan() {
-			pod, ok := event.Object.(*v1.Pod)
-			if ok && pod.Name == echoName {
-				s.echoes.see(ctx, pod)
-			} else if ok && (pod.Spec.NodeName != "" || event.Type == "DELETED") {
-				s.placed(pod, time.Now())
+			if pod, ok := event.Object.(*v1.Pod); ok {
+				do(pod, event.Type)
 			}
 		}
 	}
