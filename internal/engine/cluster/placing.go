@@ -61,11 +61,11 @@ func (c *Cluster) Place(p *Pod, n *Node) {
 }
 
 func (c *Cluster) place(p *Pod) {
-	if _, ok := c.pods[p.UID]; ok {
+	before := len(c.pods)
+	if c.pods[p.UID] = p; len(c.pods) == before { // cheaper than looking it up before
 		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
 	}
 	c.Unnominate(p.UID)
-	c.pods[p.UID] = p
 	if p.Class.pods++; p.Class.pods == 1 {
 		c.classes[p.Class.key] = p.Class // it may have been dropped
 	}

@@ -134,6 +134,9 @@ type WriteStatus struct {
 	Pod       *v1.Pod
 	Condition *v1.PodCondition
 	Nominate  *string
+	// Reworded: of what the pod has already, only the message of the condition changes. It may be
+	// written later than anything else.
+	Reworded bool
 }
 
 // WriteGroup writes the condition PodGroupScheduled of a PodGroup.

@@ -9,9 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// sayAgain is how long an event with the same message about a pod is suppressed. A pod that waits
-// with many others is tried whenever one of them could be placed; an event each time would bury
-// what is new.
+// sayAgain is how long an event with the same message about a pod is suppressed, and a condition
+// that was decided to be written and is not seen yet. A pod that waits with many others is tried
+// whenever one of them could be placed; an event each time would bury what is new.
 const sayAgain = 30 * time.Second
 
 // report tells why a pod is not placed: by an event and, if it has changed, by its condition.
@@ -27,10 +27,31 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
 		LastTransitionTime: metav1.NewTime(s.wall()),
 	}
-	if !news(pod, condition) && (nominate == nil || *nominate == pod.Status.NominatedNodeName) {
+	known := s.written(item)
+	if known != nil && known.Status == condition.Status {
+		condition.LastTransitionTime = known.LastTransitionTime
+	}
+	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName
+	reworded := asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
+	if reworded && known.Message == message {
 		return
 	}
-	s.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate})
+	item.Told = &queue.Told{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
+	s.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
+}
+
+// written returns the condition that the pod has, or is about to have; nil if there is none.
+func (s *common) written(item *queue.Item) *v1.PodCondition {
+	pod := item.Pod
+	if t := item.Told; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < sayAgain {
+		return &t.Condition
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled {
+			return c
+		}
+	}
+	return nil
 }
 
 // truncated cuts a message to the length that an event may have.
@@ -40,20 +61,6 @@ func truncated(message string) string {
 		return message
 	}
 	return message[:longest-len(rest)] + rest
-}
-
-// news tells whether the pod does not have the condition yet. The transition time is kept unless
-// the status changes.
-func news(pod *v1.Pod, c *v1.PodCondition) bool {
-	for i := range pod.Status.Conditions {
-		if old := &pod.Status.Conditions[i]; old.Type == c.Type {
-			if old.Status == c.Status {
-				c.LastTransitionTime = old.LastTransitionTime
-			}
-			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message
-		}
-	}
-	return true
 }
 
 // Reference is how events and requests refer to a pod.

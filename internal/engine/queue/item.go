@@ -29,6 +29,8 @@ type Item struct {
 	// Message is why the pod is not scheduled, and MessageAt when the user was last told.
 	Message   string
 	MessageAt time.Time
+	// Told is the latest condition that was decided to be written; nil if there was none.
+	Told *Told
 	// Overdue: the pod was woken because it had waited for too long, not by an event.
 	Overdue bool
 	// Unfit is when the pod was first found unschedulable; zero if it never was.
@@ -47,6 +49,14 @@ type Item struct {
 	entered  time.Time // when it began to wait, or was gated
 	seen     uint64    // the newest event that the attempt under way takes into account
 	counted  []string  // the plugins for which Queue.Counted counts it
+}
+
+// Told is a condition that was decided to be written to a pod of this version. While the pod has
+// it, nobody has seen the condition written.
+type Told struct {
+	Version   string
+	At        time.Time
+	Condition v1.PodCondition
 }
 
 // Place is where an item is.

@@ -27,6 +27,7 @@ type Saved struct {
 	Counted   []string  `json:",omitempty"`
 	Message   string    `json:",omitempty"`
 	MessageAt time.Time `json:",omitzero"`
+	Told      *Told     `json:",omitempty"`
 	Overdue   bool      `json:",omitempty"`
 }
 
@@ -36,7 +37,7 @@ func (q *Queue) Save() (all []Saved) {
 		all = append(all, Saved{
 			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Unfit: i.Unfit, Attempts: i.Attempts,
 			Rejected: i.rejected, Failed: i.failed, Ready: i.ready, Returned: i.returned, Entered: i.entered, Rejectors: i.Rejectors,
-			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Overdue: i.Overdue,
+			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Told: i.Told, Overdue: i.Overdue,
 		})
 	}
 	return all
@@ -73,7 +74,7 @@ func (q *Queue) restore(item *Item, s *Saved) {
 	item.Since, item.Admitted, item.Unfit = s.Since, s.Admitted, s.Unfit
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed
 	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
-	item.Rejectors, item.Pending, item.Message, item.MessageAt = s.Rejectors, s.Pending, s.Message, s.MessageAt
+	item.Rejectors, item.Pending, item.Message, item.MessageAt, item.Told = s.Rejectors, s.Pending, s.Message, s.MessageAt, s.Told
 	q.count(item, s.Counted)
 	switch s.Place {
 	case Gated:

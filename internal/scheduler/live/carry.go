@@ -111,9 +111,9 @@ func (s *Scheduler) write(action cycle.Action) {
 			}
 		})
 	case cycle.WriteStatus:
-		s.podStatuses.add(a.Pod, newStatusWrite(a))
+		s.podStatuses.add(a.Pod, newStatusWrite(a), a.Reworded)
 	case cycle.WriteGroup:
-		s.groupStatuses.add(a.Group, a)
+		s.groupStatuses.add(a.Group, a, false)
 	case cycle.Tell:
 		s.events.Tell(eventlog.Event{Component: a.Profile, About: a.About, Type: a.Type, Reason: a.Reason, Message: a.Message})
 	case cycle.Announce:

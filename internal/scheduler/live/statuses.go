@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -15,11 +16,17 @@ import (
 // in which the core decided them, so that an older one never overwrites a newer one. What the API
 // server was unable to take is written again until it does: the core says it once, and autoscalers
 // act on it.
+//
+// What can wait is written at a bounded rate, the latest of each object. Somebody who makes many
+// pods and has them wait and wake could otherwise have the scheduler, whose decisions take
+// microseconds, write without a pause, and whoever acts on changes of pods, too.
 type statuses[W any] struct {
 	by    *workers
 	write func(context.Context, W) error
 	// merged merges two writes into one with the same effect.
 	merged func(older, newer W) W
+
+	unhurried *rate.Limiter
 
 	mu    sync.Mutex
 	under map[types.UID]*statusesOf[W]
@@ -29,33 +36,56 @@ type statuses[W any] struct {
 type statusesOf[W any] struct {
 	about metav1.Object
 	next  *W          // after the one under way; nil: nothing yet
-	again *time.Timer // until next is tried again; nil: one is under way
+	again *time.Timer // until next is written; nil: one is under way
+	late  bool        // next may be late
 	pause time.Duration
 }
+
+// Writes that can wait, per second, and how many of them need not.
+const unhurriedRate, unhurriedBurst = 20, 100
 
 // longestPause is between two tries to write a status. Thousands of objects may wait to be written
 // when the API server is back.
 const longestPause = 30 * time.Second
 
 func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
-	return &statuses[W]{by: by, write: write, merged: merged, under: map[types.UID]*statusesOf[W]{}}
+	return &statuses[W]{by: by, write: write, merged: merged, unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), under: map[types.UID]*statusesOf[W]{}}
 }
 
-// add queues a write.
-func (s *statuses[W]) add(about metav1.Object, newest W) {
+// add queues a write that may be late, or may not.
+func (s *statuses[W]) add(about metav1.Object, newest W, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, busy := s.under[about.GetUID()]
 	if !busy {
 		o = &statusesOf[W]{about: about}
 		s.under[about.GetUID()] = o
-	} else if o.next != nil {
+	}
+	o.late = late && (o.late || o.next == nil)
+	if o.next != nil {
 		newest = s.merged(*o.next, newest)
 	}
 	o.next = &newest
-	if !busy || o.again != nil && o.again.Stop() {
+	switch {
+	case !busy && late:
+		s.startLater(o)
+	case !busy:
+		s.start(o)
+	case o.again != nil && !late && o.again.Stop():
 		s.start(o)
 	}
+}
+
+// startLater lets a worker write what is next, which may be late. It is called with the lock held.
+func (s *statuses[W]) startLater(o *statusesOf[W]) { s.startAfter(o, s.unhurried.Reserve().Delay()) }
+
+// startAfter lets a worker write what is next after a time. It is called with the lock held.
+func (s *statuses[W]) startAfter(o *statusesOf[W], after time.Duration) {
+	o.again = time.AfterFunc(after, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.start(o)
+	})
 }
 
 // start lets a worker write what is next. It is called with the lock held.
@@ -71,7 +101,7 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 	defer s.mu.Unlock()
 	for o.next != nil {
 		one := *o.next
-		o.next = nil
+		o.next, o.late = nil, false
 		s.mu.Unlock()
 		err := s.write(ctx, one)
 		if err != nil {
@@ -79,6 +109,10 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 		}
 		s.mu.Lock()
 		switch {
+		case answered(err) && o.next != nil && o.late:
+			o.pause = 0
+			s.startLater(o)
+			return
 		case answered(err):
 			o.pause = 0
 		case o.next != nil:
@@ -86,11 +120,7 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 			o.next = &next
 		default:
 			o.next, o.pause = &one, min(max(2*o.pause, firstPause), longestPause)
-			o.again = time.AfterFunc(o.pause/2+rand.N(o.pause), func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.start(o)
-			})
+			s.startAfter(o, o.pause/2+rand.N(o.pause))
 			return
 		}
 	}

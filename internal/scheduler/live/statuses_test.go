@@ -3,7 +3,10 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,25 +31,25 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 			return nil
 		}, func(older, newer string) string { return older + "+" + newer })
 		pod := aPod("p", "1")
-		s.add(pod, "a")
+		s.add(pod, "a", false)
 		time.Sleep(time.Hour) // it is now tried every half minute
 		down = false
 		synctest.Wait()
 		before := len(tried)
-		s.add(pod, "b")
+		s.add(pod, "b", false)
 		time.Sleep(20 * time.Millisecond)
 		if before < 60 || before > 300 || !slices.Equal(tried[before:], []string{"a+b"}) {
 			t.Errorf("%d tries in an hour; then %q", before, tried[before:])
 		}
-		s.add(pod, "c")
+		s.add(pod, "c", false)
 		time.Sleep(time.Hour)
 		if !slices.Equal(tried[before:], []string{"a+b", "c"}) || len(s.under) != 0 {
 			t.Errorf("then %q, %d left", tried[before:], len(s.under))
 		}
 		down = true
-		s.add(pod, "d")
+		s.add(pod, "d", false)
 		time.Sleep(5 * time.Millisecond)
-		s.add(pod, "e") // while d is under way
+		s.add(pod, "e", false) // while d is under way
 		time.Sleep(10 * time.Millisecond)
 		down = false
 		time.Sleep(time.Minute)
@@ -88,5 +91,67 @@ func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 		if ago := written("second"); ago < 23*time.Hour || ago > 25*time.Hour {
 			t.Errorf("the clock was set back by a day, and the condition is of %v ago", ago)
 		}
+	})
+}
+
+// TestWhatMayBeLateIsWrittenAtABoundedRate: beyond a first burst the latest of each object is
+// written at a bounded rate, all of them in the end. What may not be late waits for nothing, takes
+// along what the object has waiting, and does not count.
+func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		by, ended := newWorkers(), make(chan struct{})
+		go func() { defer close(ended); by.run(ctx, context.Background(), 4) }()
+		var mu sync.Mutex
+		var written []string
+		s := newStatuses(by, func(_ context.Context, what string) error {
+			mu.Lock()
+			written = append(written, what)
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			return nil
+		}, func(older, newer string) string { return older[:strings.Index(older, " ")] + " " + newer })
+		count := func() int { mu.Lock(); defer mu.Unlock(); return len(written) }
+		const pods, rounds = 500, 100
+		for range rounds { // 50,000 writes in 20 s
+			for i := range pods {
+				name := fmt.Sprint("p", i)
+				s.add(aPod(name, "1"), name+" reworded", true)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		if n, most := count(), unhurriedBurst+20*unhurriedRate+1; n > most || n < most-10 {
+			t.Errorf("%d written in 20 s, not %d", n, most)
+		}
+		before := count()
+		s.add(aPod("p250", "1"), "p250 nominated", false)
+		s.add(aPod("new", "1"), "new unschedulable", false)
+		time.Sleep(5 * time.Millisecond)
+		mu.Lock()
+		if now := written[before:]; !slices.Contains(now, "p250 p250 nominated") || !slices.Contains(now, "new unschedulable") {
+			t.Errorf("then %q", now)
+		}
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		for i := range pods {
+			if name := fmt.Sprint("p", i); !slices.ContainsFunc(written, func(w string) bool { return strings.HasPrefix(w, name+" ") }) {
+				t.Errorf("nothing was ever written of %s", name)
+			}
+		}
+		mu.Unlock()
+		if len(s.under) != 0 {
+			t.Errorf("%d left", len(s.under))
+		}
+		before = count() // in peace nothing waits
+		for i := range 60 {
+			s.add(aPod("calm", "1"), fmt.Sprint("calm ", i), true)
+			time.Sleep(time.Second)
+			if n := count(); n != before+i+1 {
+				t.Fatalf("%d of %d written at once", n-before, i+1)
+			}
+		}
+		cancel()
+		<-ended
 	})
 }
