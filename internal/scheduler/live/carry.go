@@ -111,7 +111,8 @@ func (s *Scheduler) write(action cycle.Action) {
 			}
 		})
 	case cycle.WriteStatus:
-		s.podStatuses.add(a.Pod, newStatusWrite(a), a.Reworded)
+		one := newStatusWrite(a)
+		s.podStatuses.add(one.Pod, one, a.Reworded)
 	case cycle.WriteGroup:
 		s.groupStatuses.add(a.Group, a, false)
 	case cycle.Tell:

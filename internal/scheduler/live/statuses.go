@@ -30,14 +30,18 @@ type statuses[W any] struct {
 
 	mu    sync.Mutex
 	under map[types.UID]*statusesOf[W]
+	late  []*statusesOf[W] // those that wait their turn, and perhaps some that no longer do
+	turn  *time.Timer      // of the next one; nil: none waits
 }
 
-// statusesOf is the state of one object: a write is under way, or waits to be tried again.
+// statusesOf is the state of one object: a write is under way, waits its turn, or waits to be tried
+// again.
 type statusesOf[W any] struct {
 	about metav1.Object
 	next  *W          // after the one under way; nil: nothing yet
-	again *time.Timer // until next is written; nil: one is under way
 	late  bool        // next may be late
+	waits bool        // its turn
+	again *time.Timer // until next is tried again
 	pause time.Duration
 }
 
@@ -71,26 +75,56 @@ func (s *statuses[W]) add(about metav1.Object, newest W, late bool) {
 		s.startLater(o)
 	case !busy:
 		s.start(o)
-	case o.again != nil && !late && o.again.Stop():
+	case late:
+	case o.waits, o.again != nil && o.again.Stop():
 		s.start(o)
 	}
 }
 
-// startLater lets a worker write what is next, which may be late. It is called with the lock held.
-func (s *statuses[W]) startLater(o *statusesOf[W]) { s.startAfter(o, s.unhurried.Reserve().Delay()) }
+// forget drops what may be late and is not being written: the object has it no more, or is gone.
+func (s *statuses[W]) forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.under[uid]; o != nil && o.waits {
+		o.waits, o.next = false, nil
+		delete(s.under, uid)
+	}
+}
 
-// startAfter lets a worker write what is next after a time. It is called with the lock held.
-func (s *statuses[W]) startAfter(o *statusesOf[W], after time.Duration) {
-	o.again = time.AfterFunc(after, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.start(o)
-	})
+// startLater lets a worker write what is next when it is its turn. It is called with the lock held.
+func (s *statuses[W]) startLater(o *statusesOf[W]) {
+	o.waits = true
+	s.late = append(s.late, o)
+	if s.turn == nil {
+		s.takeTurns()
+	}
+}
+
+// takeTurns starts what waits as far as the rate allows it now. It is called with the lock held.
+func (s *statuses[W]) takeTurns() {
+	s.turn = nil
+	for len(s.late) > 0 {
+		now := time.Now()
+		if !s.late[0].waits {
+			s.late = s.late[1:]
+		} else if turn := s.unhurried.ReserveN(now, 1); turn.DelayFrom(now) == 0 {
+			s.start(s.late[0])
+		} else {
+			s.turn = time.AfterFunc(turn.DelayFrom(now), func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.takeTurns()
+			})
+			turn.CancelAt(now)
+			return
+		}
+	}
+	s.late = nil
 }
 
 // start lets a worker write what is next. It is called with the lock held.
 func (s *statuses[W]) start(o *statusesOf[W]) {
-	o.again = nil
+	o.again, o.waits = nil, false
 	s.by.do(func(ctx context.Context) { s.all(ctx, o) })
 }
 
@@ -120,7 +154,11 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 			o.next = &next
 		default:
 			o.next, o.pause = &one, min(max(2*o.pause, firstPause), longestPause)
-			s.startAfter(o, o.pause/2+rand.N(o.pause))
+			o.again = time.AfterFunc(o.pause/2+rand.N(o.pause), func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.start(o)
+			})
 			return
 		}
 	}

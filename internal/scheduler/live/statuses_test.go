@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
 )
 
 // TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken: it does not wait until the older one is due
@@ -143,6 +146,19 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		if len(s.under) != 0 {
 			t.Errorf("%d left", len(s.under))
 		}
+		before = count() // what is gone takes nobody's turn
+		for i := range 2 * pods {
+			name := fmt.Sprint("gone", i)
+			s.add(aPod(name, "1"), name+" reworded", true)
+			if i%2 == 0 {
+				s.forget(aPod(name, "1").UID)
+			}
+		}
+		time.Sleep(23 * time.Second) // 100 at once, of which half are gone, 450 at their rate
+		if n := count() - before; n < pods || n > pods+unhurriedBurst/2 || len(s.under)+len(s.late) != 0 {
+			t.Errorf("%d of %d written, %d wait", n, pods, len(s.late))
+		}
+		time.Sleep(time.Minute)
 		before = count() // in peace nothing waits
 		for i := range 60 {
 			s.add(aPod("calm", "1"), fmt.Sprint("calm ", i), true)
@@ -153,5 +169,48 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+// TestWhatWaitsOfAPodEndsWithIt: a message that waits its turn goes when a watch shows the pod bound
+// or gone.
+func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start(Options{})
+		w.s.podStatuses.mu.Lock()
+		w.s.podStatuses.unhurried = rate.NewLimiter(1e-9, 0) // never
+		w.s.podStatuses.mu.Unlock()
+		w.api.Put(aNode("n1", "1"))
+		names := []string{"gone", "bound", "elsewhere"}
+		for _, name := range names {
+			w.api.Put(aPod(name, "2"))
+			w.until("the condition of "+name, func() bool { return strings.Contains(w.condition(name), "0/1 nodes") })
+		}
+		large := aNode("n2", "8")
+		large.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}
+		w.api.Put(large)
+		waiting := func() (n int) {
+			w.s.podStatuses.mu.Lock()
+			defer w.s.podStatuses.mu.Unlock()
+			for _, o := range w.s.podStatuses.under {
+				if o.waits {
+					n++
+				}
+			}
+			return n
+		}
+		w.until("three messages wait", func() bool { return waiting() == 3 })
+		if got := w.condition("gone"); !strings.Contains(got, "0/1 nodes") {
+			t.Errorf("written all the same: %s", got)
+		}
+		w.api.Delete(aPod("gone", "2"))
+		w.until("one went with its pod", func() bool { return waiting() == 2 })
+		w.api.Put(on(aPod("elsewhere", "2"), "n1"))
+		w.until("one was bound by another client", func() bool { return waiting() == 1 })
+		large = large.DeepCopy()
+		large.Spec.Taints = nil
+		w.api.Put(large)
+		w.untilBound("bound")
+		w.until("nothing waits", func() bool { return waiting() == 0 })
 	})
 }

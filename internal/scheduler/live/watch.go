@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -193,11 +194,15 @@ func (s *Scheduler) sink(kind cycle.Kind) feed.Sink {
 		Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
 		Seen: func(o runtime.Object) {
 			if object, ok := s.shown(o); ok {
+				if pod, is := object.(*v1.Pod); is && pod.Spec.NodeName != "" {
+					s.podStatuses.forget(pod.UID)
+				}
 				s.loop.See(cycle.Seen{Kind: kind, Object: object})
 			}
 		},
 		Gone: func(o runtime.Object) {
 			if object, ok := s.shown(o); ok {
+				s.podStatuses.forget(object.GetUID())
 				s.loop.See(cycle.Gone{Kind: kind, Object: object})
 			}
 		},
