@@ -24,7 +24,10 @@ func (w *Watcher) register(ctx context.Context, e *entry) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.take(ctx, p, e); err != nil {
+	switch err := w.take(ctx, p, e); {
+	case errors.Is(err, errBefore):
+		return nil, err // it is asked again, and hears of nothing
+	case err != nil:
 		return nil, errors.Join(err, tell(ctx, client, err))
 	}
 	if err := tell(ctx, client, nil); err != nil { // as with the kubelet: it does not know that it is used
@@ -49,6 +52,9 @@ func ask(ctx context.Context, client api.RegistrationClient, path string) (*Plug
 	return p, nil
 }
 
+// errBefore: the registration at the socket that was in this one's place is being called off.
+var errBefore = errors.New("the plugin's registration before it was restarted is not over")
+
 // take has a plugin's handler take it. A name belongs to the plugin that has registered with it as
 // long as that one listens: one that was killed left its socket.
 func (w *Watcher) take(ctx context.Context, p *Plugin, e *entry) error {
@@ -64,7 +70,11 @@ func (w *Watcher) take(ctx context.Context, p *Plugin, e *entry) error {
 		return fmt.Errorf("plugin %s returned an empty list for supported versions", p.Name)
 	}
 	holder := w.claim(e, nil, p)
-	if holder != nil && !answers(ctx, holder.path) {
+	if holder != nil && holder.path == e.path {
+		return errBefore
+	}
+	replaces := holder != nil && !answers(ctx, holder.path)
+	if replaces {
 		holder = w.claim(e, holder, p)
 	}
 	if holder != nil {
@@ -73,7 +83,10 @@ func (w *Watcher) take(ctx context.Context, p *Plugin, e *entry) error {
 	ctx, cancel := context.WithTimeout(ctx, registerMost)
 	defer cancel()
 	err := handler.Register(ctx, *p)
-	if err != nil {
+	switch {
+	case err != nil && replaces: // nobody else would give up the one that was killed
+		w.giveUp(e, *p)
+	case err != nil:
 		w.release(e, p)
 	}
 	return err

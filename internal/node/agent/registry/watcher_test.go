@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,8 +22,9 @@ import (
 // plugin is one that registers.
 type plugin struct {
 	api.UnimplementedRegistrationServer
-	info *api.PluginInfo
-	hang bool
+	info  *api.PluginInfo
+	hang  bool
+	asked atomic.Int32 // how often
 
 	mu     sync.Mutex
 	told   []*api.RegistrationStatus
@@ -30,6 +32,7 @@ type plugin struct {
 }
 
 func (p *plugin) GetInfo(ctx context.Context, _ *api.InfoRequest) (*api.PluginInfo, error) {
+	p.asked.Add(1)
 	if p.hang {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -79,12 +82,25 @@ func named(name string) *plugin {
 
 // users is a handler that writes down what it was called with.
 type users struct {
+	// hold keeps the first registration going until it is closed, whatever the context; nil: none.
+	hold chan struct{}
+	held sync.Once
+
 	mu     sync.Mutex
 	calls  []string
 	refuse error
 }
 
-func (u *users) Register(_ context.Context, p Plugin) error {
+func (u *users) Register(ctx context.Context, p Plugin) error {
+	late := false
+	u.held.Do(func() {
+		if late = u.hold != nil; late {
+			<-u.hold
+		}
+	})
+	if late {
+		return ctx.Err()
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.refuse == nil {
@@ -271,5 +287,51 @@ func TestSocketsAreBounded(t *testing.T) {
 	}
 	if _, err := w.sockets(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A plugin that is restarted while it is being registered is not refused because of itself.
+func TestRestartDuringRegistration(t *testing.T) {
+	t.Parallel()
+	dir, u := folder(t), &users{hold: make(chan struct{})}
+	socket := filepath.Join(dir, "a.sock")
+	first := named("a")
+	first.serve(t, socket, false)
+	watch(t, dir, u)
+	await(t, "it is being registered", func() bool { return first.asked.Load() > 0 })
+	first.server.Stop()
+	second := named("a")
+	second.info.Endpoint = "/run/second"
+	second.serve(t, socket, false)
+	await(t, "it is asked again", func() bool { return second.asked.Load() > 1 })
+	close(u.hold)
+	u.await(t, "+a at /run/second")
+	if got := second.refusals(); len(got) > 0 {
+		t.Errorf("refused: %q", got)
+	}
+}
+
+// A plugin that was killed is given up, with what it left, if the next one of its name is refused.
+func TestSuccessorIsRefused(t *testing.T) {
+	t.Parallel()
+	dir, u := folder(t), &users{}
+	first := named("a")
+	first.serve(t, filepath.Join(dir, "a.sock"), true)
+	watch(t, dir, u)
+	u.await(t, "+a at /run/a")
+	u.mu.Lock()
+	u.refuse = errors.New("not wanted")
+	u.mu.Unlock()
+	first.server.Stop() // its socket stays
+	named("a").serve(t, filepath.Join(dir, "b.sock"), false)
+	u.await(t, "+a at /run/a", "-a")
+}
+
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
 	}
 }
