@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/node/agent/memory"
 )
 
@@ -78,7 +79,7 @@ func (p *pinning) writeMemory(policy string, s memory.State) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(p.memoryFile, text)
+	return durable.Replace(p.memoryFile, text, 0o600)
 }
 
 // releaseMemory takes back a pod's memory. The caller holds the mutex.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/cpuset"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/node/admit"
 	"github.com/berth-k8s/berth/internal/node/agent/cpus"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
@@ -125,21 +126,7 @@ func (p *pinning) write(policy string, s cpus.State) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(p.file, text)
-}
-
-// replaceFile replaces a file; a crash leaves the old one or the new one.
-func replaceFile(path string, text []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	_, err = file.Write(text)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
+	return durable.Replace(p.file, text, 0o600)
 }
 
 // refuse returns why a pod cannot be given what it requests; nil: it can, or needs nothing.

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	config "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/berth-k8s/berth/internal/durable"
 )
 
 const (
@@ -89,7 +91,7 @@ func (r *Records) removeUnfinished() {
 	for _, folder := range []string{r.pulling, r.pulled} {
 		entries, _ := os.ReadDir(folder)
 		for _, entry := range entries {
-			if strings.HasPrefix(entry.Name(), unfinished) {
+			if strings.HasPrefix(entry.Name(), durable.Unfinished) {
 				_ = os.Remove(filepath.Join(folder, entry.Name()))
 			}
 		}
@@ -317,23 +319,11 @@ func readFile(path string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// unfinished is how the names of files begin that are being written.
-const unfinished = ".new-"
-
 // writeFile writes a file atomically: after a kill it is the old one or the new one.
 func writeFile(path string, what any) error {
 	text, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), unfinished)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	_, err = file.Write(text)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
+	return durable.Replace(path, text, 0o600)
 }

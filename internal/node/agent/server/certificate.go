@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/util/cert"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/kube/certfile"
 )
 
@@ -90,16 +91,8 @@ func (k *kept) make() error {
 	if err != nil {
 		return fmt.Errorf("make a certificate for %s: %w", k.node, err)
 	}
-	if err := replace(k.keyFile, keyPEM); err != nil {
+	if err := durable.Replace(k.keyFile, keyPEM, 0o600); err != nil {
 		return err
 	}
-	return replace(k.certFile, certPEM)
-}
-
-func replace(path string, content []byte) error {
-	temporary := path + ".tmp"
-	if err := os.WriteFile(temporary, content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
+	return durable.Replace(k.certFile, certPEM, 0o600)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
 )
 
@@ -107,7 +108,7 @@ func (m *Manager) save() error {
 	if bytes.Equal(text, m.written) {
 		return nil
 	}
-	if err := replace(m.file(), text); err != nil {
+	if err := durable.Replace(m.file(), text, 0o600); err != nil {
 		return fmt.Errorf("failed to write checkpoint file %q: %w", m.file(), err)
 	}
 	m.written = text
@@ -118,18 +119,6 @@ func (m *Manager) saveOrLog() {
 	if err := m.save(); err != nil {
 		klog.ErrorS(err, "Cannot record which pods hold which devices; with the next change it is tried again")
 	}
-}
-
-func replace(path string, text []byte) error {
-	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }
 
 // Counts are the node's devices by resource, as its status reports them. It does not wait for the

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
 	"github.com/berth-k8s/berth/internal/node/agent/devices/plugins/fake"
 	"github.com/berth-k8s/berth/internal/node/agent/registry"
@@ -383,14 +384,14 @@ func TestDevicesAreGivenOnlyIfThatIsRecorded(t *testing.T) {
 	p := newPlugin(t, m.options.Dir, "gpu.sock")
 	register(t, p, "a")
 	m.awaits(t, devices.Count{All: 1, Healthy: 1})
-	blocked := filepath.Join(m.options.Dir, checkpoint+".new")
-	if err := os.Mkdir(blocked, 0o700); err != nil {
+	blocked := filepath.Join(m.options.Dir, durable.Unfinished+checkpoint)
+	if err := os.MkdirAll(filepath.Join(blocked, "something"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Allocate(t.Context(), podWith("one", 1)); err == nil || !strings.Contains(err.Error(), "failed to write checkpoint file") {
 		t.Errorf("without a record: %v", err)
 	}
-	if err := os.Remove(blocked); err != nil {
+	if err := os.RemoveAll(blocked); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Allocate(t.Context(), podWith("two", 1)); err != nil {
