@@ -31,7 +31,7 @@ func (p *Publisher) Publish(ctx context.Context, pod *v1.Pod, v Volume, dir stri
 	if err := errors.Join(validName(v.Driver), validName(v.Name)); err != nil {
 		return Published{}, err
 	}
-	leave, err := p.locks.enter(ctx, v.Driver+"^"+v.Handle)
+	leave, err := p.locks.enter(ctx, p.stagingPath(v.Driver, v.Handle))
 	if err != nil {
 		return Published{}, err
 	}
@@ -46,7 +46,7 @@ func (p *Publisher) Publish(ctx context.Context, pod *v1.Pod, v Volume, dir stri
 		return Published{}, err
 	}
 	was, before := p.claim(dir)
-	if before && (was.Driver != v.Driver || was.Handle != v.Handle) {
+	if before && !was.unknown() && (was.Driver != v.Driver || was.Handle != v.Handle) {
 		return Published{}, fmt.Errorf("%s: volume %s is of driver %s and has to be taken back before: two volumes of the pod have one folder", Name, was.Handle, was.Driver)
 	}
 	if v.singlePod() && p.isElsewhere(v, dir) {

@@ -37,7 +37,7 @@ type Options struct {
 type Publisher struct {
 	options       Options
 	staging, pods string // without symbolic links in them
-	locks         locks  // by driver and handle
+	locks         locks  // by staging path, whether the volume is staged or not
 
 	mu sync.Mutex
 	// claims are the folders of pods with a volume that a driver may have made, by path.
@@ -74,7 +74,8 @@ func NewPublisher(options Options) (*Publisher, error) {
 		case err == nil:
 			p.claims[dir] = d
 		case !errors.Is(err, fs.ErrNotExist):
-			klog.ErrorS(err, "Cannot read which CSI volume a pod has")
+			klog.ErrorS(err, "Cannot read which CSI volume a pod has; it is asked for again if the pod is still to run")
+			p.claims[dir] = data{Volume: filepath.Base(dir)}
 		}
 	}
 	return p, nil
@@ -133,13 +134,17 @@ func (p *Publisher) setClaim(dir string, claim *data) {
 	}
 }
 
-// InUse are the persistent volumes that pods have, as the node's status reports them.
+// InUse are the persistent volumes that pods have, as the node's status reports them. While the
+// volume of a pod is unknown, none leaves the status: it could be detached.
 func (p *Publisher) InUse() []v1.UniqueVolumeName {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []v1.UniqueVolumeName
 	for _, claim := range p.claims {
-		if claim.Mode != storagev1.VolumeLifecycleEphemeral {
+		switch {
+		case claim.unknown():
+			out = append(out, p.options.Drivers.node().Status.VolumesInUse...)
+		case claim.Mode != storagev1.VolumeLifecycleEphemeral:
 			out = append(out, uniqueName(claim.Driver, claim.Handle))
 		}
 	}
@@ -147,12 +152,13 @@ func (p *Publisher) InUse() []v1.UniqueVolumeName {
 	return slices.Compact(out)
 }
 
-// isClaimed reports whether a pod has a persistent volume.
-func (p *Publisher) isClaimed(driver, handle string) bool {
+// isClaimed reports whether a pod has the persistent volume that is staged at a path, or may have
+// it.
+func (p *Publisher) isClaimed(path string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, claim := range p.claims {
-		if claim.Driver == driver && claim.Handle == handle && claim.Mode != storagev1.VolumeLifecycleEphemeral {
+		if claim.unknown() || claim.Mode != storagev1.VolumeLifecycleEphemeral && p.stagingPath(claim.Driver, claim.Handle) == path {
 			return true
 		}
 	}
@@ -164,7 +170,8 @@ func (p *Publisher) isElsewhere(v Volume, dir string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for other, claim := range p.claims {
-		if other != dir && claim.Driver == v.Driver && claim.Handle == v.Handle && claim.Mode != storagev1.VolumeLifecycleEphemeral {
+		same := claim.Driver == v.Driver && claim.Handle == v.Handle && claim.Mode != storagev1.VolumeLifecycleEphemeral
+		if other != dir && (same || claim.unknown() && claim.Volume == v.Name) {
 			return true
 		}
 	}

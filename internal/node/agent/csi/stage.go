@@ -62,11 +62,12 @@ func (p *Publisher) stage(ctx context.Context, driver *session, v Volume, attach
 // unstage has the driver take back a staged volume that no pod has. The caller holds its lock.
 func (p *Publisher) unstage(ctx context.Context, driver *session, name, handle string) error {
 	path := p.stagingPath(name, handle)
-	if _, err := os.Lstat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) || p.isClaimed(name, handle) {
+	if _, err := os.Lstat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) || p.isClaimed(path) {
 		return nil
 	}
 	if driver.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
-		if _, err := driver.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: path}); err != nil {
+		_, err := driver.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: path})
+		if err = orUnmount(err, path); err != nil {
 			return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", Name, err)
 		}
 	}
@@ -85,8 +86,18 @@ func (p *Publisher) Sweep(ctx context.Context) {
 	}
 	hangs := map[string]bool{} // drivers that took too long, and would for each of their volumes
 	for _, file := range files {
+		path := filepath.Join(filepath.Dir(file), "globalmount")
+		if p.isClaimed(path) {
+			continue
+		}
 		staged, err := readData(filepath.Dir(file))
-		if err != nil || hangs[staged.Driver] || filepath.Dir(p.stagingPath(staged.Driver, staged.Handle)) != filepath.Dir(file) || p.isClaimed(staged.Driver, staged.Handle) {
+		if err != nil {
+			if err := p.sweepUnknown(ctx, path); err != nil {
+				klog.ErrorS(err, "Cannot remove a staged CSI volume that nobody knows; it is tried again")
+			}
+			continue
+		}
+		if hangs[staged.Driver] || p.stagingPath(staged.Driver, staged.Handle) != path {
 			continue
 		}
 		if err := p.sweep(ctx, staged); err != nil {
@@ -97,7 +108,7 @@ func (p *Publisher) Sweep(ctx context.Context) {
 }
 
 func (p *Publisher) sweep(ctx context.Context, staged data) error {
-	leave, err := p.locks.enter(ctx, staged.Driver+"^"+staged.Handle)
+	leave, err := p.locks.enter(ctx, p.stagingPath(staged.Driver, staged.Handle))
 	if err != nil {
 		return err
 	}
@@ -108,4 +119,22 @@ func (p *Publisher) sweep(ctx context.Context, staged data) error {
 	}
 	defer driver.close()
 	return p.unstage(ctx, driver, staged.Driver, staged.Handle)
+}
+
+// sweepUnknown removes a staged volume of which the file cannot be read, so that no driver can be
+// told. What it shows is flushed and unmounted before it can be detached.
+func (p *Publisher) sweepUnknown(ctx context.Context, path string) error {
+	leave, err := p.locks.enter(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if _, err := readData(filepath.Dir(path)); err == nil || p.isClaimed(path) {
+		return nil // a pod has been given it meanwhile
+	}
+	klog.InfoS("Unmounting a staged CSI volume that its driver does not hear of: "+dataFile+" cannot be read", "path", path)
+	if err := unmount(path); err != nil {
+		return err
+	}
+	return removeTarget(path)
 }

@@ -14,6 +14,8 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/berth-k8s/berth/internal/durable"
 )
 
 // Volume is one that a driver is to make for a pod.
@@ -142,7 +144,8 @@ func podInfo(pod *v1.Pod, mode storagev1.VolumeLifecycleMode) map[string]string 
 // the driver makes.
 const dataFile = "vol_data.json"
 
-// data is what a file says.
+// data is what a file says. Without a driver it is one that cannot be read: a volume may be there,
+// and nobody knows whose.
 type data struct {
 	Volume     string                        `json:"specVolID,omitempty"`
 	Handle     string                        `json:"volumeHandle"`
@@ -152,7 +155,10 @@ type data struct {
 	Attachment string                        `json:"attachmentID,omitempty"`
 }
 
-// write replaces the file of a folder, which it creates. After a kill it is the old or the new one.
+func (d data) unknown() bool { return d.Driver == "" }
+
+// write replaces the file of a folder, which it creates. After a crash it is the old or the new
+// one.
 func (d data) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -161,11 +167,7 @@ func (d data) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	fresh := filepath.Join(dir, "."+dataFile)
-	if err := os.WriteFile(fresh, append(text, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, filepath.Join(dir, dataFile))
+	return durable.Replace(filepath.Join(dir, dataFile), append(text, '\n'), 0o600)
 }
 
 // readData reads the file of a folder.
