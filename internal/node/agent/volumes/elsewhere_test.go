@@ -2,14 +2,17 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -208,4 +211,35 @@ func TestNothingIsRefreshedWhileAPodIsUnmounted(t *testing.T) {
 		}
 	}
 	w.mustMount(p)
+}
+
+// A driver that hangs while a pod's volume is made again does not hold up the pod's end, nor
+// whoever waits for it beyond the end of its context.
+func TestEndOfAPodWhileADriverHangs(t *testing.T) {
+	w, d := withDriver(t)
+	p := pod(t, `[{name: d, csi: {driver: folders.example.com}}]`)
+	w.mustMount(p)
+	if err := d.Obey("NodePublishVolume", codes.OK, true); err != nil {
+		t.Fatal(err)
+	}
+	w.changePlace(p.UID, func(at *place) { at.asked = at.asked.Add(-2 * time.Minute) })
+	var refreshing sync.WaitGroup
+	defer refreshing.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	refreshing.Go(func() { w.refresh(ctx, p.UID) })
+	for end := time.Now().Add(30 * time.Second); len(d.Asked("NodePublishVolume")) < 2; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not hang")
+		}
+	}
+	short, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	began := time.Now()
+	if err := w.Mount(short, p); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 30*time.Second {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
+	if err := w.Unmount(t.Context(), p.UID); err != nil || time.Since(began) > 30*time.Second {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
 }

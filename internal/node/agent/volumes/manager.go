@@ -55,15 +55,18 @@ type Manager struct {
 	changed map[types.UID]bool // to be refreshed by Run
 }
 
-// podVolumes are those of one pod. Work on them requires the lock work.
+// podVolumes are those of one pod. Who works on them holds work: see Manager.lock.
 type podVolumes struct {
-	work sync.Mutex
+	work chan struct{}   // has room for the holder
 	gone bool            // unmounted, and no longer in Manager.pods; guarded by work
 	done map[string]bool // by name, the volumes that were set up once; guarded by work
-	// ending: it is being unmounted, perhaps in vain so far, and not refreshed; guarded by work.
-	ending bool
 
 	pod *v1.Pod // as it was seen last; guarded by Manager.mu
+	// ending: it is being unmounted, perhaps in vain so far, and not refreshed; guarded by
+	// Manager.mu.
+	ending bool
+	// interrupt ends a refresh that is under way; nil: none is. Guarded by Manager.mu.
+	interrupt context.CancelFunc
 	// places are those of volumes from elsewhere that are set up, by name; guarded by Manager.mu.
 	places map[string]place
 }
@@ -130,12 +133,14 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
 	if err := validName("pod UID", string(pod.UID)); err != nil {
 		return err
 	}
-	volumes := m.lock(pod.UID)
-	defer volumes.work.Unlock()
+	volumes, err := m.lock(ctx, pod.UID)
+	if err != nil {
+		return err
+	}
+	defer volumes.unlock()
 	m.mu.Lock()
-	volumes.pod = pod
+	volumes.pod, volumes.ending = pod, false
 	m.mu.Unlock()
-	volumes.ending = false
 	return m.mount(ctx, volumes, pod, false)
 }
 
@@ -330,12 +335,26 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	if !known || ctx.Err() != nil || validName("pod UID", string(uid)) != nil {
 		return
 	}
-	volumes := m.lock(uid)
-	defer volumes.work.Unlock()
+	volumes, err := m.lock(ctx, uid)
+	if err != nil {
+		return
+	}
+	defer volumes.unlock()
+	ctx, interrupt := context.WithCancel(ctx)
+	defer interrupt()
 	m.mu.Lock()
 	pod := volumes.pod
+	if volumes.ending {
+		pod = nil
+	}
+	volumes.interrupt = interrupt
 	m.mu.Unlock()
-	if _, err := os.Lstat(m.PodDir(uid)); err != nil || pod == nil || volumes.ending {
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		volumes.interrupt = nil
+	}()
+	if _, err := os.Lstat(m.PodDir(uid)); err != nil || pod == nil {
 		return
 	}
 	if err := m.mount(ctx, volumes, pod, true); err != nil {
@@ -343,24 +362,42 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	}
 }
 
-// lock returns the pod's volumes, locked for work.
-func (m *Manager) lock(uid types.UID) *podVolumes {
+// lock returns the pod's volumes, locked for work. It fails if the context ends first: who holds
+// them may wait for a CSI driver.
+func (m *Manager) lock(ctx context.Context, uid types.UID) (*podVolumes, error) {
 	for {
 		m.mu.Lock()
 		volumes := m.entry(uid)
 		m.mu.Unlock()
-		volumes.work.Lock()
-		if !volumes.gone {
-			return volumes
+		select {
+		case volumes.work <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		volumes.work.Unlock() // unmounted in the meantime
+		if !volumes.gone {
+			return volumes, nil
+		}
+		volumes.unlock() // unmounted in the meantime
+	}
+}
+
+func (v *podVolumes) unlock() { <-v.work }
+
+// end has the pod not refreshed any more, and ends a refresh that is under way.
+func (m *Manager) end(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	volumes := m.entry(uid)
+	volumes.ending = true
+	if volumes.interrupt != nil {
+		volumes.interrupt()
 	}
 }
 
 // entry returns the pod's entry, and adds one if there is none; m.mu is held.
 func (m *Manager) entry(uid types.UID) *podVolumes {
 	if m.pods[uid] == nil {
-		m.pods[uid] = &podVolumes{done: map[string]bool{}, places: map[string]place{}}
+		m.pods[uid] = &podVolumes{work: make(chan struct{}, 1), done: map[string]bool{}, places: map[string]place{}}
 	}
 	return m.pods[uid]
 }

@@ -23,9 +23,12 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	if err := validName("pod UID", string(uid)); err != nil {
 		return err
 	}
-	volumes := m.lock(uid)
-	defer volumes.work.Unlock()
-	volumes.ending = true // a refresh would have made again what is taken back already
+	m.end(uid) // a refresh would have made again what is taken back already
+	volumes, err := m.lock(ctx, uid)
+	if err != nil {
+		return fmt.Errorf("volumes of pod %s: %w", uid, err)
+	}
+	defer volumes.unlock()
 	clear(volumes.done)
 	if err := m.unpublish(ctx, uid); err != nil {
 		return fmt.Errorf("volumes of pod %s: %w", uid, err)
