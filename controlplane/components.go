@@ -148,7 +148,7 @@ func (c *controlPlane) writeComponents() error {
 		if err != nil {
 			return err
 		}
-		if err := writeAtomically(c.dir.path(name+".kubeconfig"), content, 0o600, false); err != nil {
+		if err := writeAtomically(c.dir.path(name+".kubeconfig"), content, 0o600); err != nil {
 			return err
 		}
 	}

@@ -244,7 +244,7 @@ func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListen
 	if err := c.writeComponents(); err != nil {
 		return nil, err
 	}
-	if err := writeAtomically(c.dir.path(authenticationFile), []byte(anonymousHealth), 0o600, false); err != nil {
+	if err := writeAtomically(c.dir.path(authenticationFile), []byte(anonymousHealth), 0o600); err != nil {
 		return nil, err
 	}
 	return configureAPIServer(ctx, c.options, c.dir, c.pki, c.etcd, listener)

@@ -13,6 +13,7 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
@@ -149,42 +150,21 @@ func (v dataVersion) admits(root string) error {
 // writeDurably replaces a file in one step that outlives a crash at any moment: the old content or
 // the new, never a part.
 func writeDurably(path string, content []byte, mode fs.FileMode) error {
-	if err := writeAtomically(path, content, mode, true); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return writing(path, durable.Replace(path, content, mode))
 }
 
-// writeAtomically replaces a file in one step; without sync, what is made anew at every start
-// anyway.
-func writeAtomically(path string, content []byte, mode fs.FileMode, sync bool) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, bare(err))
-	}
-	defer os.Remove(temp.Name())
-	_, err = temp.Write(content)
-	err = errors.Join(err, temp.Chmod(mode))
-	if sync {
-		err = errors.Join(err, temp.Sync())
-	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
+// writeAtomically replaces a file in one step, without waiting for the disk: for what is made anew
+// at every start anyway.
+func writeAtomically(path string, content []byte, mode fs.FileMode) error {
+	return writing(path, durable.Swap(path, content, mode))
+}
+
+// writing names the file that an error is about.
+func writing(path string, err error) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
 	return nil
-}
-
-// syncDir makes renames in a directory durable.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }
 
 // bare strips the operation and path off an error whose message names the path already.

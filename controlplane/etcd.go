@@ -21,6 +21,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/berth-k8s/berth/internal/durable"
 )
 
 // etcd is a single member that listens nowhere: the API server reaches it through memory. So it
@@ -117,7 +119,7 @@ func finishEtcdDir(dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDir(filepath.Dir(dir)))
+	return errors.Join(err, durable.SyncDir(filepath.Dir(dir)))
 }
 
 // startMember does not rely on StartEtcd to return: on broken files it may panic, or wait for a

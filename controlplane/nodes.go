@@ -88,7 +88,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeAtomically(c.dir.path(nodeBootstrapFile), content, 0o600, false)
+	return writeAtomically(c.dir.path(nodeBootstrapFile), content, 0o600)
 }
 
 // randomWord is of letters and digits, as bootstrap tokens are.

@@ -18,6 +18,8 @@ import (
 
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/berth-k8s/berth/internal/durable"
 )
 
 // pki is what the cluster trusts. The authorities and the token key are made once, all of them or
@@ -94,17 +96,14 @@ func createPKI(dir string) error {
 	}
 	files[tokenKeyFile] = tokenKey
 	for name, content := range files {
-		if err := writeAtomically(filepath.Join(temp, name), content, 0o600, true); err != nil {
+		if err := writeDurably(filepath.Join(temp, name), content, 0o600); err != nil {
 			return err
 		}
-	}
-	if err := syncDir(temp); err != nil {
-		return err
 	}
 	if err := os.Rename(temp, dir); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return durable.SyncDir(filepath.Dir(dir))
 }
 
 func newKey() (*ecdsa.PrivateKey, []byte, error) {

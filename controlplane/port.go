@@ -57,7 +57,7 @@ func remember(l *net.TCPListener, memory string) error {
 		return nil
 	}
 	// Not synced: after a power cut another port is picked, and the kubeconfig says so.
-	if err := writeAtomically(memory, port, 0o600, false); err != nil {
+	if err := writeAtomically(memory, port, 0o600); err != nil {
 		l.Close()
 		return err
 	}
