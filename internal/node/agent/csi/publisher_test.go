@@ -685,3 +685,27 @@ func TestVolumeWithAHalfWrittenFile(t *testing.T) {
 		t.Errorf("left: %v", err)
 	}
 }
+
+// A driver that fails to unstage a volume may have done it: the volume is staged again for the next
+// pod, which would else write into the folder.
+func TestVolumeIsStagedAgainAfterAFailure(t *testing.T) {
+	n := newNode(t)
+	n.secrets(t)
+	a, b, v := podOn("a"), podOn("b"), persistent("handle-1", v1.ReadWriteOnce)
+	if _, err := n.Publish(t.Context(), a, v, n.folder(a, v)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.driver.Obey("NodeUnstageVolume", codes.DeadlineExceeded, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Unpublish(t.Context(), n.folder(a, v)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(n.stagingPath(driverName, "handle-1"), 0); err != nil { // by the driver, later
+		t.Fatal(err)
+	}
+	if _, err := n.Publish(t.Context(), b, v, n.folder(b, v)); err != nil || n.counts() != "stage 2 publish 2 unpublish 1 unstage 1" {
+		t.Errorf("%s, %v", n.counts(), err)
+	}
+	n.content(t, Target(n.folder(b, v)), "handle-1")()
+}

@@ -65,15 +65,15 @@ func (p *Publisher) unstage(ctx context.Context, driver *session, name, handle s
 	if _, err := os.Lstat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) || p.isClaimed(path) {
 		return nil
 	}
+	p.mu.Lock()
+	delete(p.staged, path) // also if the driver fails: it may do it all the same
+	p.mu.Unlock()
 	if driver.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		_, err := driver.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: handle, StagingTargetPath: path})
 		if err = orUnmount(err, path); err != nil {
 			return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", Name, err)
 		}
 	}
-	p.mu.Lock()
-	delete(p.staged, path)
-	p.mu.Unlock()
 	return removeTarget(path)
 }
 
