@@ -17,7 +17,7 @@ import (
 // pod that waits for others to make room is decided again when they have.
 func (w *worker) admit(ctx context.Context, pod *v1.Pod, ending *lifecycle.Ending) bool {
 	a := w.agent
-	short, done := w.allocateDevices(ctx, pod, ending)
+	given, done := w.allocateDevices(ctx, pod, ending)
 	if !done {
 		return false
 	}
@@ -31,16 +31,23 @@ func (w *worker) admit(ctx context.Context, pod *v1.Pod, ending *lifecycle.Endin
 		a.event(pod, v1.EventTypeWarning, "NodeShutdown", refusedAtEnd)
 		return false
 	}
-	if short != nil {
-		w.reject(pod, *short)
+	if given.short != nil {
+		w.reject(pod, *given.short)
 		return false
 	}
 	in := a.admissionOf(pod)
 	taken, leaving := a.taken(w)
-	unassigned := a.pinning.refuse(pod)
+	unassigned, again := a.fits(pod, given)
+	if again {
+		w.wake()
+		return false
+	}
 	in.Taken, in.Unassigned = taken, unassigned
 	switch answer := admit.Ask(in); {
 	case answer.Refused != nil && answer.Refused == unassigned && a.awaitsCPUs():
+		if given.fresh { // those may become free elsewhere
+			a.devices.Free(w.uid)
+		}
 		return false
 	case answer.Refused != nil:
 		w.reject(pod, *answer.Refused)
@@ -51,7 +58,7 @@ func (w *worker) admit(ctx context.Context, pod *v1.Pod, ending *lifecycle.Endin
 		}
 		return false
 	}
-	if refused, err := a.pinning.assign(pod); refused != nil || err != nil {
+	if refused, err := a.pinning.assign(pod, given.held); refused != nil || err != nil {
 		klog.ErrorS(err, "Cannot give a pod CPUs of its own; it is tried again", "pod", klog.KObj(pod), "uid", pod.UID, "refused", refused)
 		return false
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/devices/plugins"
 	"github.com/berth-k8s/berth/internal/node/agent/devices/podresources"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 // openDevices reads which pods hold which devices.
@@ -56,24 +57,74 @@ func (a *Agent) addDevices(capacity v1.ResourceList) v1.ResourceList {
 	return healthy
 }
 
+// allotment is how a pod that is to be admitted was given devices. The zero value: it wants none,
+// or nothing is aligned.
+type allotment struct {
+	// short is why it was not given them.
+	short *admit.Refusal
+	// misaligned is why it has none although there are enough: with the CPUs and the memory that
+	// were free, it could not be given all three.
+	misaligned *admit.Refusal
+	// held provides hints about its devices, with which the pod's CPUs and memory have to agree;
+	// nil: nothing has to.
+	held topology.Provider
+	// changes is that of pinning when the devices were chosen; fresh: the pod had none before.
+	changes int
+	fresh   bool
+}
+
 // allocateDevices gives a pod that is to be admitted its devices. As by the kubelet, only what
 // makes the pod unwelcome in any case comes before that: plugins may prepare devices for it. done
 // is false if the pod has to end meanwhile.
-func (w *worker) allocateDevices(ctx context.Context, pod *v1.Pod, ending *lifecycle.Ending) (short *admit.Refusal, done bool) {
+func (w *worker) allocateDevices(ctx context.Context, pod *v1.Pod, ending *lifecycle.Ending) (given allotment, done bool) {
 	a := w.agent
 	if w.settled(pod, ending) || a.goingDown.now.Load() || !a.devices.Wants(pod) || admit.Unwelcome(a.admissionOf(pod)) != nil {
-		return nil, true
+		return given, true
 	}
 	ctx, stop := w.starting(ctx)
 	defer stop()
-	err := a.devices.Allocate(ctx, pod)
+	var err error
+	if a.pinning.aligns() {
+		given, err = a.alignDevices(ctx, pod)
+	} else {
+		err = a.devices.Allocate(ctx, pod)
+	}
 	switch {
 	case err == nil:
-		return nil, true
+		return given, true
 	case ctx.Err() != nil:
-		return nil, false
+		return given, false
 	}
-	return &admit.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}, true
+	given.short = &admit.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	return given, true
+}
+
+// alignDevices gives a pod devices near the CPUs and the memory that are free. These are assigned
+// only when the pod is admitted: plugins are asked meanwhile, and other pods do not wait for them.
+func (a *Agent) alignDevices(ctx context.Context, pod *v1.Pod) (given allotment, err error) {
+	nodes := a.pinning.machine.Nodes
+	given.held, given.fresh = a.devices.Placed(nodes), !slices.Contains(a.devices.Holders(), pod.UID)
+	refused, err := a.devices.AllocateAligned(ctx, pod, nodes, func(provider topology.Provider) (refused *topology.Refusal) {
+		refused, given.changes = a.pinning.align(pod, provider)
+		return refused
+	})
+	if refused != nil {
+		given.misaligned = &admit.Refusal{Reason: refused.Reason, Message: refused.Message}
+	}
+	return given, err
+}
+
+// fits returns why a pod cannot be given its CPUs and memory, beside its devices; nil: it can.
+// again: others were given some since the devices were chosen, and these have to be chosen anew.
+func (a *Agent) fits(pod *v1.Pod, given allotment) (refused *admit.Refusal, again bool) {
+	refused, changes := a.pinning.refuse(pod, given.held)
+	if given.misaligned != nil {
+		refused = given.misaligned
+	}
+	if again = refused != nil && given.fresh && changes != given.changes; again {
+		a.devices.Free(pod.UID)
+	}
+	return refused, again
 }
 
 // withDevices adds to a container what it gets with its devices. Its own environment, which comes

@@ -7,15 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/berth-k8s/berth/internal/node/agent/cpus"
 	"github.com/berth-k8s/berth/internal/node/agent/devices/plugins/fake"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 const gpu = "example.com/gpu"
@@ -251,5 +255,106 @@ func TestDevicesOfAPodThatIsGone(t *testing.T) {
 	n.sweep(ctx)
 	if holders := n.devices.Holders(); len(holders) != 0 {
 		t.Errorf("%v hold devices", holders)
+	}
+}
+
+// alignedNode is a node of two NUMA nodes with four CPUs each, of which CPU 0 is reserved. The
+// devices a and b are at the first one, c is at the second one. CPUs and devices have to be of one.
+func alignedNode(t *testing.T) (*node, context.Context) {
+	t.Helper()
+	n, ctx := newNode(t)
+	n.listed.Store(true)
+	c := &n.Agent.config
+	c.CPUPolicy, c.KubeReserved = cpus.Static, v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	var err error
+	if c.Alignment, err = topology.NewAlignment(topology.SingleNode, topology.ContainerScope, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.pinning.open(*c, fstest.MapFS{
+		"cpu/online": {Data: []byte("0-7\n")}, "node/node0/cpulist": {Data: []byte("0-3\n")}, "node/node1/cpulist": {Data: []byte("4-7\n")},
+	}, n.kubelet); err != nil {
+		t.Fatal(err)
+	}
+	n.machine.cpus = 8
+	n.Agent.node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("7")
+	p := n.withPlugin(t, ctx, "a", "b", "c")
+	list := fake.Devices("a", "b", "c")
+	list[2].Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}
+	p.Set(list)
+	await(t, "where devices are is known", func() bool { return fmt.Sprint(n.devices.Allocatable()[gpu][2].NUMA) == "[1]" })
+	return n, ctx
+}
+
+// gpuAndCPUs is a pod that requests devices and CPUs of its own.
+func gpuAndCPUs(name, cpu string, count int64) *v1.Pod {
+	pod := sized(name, cpu, "50Mi")
+	for _, list := range []v1.ResourceList{pod.Spec.Containers[0].Resources.Requests, pod.Spec.Containers[0].Resources.Limits} {
+		list[gpu] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	return pod
+}
+
+// heldBy are the devices of a pod.
+func (n *node) heldBy(pod string) (ids string) {
+	for _, d := range n.devices.Held(types.UID("uid-"+pod), "c")[gpu] {
+		ids += d.ID
+	}
+	return ids
+}
+
+// A pod's devices are on the NUMA node on which its CPUs are, where the policy demands that; and a
+// pod is refused for which no node has both.
+func TestDevicesNearCPUs(t *testing.T) {
+	n, ctx := alignedNode(t)
+	has := func(pod, devices, on string) {
+		t.Helper()
+		n.awaitStatus(t, pod, "runs", running)
+		if ids, got := n.heldBy(pod), n.pinning.cpusOf(types.UID("uid-"+pod), "c"); ids != devices || got != on {
+			t.Errorf("%s has the devices %s and the CPUs %s", pod, ids, got)
+		}
+	}
+	n.create(t, ctx, gpuAndCPUs("whole", "4", 1))
+	has("whole", "c", "4-7")
+	n.create(t, ctx, gpuAndCPUs("large", "2", 3))
+	n.awaitStatus(t, "large", "is refused", func(s v1.PodStatus) bool { return s.Phase == v1.PodFailed })
+	n.create(t, ctx, gpuAndCPUs("small", "2", 2))
+	has("small", "ab", "1-2")
+	n.podGone(gpuAndCPUs("whole", "4", 1))
+	await(t, "its device is free", func() bool { return len(n.devices.Holders()) == 1 })
+	n.create(t, ctx, gpuAndCPUs("apart", "1", 1))
+	has("apart", "c", "4")
+	n.podGone(gpuAndCPUs("small", "2", 2))
+	await(t, "its devices are free", func() bool { return len(n.devices.Holders()) == 1 })
+	n.create(t, ctx, gpuAndCPUs("wide", "4", 1))
+	status := n.awaitStatus(t, "wide", "is refused", func(s v1.PodStatus) bool { return s.Phase == v1.PodFailed })
+	if status.Reason != "TopologyAffinityError" || len(n.devices.Holders()) != 1 {
+		t.Errorf("%s: %s; devices: %v", status.Reason, status.Message, n.devices.Holders())
+	}
+}
+
+// While a pod's device is prepared, the CPUs beside it go to another pod: the device is chosen
+// anew.
+func TestDevicesAreChosenAnew(t *testing.T) {
+	n, ctx := alignedNode(t)
+	first, other := gpuAndCPUs("first", "3", 1), sized("other", "2", "50Mi")
+	given, err := n.alignDevices(ctx, first)
+	if got := n.heldBy("first"); err != nil || got != "a" {
+		t.Fatalf("%s, %v", got, err)
+	}
+	if refused, again := n.fits(first, given); refused != nil || again {
+		t.Fatalf("%v, again %t", refused, again)
+	}
+	if refused, err := n.pinning.assign(other, nil); refused != nil || err != nil {
+		t.Fatal(refused, err)
+	}
+	if refused, again := n.fits(first, given); refused == nil || !again || n.heldBy("first") != "" {
+		t.Errorf("%v, again %t, devices %s", refused, again, n.heldBy("first"))
+	}
+	given, err = n.alignDevices(ctx, first)
+	if got := n.heldBy("first"); err != nil || got != "c" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if refused, again := n.fits(first, given); refused != nil || again {
+		t.Errorf("%v, again %t", refused, again)
 	}
 }

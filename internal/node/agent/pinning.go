@@ -47,6 +47,8 @@ type pinning struct {
 	mu    sync.Mutex
 	state cpus.State
 	banks memory.State
+	// changes counts what was assigned and taken back.
+	changes int
 	// placed is where each container was put last.
 	placed map[containerName]placement
 }
@@ -129,21 +131,36 @@ func (p *pinning) write(policy string, s cpus.State) error {
 	return durable.Replace(p.file, text, 0o600)
 }
 
-// refuse returns why a pod cannot be given what it requests; nil: it can, or needs nothing.
-func (p *pinning) refuse(pod *v1.Pod) *admit.Refusal {
-	if !p.concerns(pod) {
-		return nil
-	}
+// aligns reports whether resources of a container have to be near each other.
+func (p *pinning) aligns() bool { return !p.alignment.Off() }
+
+// align lets a provider assign its resource near the CPUs and the memory that the pod could be
+// given now; these it is not given yet. If changes is another number later, others have been given
+// some, or have given some back.
+func (p *pinning) align(pod *v1.Pod, provider topology.Provider) (refused *topology.Refusal, changes int) {
+	p.mu.Lock()
+	_, providers := p.drafts(provider)
+	changes = p.changes
+	p.mu.Unlock()
+	return p.alignment.Assign(p.machine, pod, providers...), changes
+}
+
+// refuse returns why a pod cannot be given what it requests; nil: it can, or needs nothing. held
+// provides hints about what it has already; nil: nothing has.
+func (p *pinning) refuse(pod *v1.Pod, held topology.Provider) (refused *admit.Refusal, changes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.concerns(pod) && held == nil {
+		return nil, p.changes
+	}
 	began := time.Now()
-	draft, refused := p.draft(pod)
+	draft, refused := p.draft(pod, held)
 	pinned := 0
 	if draft.cpus != nil {
 		pinned = draft.cpus.Pinned
 	}
 	p.kubelet.Aligned(time.Since(began), pinned, refused != nil)
-	return refused
+	return refused, p.changes
 }
 
 // concerns reports whether something is assigned to a pod.
@@ -157,9 +174,12 @@ type drafts struct {
 	memory *memory.Draft
 }
 
-// draft is the state with what the pod requests. The caller holds the mutex.
-func (p *pinning) draft(pod *v1.Pod) (draft drafts, refusal *admit.Refusal) {
-	var providers []topology.Provider
+// drafts are the states as they are, with the providers for a pod in the kubelet's order. first is
+// that of devices; nil: there is none. The caller holds the mutex.
+func (p *pinning) drafts(first topology.Provider) (draft drafts, providers []topology.Provider) {
+	if first != nil {
+		providers = append(providers, first)
+	}
 	if p.policy != nil {
 		draft.cpus = p.policy.Draft(p.state)
 		providers = append(providers, draft.cpus)
@@ -168,6 +188,12 @@ func (p *pinning) draft(pod *v1.Pod) (draft drafts, refusal *admit.Refusal) {
 		draft.memory = p.memory.Draft(p.banks)
 		providers = append(providers, draft.memory)
 	}
+	return draft, providers
+}
+
+// draft is the state with what the pod requests. The caller holds the mutex.
+func (p *pinning) draft(pod *v1.Pod, held topology.Provider) (draft drafts, refusal *admit.Refusal) {
+	draft, providers := p.drafts(held)
 	if refused := p.alignment.Assign(p.machine, pod, providers...); refused != nil {
 		refusal = &admit.Refusal{Reason: refused.Reason, Message: refused.Message}
 	}
@@ -175,13 +201,13 @@ func (p *pinning) draft(pod *v1.Pod) (draft drafts, refusal *admit.Refusal) {
 }
 
 // assign gives a pod what it requests. An error is one of the disk; the pod has nothing then.
-func (p *pinning) assign(pod *v1.Pod) (*admit.Refusal, error) {
+func (p *pinning) assign(pod *v1.Pod, held topology.Provider) (*admit.Refusal, error) {
 	if !p.concerns(pod) {
 		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	draft, refused := p.draft(pod)
+	draft, refused := p.draft(pod, held)
 	if refused != nil {
 		return refused, nil
 	}
@@ -199,6 +225,7 @@ func (p *pinning) assign(pod *v1.Pod) (*admit.Refusal, error) {
 	if draft.memory != nil {
 		p.banks = draft.memory.State()
 	}
+	p.changes++
 	return nil, nil
 }
 
@@ -208,7 +235,11 @@ func (p *pinning) release(pod types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hadMemory := p.releaseMemory(pod)
-	return p.releaseCPUs(pod) || hadMemory
+	had := p.releaseCPUs(pod) || hadMemory
+	if had {
+		p.changes++
+	}
+	return had
 }
 
 // releaseCPUs takes back a pod's CPUs. The caller holds the mutex.

@@ -310,7 +310,7 @@ func TestOwnCPUsAreFreeDespiteLeftovers(t *testing.T) {
 	gone := sized("gone", "2", "50Mi")
 	n, ctx := pinningNode(t, cpus.Options{})
 	n.listed.Store(true)
-	if refused, err := n.pinning.assign(gone); refused != nil || err != nil {
+	if refused, err := n.pinning.assign(gone, nil); refused != nil || err != nil {
 		t.Fatal(refused, err)
 	}
 	folder := n.volumes.PodDir(gone.UID)

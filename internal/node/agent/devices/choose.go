@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 // Want is how many devices of a resource a container requests.
@@ -16,9 +18,11 @@ type Want struct {
 
 // Wants are a container's, by name of the resource, among those that plugins serve. Extended
 // resources cannot be overcommitted, so limits are requests.
-func (l *Ledger) Wants(c *v1.Container) []Want {
+func (l *Ledger) Wants(c *v1.Container) []Want { return l.wants(c.Resources.Limits) }
+
+func (l *Ledger) wants(limits v1.ResourceList) []Want {
 	var out []Want
-	for name, amount := range c.Resources.Limits {
+	for name, amount := range limits {
 		if n := amount.Value(); n > 0 && l.served(string(name)) {
 			out = append(out, Want{string(name), int(n)})
 		}
@@ -48,18 +52,20 @@ func (l *Ledger) Has(uid types.UID, container string, want Want) (bool, error) {
 
 // Plan is what a container can be given of a resource.
 type Plan struct {
-	// Reused are devices of its pod's init containers, which are part of any choice.
-	Reused []string
-	// Free are healthy devices that nobody holds, of which it needs Missing besides Reused.
+	// Fixed are part of any choice: devices of its pod's init containers and, if all devices near
+	// the wanted NUMA nodes are needed, these.
+	Fixed []string
+	// Free are healthy devices that nobody holds, of which it needs Missing besides Fixed, best
+	// ones first.
 	Free    []string
 	Missing int
 	// Ask: the plugin wants to be asked which of Free are best.
 	Ask bool
 }
 
-// Plan returns what a container, which holds nothing of the resource yet, can be given; an error if
-// there is too little.
-func (l *Ledger) Plan(pod *v1.Pod, container string, want Want) (Plan, error) {
+// Plan returns what a container, which holds nothing of the resource yet, can be given, near these
+// NUMA nodes as far as possible; no nodes: anywhere. An error if there is too little.
+func (l *Ledger) Plan(pod *v1.Pod, container string, want Want, near topology.Nodes) (Plan, error) {
 	r := l.resources[want.Resource]
 	if r == nil || r.expired {
 		return Plan{}, fmt.Errorf("cannot allocate unregistered device %s", want.Resource)
@@ -71,24 +77,42 @@ func (l *Ledger) Plan(pod *v1.Pod, container string, want Want) (Plan, error) {
 	p := Plan{Missing: want.Count}
 	for _, id := range l.reusable(pod, container, want.Resource).sorted() {
 		if p.Missing > 0 && healthy[id] {
-			p.Reused = append(p.Reused, id)
+			p.Fixed = append(p.Fixed, id)
 			p.Missing--
 		}
 	}
 	if p.Missing == 0 {
 		return p, nil
 	}
-	inUse := l.inUse(want.Resource)
-	for _, id := range healthy.sorted() {
-		if !inUse[id] {
-			p.Free = append(p.Free, id)
+	available := l.available(want.Resource).sorted()
+	if len(available) < p.Missing {
+		return Plan{}, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", want.Resource, p.Missing, len(available))
+	}
+	aligned, others := split(r.devices, available, near)
+	if p.Missing < len(aligned) {
+		p.Free = aligned
+	} else {
+		p.Fixed, p.Free, p.Missing = append(p.Fixed, aligned...), others, p.Missing-len(aligned)
+	}
+	p.Ask = r.options.Preferred && p.Missing > 0
+	return p, nil
+}
+
+// split returns which devices are close to one of these NUMA nodes, and the others, at the end
+// those of which it is not known where they are. No nodes: none is close, and the order stays.
+func split(devices map[string]Device, ids []string, near topology.Nodes) (aligned, others []string) {
+	var anywhere []string
+	for _, id := range ids {
+		switch d := devices[id]; {
+		case d.at(near):
+			aligned = append(aligned, id)
+		case near != 0 && len(d.NUMA) == 0:
+			anywhere = append(anywhere, id)
+		default:
+			others = append(others, id)
 		}
 	}
-	if len(p.Free) < p.Missing {
-		return Plan{}, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", want.Resource, p.Missing, len(p.Free))
-	}
-	p.Ask = r.options.Preferred
-	return p, nil
+	return aligned, append(others, anywhere...)
 }
 
 // reusable are the devices of init containers that have ended when this container starts, and that
@@ -126,13 +150,13 @@ func (l *Ledger) reusable(pod *v1.Pod, container, name string) set {
 // Reserve gives a container devices, those that the plugin prefers first, and returns their IDs.
 // Until they are granted nobody else gets them. It plans again: others may have been given devices
 // while the plugin was asked.
-func (l *Ledger) Reserve(pod *v1.Pod, container string, want Want, preferred []string) ([]string, error) {
-	p, err := l.Plan(pod, container, want)
+func (l *Ledger) Reserve(pod *v1.Pod, container string, want Want, near topology.Nodes, preferred []string) ([]string, error) {
+	p, err := l.Plan(pod, container, want, near)
 	if err != nil {
 		return nil, err
 	}
 	chosen := set{}
-	for _, id := range p.Reused {
+	for _, id := range p.Fixed {
 		chosen[id] = true
 	}
 	for _, list := range [][]string{preferred, p.Free} {

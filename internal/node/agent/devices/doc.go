@@ -3,5 +3,5 @@
 // and says what its holder gets from the plugin; package plugins talks to the plugins, and keeps
 // the account on disk.
 //
-// The rules are those of the kubelet's device manager without topology hints.
+// The rules are those of the kubelet's device manager, with its topology hints.
 package devices

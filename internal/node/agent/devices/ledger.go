@@ -122,6 +122,13 @@ func (l *Ledger) healthy(name string) set {
 	return out
 }
 
+// available are the healthy devices of a resource that nobody holds.
+func (l *Ledger) available(name string) set {
+	out, inUse := l.healthy(name), l.inUse(name)
+	maps.DeleteFunc(out, func(id string, _ bool) bool { return inUse[id] })
+	return out
+}
+
 // Count is how many devices a resource has, and how many of them are healthy.
 type Count struct{ All, Healthy int }
 
@@ -204,3 +211,9 @@ func (l *Ledger) Free(uid types.UID) bool {
 type set map[string]bool
 
 func (s set) sorted() []string { return slices.Sorted(maps.Keys(s)) }
+
+func (s set) add(devices []Device) {
+	for _, d := range devices {
+		s[d.ID] = true
+	}
+}

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -58,10 +60,23 @@ func (n *node) do(t *testing.T, d *datadriven.TestData) string {
 		n.pods[first()] = parsePod(t, first(), d.Input)
 		return ""
 	case "admit":
-		return n.admit(d)
+		return n.admit(t, d)
+	case "hints":
+		machine := []int{0, 1, 2, 3}
+		if pod, one := n.pods[first()]; one {
+			return describeHints(n.ledger.PodHints(pod, machine))
+		}
+		pod, container := n.split(first())
+		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				if list[i].Name == container {
+					return describeHints(n.ledger.Hints(pod, &list[i], machine))
+				}
+			}
+		}
 	case "reserve":
 		pod, container := n.split(first())
-		got, err := n.ledger.Reserve(pod, container, parseWant(t, d.CmdArgs[1]), nil)
+		got, err := n.ledger.Reserve(pod, container, parseWant(t, d.CmdArgs[1]), 0, nil)
 		return fmt.Sprint(got, orError(err))
 	case "refuse":
 		pod, container := n.split(first())
@@ -122,11 +137,17 @@ func (n *node) do(t *testing.T, d *datadriven.TestData) string {
 }
 
 // admit gives all of a pod's containers their devices, as package plugins does.
-func (n *node) admit(d *datadriven.TestData) string {
+func (n *node) admit(t *testing.T, d *datadriven.TestData) string {
 	pod := n.pods[d.CmdArgs[0].Key]
 	var preferred []string
+	var near topology.Nodes
 	for _, arg := range d.CmdArgs[1:] {
-		preferred = arg.Vals
+		switch arg.Key {
+		case "prefer":
+			preferred = arg.Vals
+		case "near":
+			near = parseNodes(t, arg.Vals)
+		}
 	}
 	var out strings.Builder
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -136,13 +157,13 @@ func (n *node) admit(d *datadriven.TestData) string {
 				has, err := n.ledger.Has(pod.UID, c.Name, want)
 				if err == nil && !has {
 					var plan Plan
-					if plan, err = n.ledger.Plan(pod, c.Name, want); err == nil {
+					if plan, err = n.ledger.Plan(pod, c.Name, want, near); err == nil {
 						var got []string
-						if got, err = n.ledger.Reserve(pod, c.Name, want, preferred); err == nil {
+						if got, err = n.ledger.Reserve(pod, c.Name, want, near, preferred); err == nil {
 							n.ledger.Granted(pod.UID, c.Name, want.Resource, Grant{})
 							fmt.Fprintf(&out, "%s %s: %s", c.Name, want.Resource, strings.Join(got, " "))
 							if plan.Ask {
-								fmt.Fprintf(&out, " (asked: %d of %s, with %s)", plan.Missing, plan.Free, plan.Reused)
+								fmt.Fprintf(&out, " (asked: %d of %s, with %s)", plan.Missing, plan.Free, plan.Fixed)
 							}
 							fmt.Fprintln(&out)
 						}
@@ -194,17 +215,49 @@ func number(t *testing.T, text string) int {
 	return n
 }
 
-// parseDevices reads IDs; one with ! is not healthy, one with @0 is near a node of memory.
+// parseDevices reads IDs; one with ! is not healthy, one with @0 is near a node of memory, one with
+// @0,1 near two.
 func parseDevices(t *testing.T, text string) (out []Device) {
 	for word := range strings.FieldsSeq(text) {
 		id, numa, near := strings.Cut(word, "@")
 		d := Device{ID: strings.TrimSuffix(id, "!"), Healthy: !strings.HasSuffix(id, "!")}
 		if near {
-			d.NUMA = []int64{int64(number(t, numa))}
+			for node := range strings.SplitSeq(numa, ",") {
+				d.NUMA = append(d.NUMA, int64(number(t, node)))
+			}
 		}
 		out = append(out, d)
 	}
 	return out
+}
+
+func parseNodes(t *testing.T, words []string) (out topology.Nodes) {
+	for _, word := range words {
+		out |= topology.NodesOf(number(t, word))
+	}
+	return out
+}
+
+// describeHints has a line a resource; preferred ones have a star.
+func describeHints(hints topology.Hints) string {
+	var out strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(hints)) {
+		fmt.Fprintf(&out, "%s:", name)
+		switch {
+		case hints[name] == nil:
+			fmt.Fprint(&out, " anywhere")
+		case len(hints[name]) == 0:
+			fmt.Fprint(&out, " nowhere")
+		}
+		for _, h := range hints[name] {
+			fmt.Fprintf(&out, " %v", h.Nodes.List())
+			if h.Preferred {
+				fmt.Fprint(&out, "*")
+			}
+		}
+		fmt.Fprintln(&out)
+	}
+	return out.String()
 }
 
 // parsePod reads a container a line: init, sidecar or main, its name, and what it requests.

@@ -68,7 +68,7 @@ func NewAlignment(policy, scope string, options map[string]string) (Alignment, e
 // Suits reports why a machine cannot be aligned by this configuration.
 func (a Alignment) Suits(m *Machine) error {
 	switch {
-	case a.none():
+	case a.Off():
 	case len(m.Nodes) > a.MostNodes:
 		return fmt.Errorf("unsupported on machines with more than %d NUMA Nodes", a.MostNodes)
 	case a.Closest && len(m.Distances) < len(m.Nodes):
@@ -77,7 +77,8 @@ func (a Alignment) Suits(m *Machine) error {
 	return nil
 }
 
-func (a Alignment) none() bool { return a.Policy == "" || a.Policy == None }
+// Off reports whether nothing is aligned.
+func (a Alignment) Off() bool { return a.Policy == "" || a.Policy == None }
 
 // Hint is a set of nodes that a resource could come from.
 type Hint struct {
@@ -120,7 +121,7 @@ var misaligned = &Refusal{"TopologyAffinityError", "Resources cannot be allocate
 // Assign lets the providers assign a pod's containers what they request; nil: all could.
 func (a Alignment) Assign(m *Machine, pod *v1.Pod, providers ...Provider) *Refusal {
 	var near Hint
-	if !a.none() && a.Scope == PodScope {
+	if !a.Off() && a.Scope == PodScope {
 		var admitted bool
 		if near, admitted = a.merge(m, collect(providers, func(p Provider) Hints { return p.PodHints(pod) })); !admitted {
 			return misaligned
@@ -129,7 +130,7 @@ func (a Alignment) Assign(m *Machine, pod *v1.Pod, providers ...Provider) *Refus
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
-			if !a.none() && a.Scope != PodScope {
+			if !a.Off() && a.Scope != PodScope {
 				var admitted bool
 				if near, admitted = a.merge(m, collect(providers, func(p Provider) Hints { return p.Hints(pod, c) })); !admitted {
 					return misaligned

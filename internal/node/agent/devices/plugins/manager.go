@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
+	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
 
 // Manager is a node's side of device plugins. Use Open.
@@ -205,7 +206,7 @@ func inOrder(pod *v1.Pod) (out []*v1.Container) {
 // may take as long as the plugins do.
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod) error {
 	for _, c := range inOrder(pod) {
-		if err := m.allocate(ctx, pod, c); err != nil {
+		if err := m.allocate(ctx, pod, c, 0); err != nil {
 			m.Free(pod.UID)
 			return err
 		}
@@ -217,9 +218,11 @@ func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-func (m *Manager) allocate(ctx context.Context, pod *v1.Pod, c *v1.Container) error {
+// allocate gives a container all devices that it requests, near these NUMA nodes as far as
+// possible; no nodes: anywhere.
+func (m *Manager) allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near topology.Nodes) error {
 	for _, want := range m.wants(c) {
-		if err := m.allocateOne(ctx, pod, c.Name, want); err != nil {
+		if err := m.allocateOne(ctx, pod, c.Name, want, near); err != nil {
 			return err
 		}
 	}
@@ -228,14 +231,14 @@ func (m *Manager) allocate(ctx context.Context, pod *v1.Pod, c *v1.Container) er
 
 // allocateOne gives a container what it wants of one resource. While the plugin is asked, others
 // are not kept waiting.
-func (m *Manager) allocateOne(ctx context.Context, pod *v1.Pod, container string, want devices.Want) error {
+func (m *Manager) allocateOne(ctx context.Context, pod *v1.Pod, container string, want devices.Want, near topology.Nodes) error {
 	m.mu.Lock()
 	has, err := m.ledger.Has(pod.UID, container, want)
 	if has || err != nil {
 		m.mu.Unlock()
 		return err
 	}
-	plan, err := m.ledger.Plan(pod, container, want)
+	plan, err := m.ledger.Plan(pod, container, want, near)
 	p := m.serving[want.Resource]
 	m.mu.Unlock()
 	if err != nil {
@@ -248,7 +251,7 @@ func (m *Manager) allocateOne(ctx context.Context, pod *v1.Pod, container string
 		}
 	}
 	m.mu.Lock()
-	ids, err := m.ledger.Reserve(pod, container, want, preferred)
+	ids, err := m.ledger.Reserve(pod, container, want, near, preferred)
 	p = m.serving[want.Resource]
 	m.mu.Unlock()
 	if err != nil {
@@ -278,7 +281,7 @@ func (m *Manager) Start(ctx context.Context, pod *v1.Pod, c *v1.Container) (devi
 	if len(wants) == 0 {
 		return devices.Grant{}, nil
 	}
-	if err := m.allocate(ctx, pod, c); err != nil {
+	if err := m.allocate(ctx, pod, c, 0); err != nil {
 		return devices.Grant{}, err
 	}
 	if err := m.save(); err != nil {

@@ -98,7 +98,7 @@ func (p *plugin) prefer(ctx context.Context, plan devices.Plan, count int) ([]st
 	ctx, cancel := context.WithTimeout(ctx, allocateMost)
 	defer cancel()
 	response, err := p.api.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
-		AvailableDeviceIDs: slices.Concat(plan.Reused, plan.Free), MustIncludeDeviceIDs: plan.Reused, AllocationSize: int32(count),
+		AvailableDeviceIDs: slices.Concat(plan.Fixed, plan.Free), MustIncludeDeviceIDs: plan.Fixed, AllocationSize: int32(count),
 	}}})
 	if err != nil || len(response.GetContainerResponses()) == 0 {
 		return nil, err
