@@ -172,8 +172,8 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsOfAPodEndsWithIt: a message that waits its turn goes when a watch shows the pod bound
-// or gone.
+// TestWhatWaitsOfAPodEndsWithIt: a message that waits its turn goes when a watch shows the pod
+// bound or gone.
 func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
