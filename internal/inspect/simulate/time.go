@@ -57,6 +57,23 @@ func (c *clock) strike() {
 
 // upcoming returns when the next event happens. If only renewals of Leases are left, there is none.
 func (w *World) upcoming() (at time.Duration, ok bool) {
+	at, ok = w.due()
+	if next, there := w.health.next(); there && (ok && next < at || !ok && w.health.busy()) {
+		return next, true
+	}
+	return at, ok
+}
+
+// leap leaves out the renewals of Leases until the next event, or until the given time, as long as
+// they are all that happens.
+func (w *World) leap(until time.Duration) {
+	if at, ok := w.due(); ok {
+		w.health.skip(min(at, until))
+	}
+}
+
+// due returns when the next event happens that is none of node health's.
+func (w *World) due() (at time.Duration, ok bool) {
 	sooner := func(t time.Duration, there bool) {
 		if there && (!ok || t < at) {
 			at, ok = t, true
@@ -69,9 +86,6 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 	if at, ok := w.scheduler.core.Due(); ok {
 		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
 	}
-	if at, there := w.health.next(); ok || w.health.busy() {
-		sooner(at, there)
-	}
 	return at, ok
 }
 
@@ -80,6 +94,7 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 func (w *World) Advance(until time.Duration) {
 	w.scheduler.settle()
 	for !w.allowed.halted() {
+		w.leap(until)
 		at, ok := w.upcoming()
 		if !ok || at > until {
 			break
@@ -115,6 +130,7 @@ func (w *World) step(at time.Duration) {
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.settle()
 	for !w.allowed.halted() {
+		w.leap(until)
 		at, ok := w.upcoming()
 		onlyAgain := len(w.clock.agenda) == 0 && !w.health.busy() && w.evictions.onlyAgain()
 		switch {
