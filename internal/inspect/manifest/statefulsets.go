@@ -26,7 +26,7 @@ func (e *expansion) statefulSets() {
 		w := workloadOfStateful(set)
 		w.at = e.set.places["StatefulSet"][i]
 		for _, pod := range e.owned(w) { // a pod's name says whether it is there
-			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) {
+			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) && len(pod.Finalizers) == 0 {
 				e.remove(pod) // the controller deletes it, and makes it again under its name
 			}
 		}

@@ -303,6 +303,24 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
+// A pod that has ended keeps its name as long as a finalizer keeps the pod: its StatefulSet makes no
+// other one.
+func TestAFinalizerKeepsThePodOfAnOrdinal(t *testing.T) {
+	manifests := twoNodes + strings.Replace(gappy, "ORDINALS", "", 1) + db(0, "") + db(1, ", finalizers: [example.com/logs]") + "status: {phase: Failed}\n" + db(2, "")
+	w := opened(t, manifests)
+	if f, _ := w.Find("default", "db-1"); f.Pod != nil || f.Object.UID != "p1" {
+		t.Errorf("db-1 as its manifest has it: %+v", f.Object.ObjectMeta)
+	}
+	do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "statefulset/db", Replicas: 4}})
+	if f, _ := w.Find("default", "db-1"); f.Pod != nil || f.Object.UID != "p1" || len(names(w, "db-")) != 4 {
+		t.Errorf("scaled: %v, db-1 %+v", names(w, "db-"), f.Object.ObjectMeta)
+	}
+	done := do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/db-1"}})
+	if f, _ := w.Find("default", "db-1"); f.Pod != nil || f.Object.UID != "p1" || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "example.com/logs") {
+		t.Errorf("deleted: db-1 %+v, notes %q", f.Object.ObjectMeta, done.Notes)
+	}
+}
+
 // Applying a StatefulSet, or a claim, again takes no volume from its claim.
 func TestAppliedClaimsStayBound(t *testing.T) {
 	const claim = `---

@@ -142,7 +142,7 @@ func (c *controllers) fillUp(l *workload, replicas int) {
 }
 
 // fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are wanted or
-// missing. A pod that has not ended yet is waited for.
+// missing. A pod that has not ended yet, or that a finalizer keeps, is waited for.
 func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int) {
 	for _, p := range c.podsOf(l) {
 		if !has(set, p.Name, replicas) {
@@ -159,7 +159,7 @@ func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replica
 	for ordinal := first; ordinal < first+replicas && !c.allowed.halted(); ordinal++ {
 		p, claims := manifest.StatefulPod(set, ordinal)
 		name := Name{p.Namespace, p.Name}
-		if there := c.pods.named[name]; there != nil && there.Pod == nil && rules.IsTerminal(there.object) {
+		if there := c.pods.named[name]; there != nil && there.Pod == nil && rules.IsTerminal(there.object) && len(there.object.Finalizers) == 0 {
 			c.pods.forget(there) // the controller deletes it, and makes it again under its name
 		} else if there != nil || stuck[name] {
 			continue

@@ -296,6 +296,10 @@ func (c *controllers) delete(op *Delete) (*Done, error) {
 // it again: all others have replaced it when it ended.
 func (c *controllers) clear(p *pod) *Done {
 	object := p.object
+	if len(object.Finalizers) > 0 {
+		return &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s), and stays until its finalizers are removed: %s",
+			object.Namespace, object.Name, object.Status.Phase, strings.Join(object.Finalizers, ", "))}}
+	}
 	p.gone = true
 	c.pods.forget(p)
 	c.report.tell(Event{Kind: "PodDeleted", Namespace: object.Namespace, Name: object.Name})
