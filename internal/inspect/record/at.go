@@ -35,7 +35,10 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), spans(index))
 	}
-	folder := filepath.Join(dir, session.Folder)
+	folder, err := session.open(dir)
+	if err != nil {
+		return nil, err
+	}
 	objects := map[identity]json.RawMessage{}
 	var order []identity
 	set := func(text []byte) error {
@@ -157,10 +160,12 @@ func replay(folder string, until time.Time, take func(*Change) error) error {
 		if err != nil {
 			return err
 		}
+		number := 0
 		err = lines(bufio.NewReader(f), func(line []byte) error {
+			number++
 			var c Change
 			if err := json.Unmarshal(line, &c); err != nil {
-				return err
+				return fmt.Errorf("line %d: %w", number, err)
 			}
 			if c.At.After(until) {
 				return io.EOF

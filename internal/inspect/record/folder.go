@@ -39,6 +39,16 @@ type Session struct {
 	Until  metav1.MicroTime `json:"until"`
 }
 
+// open returns the path of the session's folder, and an error if it is not there: without it a
+// session would look like a cluster without objects.
+func (s *Session) open(dir string) (folder string, err error) {
+	folder = filepath.Join(dir, s.Folder)
+	if _, err = os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
+	}
+	return folder, err
+}
+
 // extend moves the end of a session that was killed from its last checkpoint to its last change.
 func (s *Session) extend(dir string) {
 	// What cannot be read cannot be played, either: the session ends before it.

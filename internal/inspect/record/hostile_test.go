@@ -231,6 +231,35 @@ func TestASessionOutsideOfTheRecordingIsNotRead(t *testing.T) {
 	}
 }
 
+// A session that is lost is no cluster without objects, and a line that cannot be read is named.
+func TestWhatIsLostOfARecordingIsAnError(t *testing.T) {
+	for what, c := range map[string]struct{ lost, changes, want string }{
+		"a session": {"sessions/one", "", "one: the session that began at 2026-03-01T12:00:00Z is not there"},
+		"a line":    {"", "{}\n{\"at\n", "changes-000001.jsonl: line 2: "},
+	} {
+		dir := crafted(t, "sessions/one", `{"kind":"List","items":[]}`, strings.Replace(c.changes, "{}", fmt.Sprintf(`{"at":%q,"type":"Set","object":%s}`, recorded.Format(metav1.RFC3339Micro), good), 1))
+		if c.lost != "" {
+			if err := os.RemoveAll(filepath.Join(dir, c.lost)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := record.At(dir, recorded.Add(time.Minute)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+		index, err := record.ReadIndex(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var played error
+		for _, err := range record.Play(dir, index.Sessions) {
+			played = errors.Join(played, err)
+		}
+		if played == nil || !strings.Contains(played.Error(), c.want) {
+			t.Errorf("%s: played: %v, want %q", what, played, c.want)
+		}
+	}
+}
+
 const (
 	status = `{"apiVersion":"v1","kind":"Status","metadata":{}}`
 	bad    = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{}}`

@@ -30,7 +30,7 @@ var errEnough = errors.New("enough")
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {
-			if err := playSession(filepath.Join(dir, sessions[i].Folder), &sessions[i], yield); err != nil {
+			if err := playSession(dir, &sessions[i], yield); err != nil {
 				if !errors.Is(err, errEnough) {
 					yield(Step{}, err)
 				}
@@ -40,7 +40,11 @@ func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	}
 }
 
-func playSession(folder string, s *Session, yield func(Step, error) bool) error {
+func playSession(dir string, s *Session, yield func(Step, error) bool) error {
+	folder, err := s.open(dir)
+	if err != nil {
+		return err
+	}
 	tell := func(step Step) error {
 		if !yield(step, nil) {
 			return errEnough
