@@ -93,7 +93,35 @@ func (j *judge) controllers() {
 }
 
 // former are older names that --controllers still takes.
-var former = map[string]string{"nodelifecycle": "node-lifecycle-controller"}
+var former = map[string]string{"nodelifecycle": "node-lifecycle-controller", "attachdetach": attachDetach}
+
+// attachDetach is the controller that has volumes attached to nodes.
+const attachDetach = "persistentvolume-attach-detach-controller"
+
+// volumes looks for CSI drivers whose volumes nobody attaches.
+func (j *judge) volumes() {
+	managers := j.processes("kube-controller-manager")
+	for i := range j.Drivers {
+		driver := &j.Drivers[i]
+		if required := driver.Spec.AttachRequired; required != nil && !*required {
+			continue
+		}
+		for _, p := range managers {
+			if !runs(p.list("controllers"), attachDetach) {
+				j.say(Problem, "volumes", "have --controllers run it", "%s runs without %s, and nobody attaches volumes of %s", p.Where, attachDetach, driver.Name)
+			}
+		}
+		switch count := j.Attachments[driver.Name]; {
+		case j.Attachments == nil:
+		case len(j.Attachments) == 0 && len(managers) == 0:
+			j.say(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
+				"%s has its volumes attached, and none has been attached yet: berth up has no attach-detach controller, and pods with such volumes do not start there", driver.Name)
+		case count.Waiting > 0:
+			j.say(Warning, "volumes", "see whether the driver's external-attacher runs: kubectl get volumeattachments",
+				"%d of %s of %s are to be attached, and are not: their pods do not start where they are placed", count.Waiting, answer.Count(count.All, "volume"), driver.Name)
+		}
+	}
+}
 
 // runs reports whether --controllers of kube-controller-manager enables a controller: where its own
 // name stands first counts, with or without "-", or else "*".

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/berth-k8s/berth/deploy"
 )
@@ -22,6 +23,10 @@ type Facts struct {
 	Budgets         []policyv1.PodDisruptionBudget
 	Mutating        []admissionregistrationv1.MutatingWebhookConfiguration
 	Validating      []admissionregistrationv1.ValidatingWebhookConfiguration
+	Drivers         []storagev1.CSIDriver
+	// Attachments counts the volumes that are attached or are to be by their drivers, and those of
+	// them that have waited for that for long; nil if they could not be read.
+	Attachments map[string]Count
 
 	// Pods counts the pods by spec.schedulerName, and those of them without a node.
 	Pods map[string]Count
@@ -47,7 +52,7 @@ type Facts struct {
 	Unread []string // kinds, with the reason
 }
 
-// Count counts pods.
+// Count counts pods, or volumes.
 type Count struct{ All, Waiting int }
 
 // Process is a visible container of the control plane: a static pod's, for example.

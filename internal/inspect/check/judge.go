@@ -38,7 +38,7 @@ const (
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
-		j.version, j.nodes, j.rights, j.schedulers, j.controllers, j.names, j.groups, j.webhooks, j.ownWebhook, j.budgets, j.priorities, j.neighbours, j.unread,
+		j.version, j.nodes, j.rights, j.schedulers, j.controllers, j.volumes, j.names, j.groups, j.webhooks, j.ownWebhook, j.budgets, j.priorities, j.neighbours, j.unread,
 	} {
 		look()
 	}

@@ -6,8 +6,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,6 +86,8 @@ func (r *reader) objects(ctx context.Context) {
 	collect(ctx, r, "nodes", r.client.CoreV1().Nodes().List, &r.facts.Nodes)
 	collect(ctx, r, "priority classes", r.client.SchedulingV1().PriorityClasses().List, &r.facts.PriorityClasses)
 	collect(ctx, r, "budgets", r.client.PolicyV1().PodDisruptionBudgets("").List, &r.facts.Budgets)
+	collect(ctx, r, "CSI drivers", r.client.StorageV1().CSIDrivers().List, &r.facts.Drivers)
+	r.attachments(ctx)
 	hooks := r.client.AdmissionregistrationV1()
 	collect(ctx, r, "mutating webhooks", hooks.MutatingWebhookConfigurations().List, &r.facts.Mutating)
 	collect(ctx, r, "validating webhooks", hooks.ValidatingWebhookConfigurations().List, &r.facts.Validating)
@@ -99,6 +103,24 @@ func (r *reader) objects(ctx context.Context) {
 				r.facts.Leases[namespace+"/"+lease.Name] = *holder
 			}
 		}
+	}
+}
+
+// attachesWithin is how long attaching a volume usually takes at most.
+const attachesWithin = 2 * time.Minute
+
+func (r *reader) attachments(ctx context.Context) {
+	counts, unread := map[string]check.Count{}, len(r.facts.Unread)
+	each(ctx, r, "volume attachments", r.client.StorageV1().VolumeAttachments().List, func(a *storagev1.VolumeAttachment) {
+		count := counts[a.Spec.Attacher]
+		count.All++
+		if !a.Status.Attached && time.Since(a.CreationTimestamp.Time) > attachesWithin {
+			count.Waiting++
+		}
+		counts[a.Spec.Attacher] = count
+	})
+	if len(r.facts.Unread) == unread {
+		r.facts.Attachments = counts
 	}
 }
 
