@@ -46,7 +46,7 @@ type requests struct {
 	process string // tells the journal's writers apart
 	// noRoom is called if the Lease that shows which room to keep cannot be written.
 	noRoom func(why string)
-	room   string // that the journal's move was shown with; "": none
+	room   string // that the journal's move was shown with, by this process or an earlier one; "": none
 }
 
 func newRequests(client kubernetes.Interface, noRoom func(why string)) requests {
@@ -123,6 +123,7 @@ func (r *requests) recall(ctx context.Context) execute.Event {
 				recalled.Err = fmt.Errorf("ConfigMap %s/%s: %w", JournalNamespace, JournalName, err)
 			}
 		}
+		r.room = roomOf(recalled.Journal.Move)
 	}
 	return recalled
 }
@@ -136,14 +137,18 @@ func (r *requests) note(ctx context.Context, a execute.Note) (version string, er
 		ObjectMeta: metav1.ObjectMeta{Namespace: JournalNamespace, Name: JournalName, ResourceVersion: a.Version},
 		Data:       map[string]string{journalKey: string(text), writerKey: r.process},
 	}
+	if version, err = r.write(ctx, m); outcome(err) == execute.Conflict {
+		return r.written(ctx, m, err)
+	}
+	return version, err
+}
+
+func (r *requests) write(ctx context.Context, m *v1.ConfigMap) (version string, err error) {
 	maps := r.client.CoreV1().ConfigMaps(JournalNamespace)
-	if a.Version == "" {
+	if m.ResourceVersion == "" {
 		m, err = maps.Create(ctx, m, metav1.CreateOptions{})
 	} else {
 		m, err = maps.Update(ctx, m, metav1.UpdateOptions{})
-	}
-	if outcome(err) == execute.Conflict {
-		return r.written(ctx, string(text), err)
 	}
 	if err != nil {
 		return "", err
@@ -151,17 +156,20 @@ func (r *requests) note(ctx context.Context, a execute.Note) (version string, er
 	return m.ResourceVersion, nil
 }
 
-// written says of a conflict whether the journal is there as it was to be written: by an earlier
-// try of this process, whose answer was lost. It returns its version then, and the conflict else.
-func (r *requests) written(ctx context.Context, text string, conflict error) (version string, err error) {
-	m, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
-	if err != nil {
+// written follows up a conflict. If the journal that is there was written by this process, the
+// answer to that was lost: the journal is as it was to be, or is replaced. Else the conflict holds.
+func (r *requests) written(ctx context.Context, m *v1.ConfigMap, conflict error) (version string, err error) {
+	there, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if m.Data[writerKey] != r.process || m.Data[journalKey] != text {
+	case there.Data[writerKey] != r.process:
 		return "", conflict
+	case there.Data[journalKey] == m.Data[journalKey]:
+		return there.ResourceVersion, nil
 	}
-	return m.ResourceVersion, nil
+	m.ResourceVersion = there.ResourceVersion
+	return r.write(ctx, m)
 }
 
 // taint writes a node's taints on condition of the version that was read, so that those of others
@@ -232,14 +240,14 @@ func (r *requests) keepRoom(ctx context.Context, move *execute.Flight) {
 	r.showRoom(ctx, r.room)
 }
 
-// roomOf is what the Lease shows of a move: the same for the same move.
+// roomOf is what the Lease shows of a move: the same for the same move, in every process.
 func roomOf(move *execute.Flight) string {
 	if move == nil || move.To == "" {
 		return ""
 	}
 	text, err := json.Marshal(cycle.Room{
 		Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
-		GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.Format(time.RFC3339),
+		GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.UTC().Format(time.RFC3339),
 	})
 	if err != nil {
 		return ""
@@ -266,15 +274,15 @@ func (r *requests) showRoom(ctx context.Context, room string) {
 	}
 }
 
-// freeRoom has no room kept any longer. What another process has shown since stays. If room is "",
-// it is not known what an earlier process has shown, and that goes, whatever it is.
+// freeRoom has a room kept no longer, if it is one. Any other stays: another process has shown it. A
+// room that a process leaves behind because it is killed right before this is kept for a limited
+// time anyway.
 func (r *requests) freeRoom(ctx context.Context, room string) {
-	path := "/metadata/annotations/" + strings.ReplaceAll(cycle.RoomAnnotation, "/", "~1")
-	var operations []map[string]any
-	if room != "" {
-		operations = append(operations, map[string]any{"op": "test", "path": path, "value": room})
+	if room == "" {
+		return
 	}
-	patch, err := json.Marshal(append(operations, map[string]any{"op": "remove", "path": path}))
+	path := "/metadata/annotations/" + strings.ReplaceAll(cycle.RoomAnnotation, "/", "~1")
+	patch, err := json.Marshal([]map[string]any{{"op": "test", "path": path, "value": room}, {"op": "remove", "path": path}})
 	if err != nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,6 +130,61 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 				t.Errorf("later: %+v", got)
 			}
 		})
+	}
+}
+
+// TestTheJournalThatThisProcessHasWrittenIsReplaced: after an answer that was lost, the next journal
+// may say something else. That of another process is a conflict.
+func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
+	api := &journalAPI{}
+	client := &fake.Clientset{}
+	client.AddReactor("*", "*", api.react)
+	write := func(r requests, misses int) execute.Answered {
+		journal := execute.Journal{Resting: map[string]execute.Rest{"a": {Misses: misses}}}
+		return r.carryOut(t.Context(), execute.Note{Journal: journal}).(execute.Answered)
+	}
+	mine := newRequests(client, nil)
+	api.unanswered = true
+	if got := write(mine, 1); got.Outcome != execute.Failed {
+		t.Fatalf("the answer is lost, and said to be %+v", got)
+	}
+	if got := write(mine, 2); got.Outcome != execute.OK || got.Version != api.journal.ResourceVersion || !strings.Contains(api.journal.Data[journalKey], `"misses":2`) {
+		t.Errorf("%+v; the journal is %s", got, api.journal.Data[journalKey])
+	}
+	if got := write(newRequests(client, nil), 3); got.Outcome != execute.Conflict {
+		t.Errorf("another process: %+v", got)
+	}
+}
+
+// TestOnlyTheRoomOfTheJournalsMoveIsFreed: a process that has just started does not free what
+// another one shows, and a move that it resumes is shown as it was, whatever its time zone.
+func TestOnlyTheRoomOfTheJournalsMoveIsFreed(t *testing.T) {
+	begun := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}, OwnerUID: "o", Begun: metav1.NewTime(begun)}
+	abroad := *flight
+	abroad.Begun = metav1.NewTime(begun.In(time.FixedZone("", 3600)))
+	for name, c := range map[string]struct {
+		journal *execute.Flight
+		want    string // the room that is freed
+	}{"no move": {nil, ""}, "a move": {flight, roomOf(&abroad)}} {
+		api, freed := &journalAPI{}, []string{}
+		client := &fake.Clientset{}
+		client.AddReactor("patch", "leases", func(action ktesting.Action) (bool, runtime.Object, error) {
+			freed = append(freed, string(action.(ktesting.PatchAction).GetPatch()))
+			return true, &coordinationv1.Lease{}, nil
+		})
+		client.AddReactor("*", "*", api.react)
+		text, _ := json.Marshal(execute.Journal{Move: c.journal})
+		api.journal = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "0"}, Data: map[string]string{journalKey: string(text)}}
+		r := newRequests(client, nil)
+		recalled := r.carryOut(t.Context(), execute.Recall{}).(execute.Recalled)
+		if got := r.carryOut(t.Context(), execute.Note{Version: recalled.Version}).(execute.Answered); got.Outcome != execute.OK {
+			t.Fatalf("%s: %+v", name, got)
+		}
+		want, _ := json.Marshal(c.want)
+		if c.want == "" && len(freed) > 0 || c.want != "" && (len(freed) != 1 || !strings.Contains(freed[0], string(want))) {
+			t.Errorf("%s: freed %q, want %q", name, freed, c.want)
+		}
 	}
 }
 
