@@ -143,11 +143,10 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 	if p.asking, err = guard.Client(config); err != nil {
 		return err
 	}
-	election, err := p.settings.Rest("leader-election")
+	election, err := p.settings.Election()
 	if err != nil {
 		return err
 	}
-	election.QPS, election.Burst = -1, 0
 	elector, err := lead.New(election, p.settings.Lead, leaseEvents{p})
 	if err != nil {
 		return err

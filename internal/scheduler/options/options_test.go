@@ -86,6 +86,21 @@ func TestFileSaysHowToConnectAndElect(t *testing.T) {
 	}
 }
 
+// TestTheLeadersLeaseSaysThatItIsBerths, whatever the program is called: here it is that of a test.
+// The managed fields name the client as far as the first slash.
+func TestTheLeadersLeaseSaysThatItIsBerths(t *testing.T) {
+	kubeconfig := write(t, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: x}}]}`)
+	s, _ := settings(t, parse(t, "--kubeconfig", kubeconfig))
+	c, err := s.Election()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manager, _, _ := strings.Cut(c.UserAgent, "/"); manager != "berth-scheduler" || !strings.Contains(c.UserAgent, "/leader-election") || c.QPS != -1 {
+		t.Errorf("user agent %q, %v requests a second", c.UserAgent, c.QPS)
+	}
+}
+
 func TestFlagsThatAreGivenGoBeforeTheFile(t *testing.T) {
 	s, _ := settings(t, parse(t, "--config", write(t, file), "--kubeconfig", "/from/a/flag", "--kube-api-qps=50", "--kube-api-burst=100",
 		"--leader-elect=false", "--leader-elect-resource-name=other", "--profiling"))

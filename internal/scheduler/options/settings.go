@@ -144,6 +144,19 @@ func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	return c, nil
 }
 
+// Election configures the client of the leader election. Whatever the program is called, as one that
+// was built with plugins of its own, the managed fields of the Lease say berth: so other components
+// know which scheduler leads.
+func (s *Settings) Election() (*rest.Config, error) {
+	c, err := s.Rest("leader-election")
+	if err != nil {
+		return nil, err
+	}
+	c.QPS, c.Burst = -1, 0
+	c.UserAgent = "berth-scheduler/" + c.UserAgent
+	return c, nil
+}
+
 // Changed names the fields that a changed file would change if the process were restarted.
 func (s *Settings) Changed(to Settings) (fields []string) {
 	if s.Lead != to.Lead {
