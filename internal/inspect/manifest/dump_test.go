@@ -84,3 +84,47 @@ func TestItemsOfOneLineAreNamed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A kind that differs from a known one in its letters alone, or is in a group that never had it, is
+// a mistake: an API server refuses it.
+func TestKindsThatAreAlmostRight(t *testing.T) {
+	for _, c := range []struct{ apiVersion, kind, want string }{
+		{"v1", "pod", `<stdin>:2: kind: "pod": did you mean Pod?`},
+		{"v1", "Pods", `<stdin>:2: kind: "Pods": did you mean Pod?`},
+		{"apps/v1", "deployment", `<stdin>:2: kind: "deployment": did you mean Deployment?`},
+		{"v1", "list", `<stdin>:2: kind: "list": did you mean List?`},
+		{"v1", "Deployment", `<stdin>:1: apiVersion: "v1": must be apps/v1 for a Deployment`},
+		{"extensions/v1beta1", "ReplicaSet", `<stdin>:1: apiVersion: "extensions/v1beta1": must be apps/v1 for a ReplicaSet`},
+		{"apps/v1", "Pod", `<stdin>:1: apiVersion: "apps/v1": must be v1 for a Pod`},
+		{"v1", "ConfigMap", ""},
+		{"serving.knative.dev/v1", "Service", ""},
+		{"example.com/v1", "pod", ""},
+		{"kueue.x-k8s.io/v1beta1", "Workload", ""},
+	} {
+		_, err := Read([]string{"-"}, strings.NewReader("apiVersion: "+c.apiVersion+"\nkind: "+c.kind+"\nmetadata: {name: a}\n"), Options{})
+		if got := fmt.Sprint(err); got != c.want && (c.want != "" || err != nil) {
+			t.Errorf("%s %s: %v, want %q", c.apiVersion, c.kind, err, c.want)
+		}
+	}
+}
+
+// What is not a manifest is said to be what it is.
+func TestInputThatIsNoManifest(t *testing.T) {
+	for text, want := range map[string]string{
+		"\x1f\x8b\x08\x00\x00": "-: is compressed: unpack it first, as with gunzip",
+		"a:\n\tb: c\n":         "<stdin>:2: not YAML or JSON: found character that cannot start any token: YAML is indented by spaces, not by tabs",
+		"a: @b\n":              "<stdin>:1: not YAML or JSON: found character that cannot start any token: YAML is indented by spaces, not by tabs",
+	} {
+		if _, err := Read([]string{"-"}, strings.NewReader(text), Options{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"":                      "the name of a file is empty",
+		"https://x.test/a.yaml": "https://x.test/a.yaml: URLs are not read: download it first, or pipe it into -f -",
+	} {
+		if _, err := Read([]string{path}, nil, Options{}); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %q", path, err, want)
+		}
+	}
+}

@@ -55,6 +55,9 @@ func syntaxFault(err error, line int32) *fault {
 			line += int32(n) - 1
 		}
 	}
+	if text == "found character that cannot start any token" {
+		text += ": YAML is indented by spaces, not by tabs, and a text that begins with @, ` or % is put in quotes"
+	}
 	return &fault{line, "not YAML or JSON: " + text}
 }
 

@@ -129,9 +129,9 @@ func (p *parser) object(n int32, kindName, apiVersion string, order int32) found
 	case apiVersion == "":
 		return found{problems: []problem{{line, "apiVersion", "required"}}}
 	}
-	k, ignored, fault := lookup(kindName, apiVersion)
+	k, ignored, at, fault := lookup(kindName, apiVersion)
 	if fault != "" {
-		return found{problems: []problem{{p.tree.nodes[p.tree.find(n, "apiVersion")].line, "apiVersion", fault}}}
+		return found{problems: []problem{{p.tree.nodes[p.tree.find(n, at)].line, at, fault}}}
 	}
 	if k == nil {
 		return found{ignored: ignored}
@@ -147,24 +147,57 @@ func (p *parser) object(n int32, kindName, apiVersion string, order int32) found
 	return f
 }
 
-// lookup finds a kind. One that is known only in another version is a fault; one that is not known
-// at all is ignored, under the name returned.
-func lookup(name, apiVersion string) (k *kind, ignored, fault string) {
+// lookup finds a kind. One that is known only in another version, or by a name like this one, is a
+// fault of the field at; one that is not known at all is ignored, under the name returned.
+func lookup(name, apiVersion string) (k *kind, ignored, at, fault string) {
 	group, _, hasGroup := strings.Cut(apiVersion, "/")
 	if !hasGroup {
 		group = ""
 	}
 	k = kinds[name]
-	if k == nil || groupOf(k.apiVersion) != group {
-		if group != "" {
-			name += "." + group
+	switch {
+	case k != nil && k.apiVersion == apiVersion:
+		return k, "", "", ""
+	case k != nil && (groupOf(k.apiVersion) == group || upstream(group)):
+		return nil, "", "apiVersion", fmt.Sprintf("%q: must be %s for a %s", apiVersion, k.apiVersion, name)
+	case k == nil && upstream(group):
+		if meant := alike(name); meant != "" {
+			return nil, "", "kind", fmt.Sprintf("%q: did you mean %s?", name, meant)
 		}
-		return nil, name, ""
 	}
-	if k.apiVersion != apiVersion {
-		return nil, "", fmt.Sprintf("%q: must be %s for a %s", apiVersion, k.apiVersion, name)
+	if group != "" {
+		name += "." + group
 	}
-	return k, "", ""
+	return nil, name, "", ""
+}
+
+// upstream reports whether a group is one of Kubernetes' own that has, or had, one of the kinds. No
+// two of these have a kind of the same name.
+func upstream(group string) bool {
+	if group == "extensions" {
+		return true
+	}
+	for _, k := range kinds {
+		if groupOf(k.apiVersion) == group {
+			return true
+		}
+	}
+	return false
+}
+
+// alike returns the kind that differs from a name in its letters' case alone, or is its singular; ""
+// if there is none.
+func alike(name string) string {
+	is := func(kind string) bool { return strings.EqualFold(name, kind) || strings.EqualFold(name, kind+"s") }
+	if is("List") {
+		return "List"
+	}
+	for kind := range kinds {
+		if is(kind) {
+			return kind
+		}
+	}
+	return ""
 }
 
 func groupOf(apiVersion string) string {

@@ -84,7 +84,12 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 			continue
 		}
 		info, err := os.Stat(path)
-		if err != nil {
+		switch {
+		case err != nil && path == "":
+			return nil, errors.New("the name of a file is empty")
+		case err != nil && strings.Contains(path, "://"):
+			return nil, fmt.Errorf("%s: URLs are not read: download it first, or pipe it into -f -", path)
+		case err != nil:
 			return nil, err
 		}
 		if !info.IsDir() {

@@ -32,6 +32,9 @@ func split(r io.Reader, emit func(chunk) error) error {
 	if err != nil {
 		return err
 	}
+	if ahead, _ := in.Peek(2); string(ahead) == "\x1f\x8b" {
+		return errors.New("is compressed: unpack it first, as with gunzip")
+	}
 	if first == '{' {
 		s := jsonSplitter{in: in, line: 1, emit: emit}
 		return s.run()
