@@ -70,3 +70,34 @@ func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// A cluster and a user that were added to the kubeconfig of berth up are in nobody's way, and are
+// not reached by kubectl's flags either.
+func TestWhatAUserHasAddedToTheKubeconfigIsNotInTheWay(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv(envDataDir, "")
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir(".berth", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const content = `{apiVersion: v1, kind: Config, current-context: berth,
+clusters: [{name: berth, cluster: {server: "https://127.0.0.1:1"}}, {name: far, cluster: {server: "https://10.1.2.3:6443"}}],
+users: [{name: u, user: {token: x}}, {name: exec, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: get-token, interactiveMode: Never}}}],
+contexts: [{name: berth, context: {cluster: berth, user: u}}, {name: prod, context: {cluster: far, user: exec}}]}`
+	if err := os.WriteFile(".berth/kubeconfig", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{
+		"check":                           "the API server (https://127.0.0.1:1) cannot be reached",
+		"kubectl get pods":                "the cluster in .berth is not running",
+		"check --context prod":            ".berth/kubeconfig is not trusted",
+		"kubectl --context prod get pods": ".berth/kubeconfig is not trusted",
+		"kubectl get pods --cluster=far":  ".berth/kubeconfig is not trusted",
+		"kubectl get pods --user exec":    ".berth/kubeconfig is not trusted",
+	} {
+		code, out, err := call(strings.Fields(command)...)
+		if code == 0 || !strings.Contains(err, want) || strings.Count(strings.TrimSpace(err), "\n") > 0 {
+			t.Errorf("berth %s: %d, %s%s, want %q in one line", command, code, out, err, want)
+		}
+	}
+}

@@ -64,7 +64,11 @@ func pointAt(dataDir string, args []string) error {
 	if os.Getenv("KUBECONFIG") != "" || names(args, "--kubeconfig") || names(args, "--server") || names(args, "-s") {
 		return nil
 	}
-	kubeconfig, err := connect.Found(dataDir)
+	context := "" // the current one
+	if names(args, "--context") || names(args, "--cluster") || names(args, "--user") {
+		context = connect.AnyContext
+	}
+	kubeconfig, err := connect.Found(dataDir, context)
 	if err != nil {
 		return err
 	}

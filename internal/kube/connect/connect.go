@@ -150,7 +150,7 @@ func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, 
 	case os.Getenv("KUBECONFIG") != "":
 	default:
 		var own string
-		own, err = Found(DataDirFromEnv())
+		own, err = Found(DataDirFromEnv(), f.Context)
 		switch {
 		case err != nil:
 			return nil, nil, err

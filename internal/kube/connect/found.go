@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,11 +17,15 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
+// AnyContext stands for all contexts of a kubeconfig, and for users and clusters in none.
+const AnyContext = "*"
+
 // Found is the kubeconfig that berth up wrote into a data directory, "" if there is none. Nobody
-// has named the file: it is used because it is there. So it must belong to the user, and contain no
-// more than berth up writes: a kubeconfig can run programs, and send any of the user's files to its
-// server.
-func Found(dataDir string) (string, error) {
+// has named the file: it is used because it is there. So it must belong to the user, and the
+// context that is used, "" for the current one, must contain no more than berth up writes: a
+// kubeconfig can run programs, and send any of the user's files to its server. Other contexts, which
+// the user may have added, do not matter.
+func Found(dataDir, context string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {
 		return "", err
@@ -35,14 +40,33 @@ func Found(dataDir string) (string, error) {
 	if err == nil {
 		var config *clientcmdapi.Config
 		if config, err = clientcmd.LoadFromFile(path); err == nil {
-			err = harmless(config)
+			err = harmless(used(config, context))
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s is not trusted: %w: remove it, or name the cluster that you mean with --kubeconfig or KUBECONFIG",
+		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, if you mean it, name it with --kubeconfig or KUBECONFIG",
 			filepath.Join(dataDir, "kubeconfig"), err)
 	}
 	return path, nil
+}
+
+// used returns what of a kubeconfig a context uses.
+func used(config *clientcmdapi.Config, context string) *clientcmdapi.Config {
+	if context == AnyContext {
+		return config
+	}
+	part := clientcmdapi.NewConfig()
+	c := config.Contexts[cmp.Or(context, config.CurrentContext)]
+	if c == nil {
+		return part
+	}
+	if user := config.AuthInfos[c.AuthInfo]; user != nil {
+		part.AuthInfos[c.AuthInfo] = user
+	}
+	if cluster := config.Clusters[c.Cluster]; cluster != nil {
+		part.Clusters[c.Cluster] = cluster
+	}
+	return part
 }
 
 // harmless rejects a kubeconfig that runs programs, reads files, or leads to another machine.
@@ -57,7 +81,7 @@ func harmless(config *clientcmdapi.Config) error {
 			return fmt.Errorf("user %q names a file as its credentials", name)
 		}
 	}
-	for name, cluster := range config.Clusters { // --context chooses among them
+	for name, cluster := range config.Clusters {
 		server, err := url.Parse(cluster.Server)
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", name, err)

@@ -65,21 +65,38 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 	}
 }
 
-// TestNoContextOfAKubeconfigThatIsOnlyFoundLeadsAway, whichever --context names.
-func TestNoContextOfAKubeconfigThatIsOnlyFoundLeadsAway(t *testing.T) {
+// kept is the kubeconfig of berth up with what a user has added: another cluster, whose user runs a
+// program.
+const kept = `{apiVersion: v1, kind: Config, current-context: %s,
+clusters: [{name: berth, cluster: {server: "https://127.0.0.1:6443"}}, {name: far, cluster: {server: "https://10.1.2.3:6443"}}],
+users: [{name: u, user: {token: x}}, {name: exec, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: get-token, interactiveMode: Never}}}],
+contexts: [{name: berth, context: {cluster: berth, user: u}}, {name: prod, context: {cluster: far, user: u}}, {name: run, context: {cluster: berth, user: exec}}]}`
+
+// What a user has added to the kubeconfig of berth up, which keeps it, is in nobody's way. It is not
+// used either, whichever context is the current one or is named: who means it names the file.
+func TestOnlyTheContextThatIsUsedOfAFoundKubeconfigHasToBeHarmless(t *testing.T) {
 	dir := t.TempDir()
-	text := `{apiVersion: v1, kind: Config, current-context: berth,
-clusters: [{name: berth, cluster: {server: "https://127.0.0.1:6443"}}, {name: evil, cluster: {server: "https://10.1.2.3:6443"}}],
-users: [{name: u, user: {token: x}}],
-contexts: [{name: berth, context: {cluster: berth, user: u}}, {name: prod, context: {cluster: evil, user: u}}]}`
-	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(dir, "kubeconfig")
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv(EnvDataDir, dir)
-	config, err := (&Flags{Context: "prod"}).Config("test")
-	if err == nil || !strings.Contains(err.Error(), `cluster "evil" is not on this machine`) {
-		t.Errorf("%v, %v", config, err)
+	const away, runs = `cluster "far" is not on this machine`, `user "exec" runs a program`
+	for _, c := range []struct{ current, named, want string }{
+		{"berth", "", ""}, {"berth", "berth", ""}, {"prod", "berth", ""},
+		{"berth", "prod", away}, {"prod", "", away}, {"berth", "run", runs}, {"run", "", runs},
+	} {
+		if err := os.WriteFile(path, fmt.Appendf(nil, kept, c.current), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := (&Flags{Context: c.named}).Config("test")
+		if c.want == "" && (err != nil || config.Host != "https://127.0.0.1:6443") || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("current %s, --context %q: %+v, %v, want %q", c.current, c.named, config, err, c.want)
+		}
+		if _, err := Found(dir, AnyContext); err == nil {
+			t.Errorf("current %s: every context is trusted", c.current)
+		}
+		if config, err := (&Flags{Kubeconfig: path, Context: "prod"}).Config("test"); err != nil || config.Host != "https://10.1.2.3:6443" {
+			t.Errorf("--kubeconfig --context prod: %+v, %v", config, err)
+		}
 	}
 }
 
@@ -122,7 +139,7 @@ func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
 		if err := os.Chmod(path, c.file); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Found(dir); err == nil || !strings.Contains(err.Error(), "lets others in (chmod 0") {
+		if _, err := Found(dir, ""); err == nil || !strings.Contains(err.Error(), "lets others in (chmod 0") {
 			t.Errorf("%o %o: %v", c.dir, c.file, err)
 		}
 	}
@@ -132,10 +149,10 @@ func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := Found(dir); err != nil || found != path {
+	if found, err := Found(dir, ""); err != nil || found != path {
 		t.Errorf("%q, %v", found, err)
 	}
-	if found, err := Found(filepath.Join(dir, "none")); err != nil || found != "" {
+	if found, err := Found(filepath.Join(dir, "none"), ""); err != nil || found != "" {
 		t.Errorf("none: %q, %v", found, err)
 	}
 }
