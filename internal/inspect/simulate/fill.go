@@ -14,10 +14,12 @@ import (
 
 // Fill is how many pods of one kind fit.
 type Fill struct {
-	Like   string         `json:"like"`
-	Wanted int            `json:"wanted,omitempty"` // 0: as many as possible
-	Placed int            `json:"placed"`
-	Nodes  map[string]int `json:"nodes"`
+	Like   string `json:"like"`
+	Wanted int    `json:"wanted,omitempty"` // 0: as many as possible
+	Placed int    `json:"placed"`
+	// Ahead is how many pods that were pending already have taken their room before.
+	Ahead int            `json:"ahead,omitempty"`
+	Nodes map[string]int `json:"nodes"`
 	// Stops is why one more does not fit, as the FailedScheduling event words it, and Reasons
 	// counts the nodes by reason. Both are empty if all requested pods fit.
 	Stops   string         `json:"stops,omitempty"`
@@ -51,7 +53,13 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	if w.scheduler.profiles[model.Spec.SchedulerName] == nil {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
+	decided := len(w.report.said.Pods)
 	w.scheduler.settle() // pods that are pending already go first
+	for _, p := range w.report.said.Pods[decided:] {
+		if p.Node != "" {
+			fill.Ahead++
+		}
+	}
 	number := 0
 	for fill.Placed < limit && !w.allowed.halted() {
 		p := w.pods.copyOf(model, &number)

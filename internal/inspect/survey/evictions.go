@@ -13,7 +13,7 @@ type Evictions struct {
 	Source     simulate.Source `json:"source"`
 	Evictions  []Eviction      `json:"evictions"`
 
-	namespace string // the one asked about; empty for all
+	scope Scope // that was asked about
 }
 
 // Eviction is a pod that has to leave.
@@ -33,7 +33,7 @@ type Eviction struct {
 
 // EvictionsOf lists the pods that have to leave, in a world that has just been read.
 func EvictionsOf(w *simulate.World, scope Scope, source simulate.Source) *Evictions {
-	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}, namespace: scope.Namespace}
+	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}, scope: scope}
 	for _, e := range w.Outlook() {
 		f, ok := w.Find(e.Namespace, e.Name)
 		if !ok || !scope.has(f) {

@@ -44,7 +44,7 @@ type Pending struct {
 	Pods      int        `json:"pods"`
 	Workloads []Workload `json:"workloads"`
 
-	namespace string // the one asked about; empty for all
+	scope Scope // that was asked about
 }
 
 // Workload is a controller's pending pods that are kept off the nodes for the same reason, those of
@@ -76,7 +76,7 @@ type Workload struct {
 // PendingOf lists the workloads with pending pods: those with the most first. The world must have
 // just been read.
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
-	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, namespace: scope.Namespace}
+	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, scope: scope}
 	type key struct{ namespace, workload, class string }
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {

@@ -29,17 +29,20 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
-// within says in which namespace nothing was found, as a hint that -A asks about all.
-func within(namespace string) string {
-	if namespace == "" {
-		return ""
+// within says where nothing was found, as a hint that -A, or no -l, asks about more.
+func (s Scope) within() (words string) {
+	if s.Namespace != "" {
+		words = " in namespace " + s.Namespace
 	}
-	return " in namespace " + namespace
+	if s.Selector != nil && !s.Selector.Empty() {
+		words += " with the labels " + s.Selector.String()
+	}
+	return words
 }
 
 func (p *Pending) people(page *answer.Page, wide bool) {
 	if len(p.Workloads) == 0 {
-		page.Line("No pod is pending%s.", within(p.namespace))
+		page.Line("No pod is pending%s.", p.scope.within())
 		page.Line("\n%s.", p.Source)
 		return
 	}
@@ -118,7 +121,7 @@ func (e *Evictions) Names() (names []string) {
 
 func (e *Evictions) people(page *answer.Page, wide bool) {
 	if len(e.Evictions) == 0 {
-		page.Line("No pod has to leave its node%s.", within(e.namespace))
+		page.Line("No pod has to leave its node%s.", e.scope.within())
 		page.Line("\n%s.", e.Source)
 		return
 	}
@@ -197,6 +200,9 @@ func (c *Capacity) people(page *answer.Page, wide bool) {
 		page.Heading("%s.", fits(f))
 		if f.Stops != "" {
 			page.Line("The next one finds no room: %s", f.Stops)
+		}
+		if f.Ahead > 0 {
+			page.Line("Pods that are pending go first: %d of them have found room before.", f.Ahead)
 		}
 	}
 	page.Line("%s.", c.Source)
