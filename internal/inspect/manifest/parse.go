@@ -185,8 +185,8 @@ func upstream(group string) bool {
 	return false
 }
 
-// alike returns the kind that differs from a name in its letters' case alone, or is its singular; ""
-// if there is none.
+// alike returns the kind that differs from a name in its letters' case alone, or is its singular;
+// "" if there is none.
 func alike(name string) string {
 	is := func(kind string) bool { return strings.EqualFold(name, kind) || strings.EqualFold(name, kind+"s") }
 	if is("List") {

@@ -303,8 +303,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
-// A pod that has ended keeps its name as long as a finalizer keeps the pod: its StatefulSet makes no
-// other one.
+// A pod that has ended keeps its name as long as a finalizer keeps the pod: its StatefulSet makes
+// no other one.
 func TestAFinalizerKeepsThePodOfAnOrdinal(t *testing.T) {
 	manifests := twoNodes + strings.Replace(gappy, "ORDINALS", "", 1) + db(0, "") + db(1, ", finalizers: [example.com/logs]") + "status: {phase: Failed}\n" + db(2, "")
 	w := opened(t, manifests)

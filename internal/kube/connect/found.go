@@ -23,8 +23,8 @@ const AnyContext = "*"
 // Found is the kubeconfig that berth up wrote into a data directory, "" if there is none. Nobody
 // has named the file: it is used because it is there. So it must belong to the user, and the
 // context that is used, "" for the current one, must contain no more than berth up writes: a
-// kubeconfig can run programs, and send any of the user's files to its server. Other contexts, which
-// the user may have added, do not matter.
+// kubeconfig can run programs, and send any of the user's files to its server. Other contexts,
+// which the user may have added, do not matter.
 func Found(dataDir, context string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {

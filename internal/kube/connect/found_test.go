@@ -72,8 +72,8 @@ clusters: [{name: berth, cluster: {server: "https://127.0.0.1:6443"}}, {name: fa
 users: [{name: u, user: {token: x}}, {name: exec, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: get-token, interactiveMode: Never}}}],
 contexts: [{name: berth, context: {cluster: berth, user: u}}, {name: prod, context: {cluster: far, user: u}}, {name: run, context: {cluster: berth, user: exec}}]}`
 
-// What a user has added to the kubeconfig of berth up, which keeps it, is in nobody's way. It is not
-// used either, whichever context is the current one or is named: who means it names the file.
+// What a user has added to the kubeconfig of berth up, which keeps it, is in nobody's way. It is
+// not used either, whichever context is the current one or is named: who means it names the file.
 func TestOnlyTheContextThatIsUsedOfAFoundKubeconfigHasToBeHarmless(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kubeconfig")

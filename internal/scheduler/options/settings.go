@@ -144,9 +144,9 @@ func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	return c, nil
 }
 
-// Election configures the client of the leader election. Whatever the program is called, as one that
-// was built with plugins of its own, the managed fields of the Lease say berth: so other components
-// know which scheduler leads.
+// Election configures the client of the leader election. The managed fields of the Lease say
+// berth-scheduler, whatever the program is called, as one with out-of-tree plugins: other
+// components know by it which scheduler leads.
 func (s *Settings) Election() (*rest.Config, error) {
 	c, err := s.Rest("leader-election")
 	if err != nil {

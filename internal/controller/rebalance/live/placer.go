@@ -26,9 +26,9 @@ const (
 const leadsFor = time.Minute
 
 // otherPlacer says which program places the pods of these profiles if it is not Berth, or "". It is
-// known by who renews the Lease of the leader, as which Berth's scheduler names itself, whatever the
-// program is called: without one, as where no leader is elected, or without the permission to read
-// it, nothing is said.
+// known by who renews the Lease of the leader; Berth's scheduler says that it is Berth's, whatever
+// the program is called. Without a Lease, as where no leader is elected, or without the permission
+// to read it, nothing is said.
 func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*plugins.Profile) string {
 	if !slices.ContainsFunc(profiles, func(p *plugins.Profile) bool { return p.SchedulerName == v1.DefaultSchedulerName }) {
 		return "" // those that Berth places beside kube-scheduler are led by another Lease

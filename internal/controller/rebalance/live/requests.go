@@ -274,9 +274,9 @@ func (r *requests) showRoom(ctx context.Context, room string) {
 	}
 }
 
-// freeRoom has a room kept no longer, if it is one. Any other stays: another process has shown it. A
-// room that a process leaves behind because it is killed right before this is kept for a limited
-// time anyway.
+// freeRoom has a room kept no longer, if there is one. Any other stays: another process has shown
+// it. A room that a process leaves behind because it is killed right before this is kept for a
+// limited time anyway.
 func (r *requests) freeRoom(ctx context.Context, room string) {
 	if room == "" {
 		return

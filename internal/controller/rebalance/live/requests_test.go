@@ -133,8 +133,8 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	}
 }
 
-// TestTheJournalThatThisProcessHasWrittenIsReplaced: after an answer that was lost, the next journal
-// may say something else. That of another process is a conflict.
+// TestTheJournalThatThisProcessHasWrittenIsReplaced: after an answer that was lost, the next
+// journal may say something else. That of another process is a conflict.
 func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	api := &journalAPI{}
 	client := &fake.Clientset{}
