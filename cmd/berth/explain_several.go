@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
@@ -34,6 +36,18 @@ type alike struct {
 	*explain.Explanation
 }
 
+// later is more for pods that there is less to say of: those that will have a node, and those that
+// have one.
+func (a alike) later() int {
+	switch a.State {
+	case explain.Placed:
+		return 2
+	case explain.Schedulable:
+		return 1
+	}
+	return 0
+}
+
 // severalKind is the kind of such answers.
 const severalKind = "ExplanationList"
 
@@ -54,7 +68,13 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		return nil, err
 	}
 	said := &several{APIVersion: simulate.APIVersion, Kind: severalKind, Of: of, Pods: len(found), Items: []alike{}}
-	slices.SortStableFunc(found, func(a, b simulate.Found) int { return without(a) - without(b) })
+	turn := map[types.UID]int{} // explaining a pod from a manifest has the turn of those before it come
+	for i, p := range w.Queue() {
+		turn[p.UID] = i
+	}
+	slices.SortStableFunc(found, func(a, b simulate.Found) int {
+		return cmp.Or(without(a)-without(b), turn[a.Object.UID]-turn[b.Object.UID])
+	})
 	reasons := map[string]int{}
 	for i, f := range found {
 		said.Pending += 1 - without(f)
@@ -77,6 +97,7 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		reasons[reason] = len(said.Items)
 		said.Items = append(said.Items, alike{[]string{name}, one})
 	}
+	slices.SortStableFunc(said.Items, func(a, b alike) int { return a.later() - b.later() })
 	write := func() error {
 		return answer.Write(cmd.OutOrStdout(), e.output, said, func(p *answer.Page) { said.tell(p, e.output == "wide") })
 	}

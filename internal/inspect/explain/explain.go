@@ -277,9 +277,23 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 		}
 	}
 	out.State = Schedulable
-	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s would be chosen.", evaluation.Feasible, len(evaluation.Nodes), best)
+	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s.", evaluation.Feasible, len(evaluation.Nodes), choice(evaluation))
 	if n := out.Pod.NominatedNode; n != "" {
 		out.Summary += fmt.Sprintf(" It is nominated to %s.", n)
+	}
+}
+
+// choice says which of the best nodes is chosen.
+func choice(evaluation *decide.Evaluation) string {
+	best := evaluation.Best()
+	first := best[0].Node.Name
+	switch others := len(best) - 1; others {
+	case 0:
+		return first + " would be chosen"
+	case 1:
+		return fmt.Sprintf("chance decides between %s and %s, which score the same", first, best[1].Node.Name)
+	default:
+		return fmt.Sprintf("chance decides between %s and %d others, which score the same", first, others)
 	}
 }
 
@@ -311,7 +325,10 @@ func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *c
 func (e *explainer) pendingSummary(gate string) string {
 	out := e.out
 	text := fmt.Sprintf("None of %d nodes can take the pod", out.Nodes)
-	if out.Nodes == 1 {
+	switch out.Nodes {
+	case 0:
+		text = "There is no node"
+	case 1:
 		text = "The only node cannot take the pod"
 	}
 	missing := e.unknownResources()

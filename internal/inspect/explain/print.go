@@ -42,7 +42,7 @@ func (p printer) explanation(e *Explanation) {
 	if len(e.Groups) > 0 {
 		p.groups(e)
 	}
-	if e.Preemption != nil {
+	if e.Preemption != nil && e.Nodes > 0 {
 		p.preemption(e)
 	}
 	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
@@ -93,13 +93,17 @@ func (p printer) change(bullet string, c *Change) {
 
 // scores prints a table of plugins by nodes.
 func (p printer) scores(e *Explanation) {
-	p.Line("\nScores of the best of the %s that can take it:", answer.Count(e.Feasible, "node"))
 	plugins := map[string]bool{}
 	for _, s := range e.Scores {
 		for name := range s.Scores {
 			plugins[name] = true
 		}
 	}
+	if len(plugins) == 0 {
+		p.Line("\nOnly %s can take it, so nothing was scored.", e.Scores[0].Node)
+		return
+	}
+	p.Line("\nScores of the best of the %s that can take it:", answer.Count(e.Feasible, "node"))
 	rows := [][]string{{"PLUGIN"}}
 	for _, s := range e.Scores {
 		name := s.Node
@@ -118,10 +122,6 @@ func (p printer) scores(e *Explanation) {
 	total := []string{"TOTAL"}
 	for _, s := range e.Scores {
 		total = append(total, fmt.Sprint(s.Total))
-	}
-	if len(plugins) == 0 {
-		p.Line("  %s: the only one, so nothing was scored", e.Scores[0].Node)
-		return
 	}
 	p.columns(append(rows, total))
 }
