@@ -30,6 +30,7 @@ type Cluster struct {
 	nodes       map[string]*Node
 	free        []int32                       // indices of Nodes that can be reused
 	pods        map[types.UID]*Pod            // placed pods, on known nodes or not
+	mostPods    int                           // of pods; see Shrunk
 	strays      map[string]map[types.UID]*Pod // placed pods whose node is not known, by its name
 	nominated   map[types.UID]*Pod
 	absent      map[string][]*Pod  // nominated pods whose node is not known, by its name
@@ -37,6 +38,7 @@ type Cluster struct {
 	away        map[types.UID]*Pod // pods that Suppose has taken from their nodes
 	classes     map[digest]*PodClass
 	nextClass   int32
+	mostClasses int // of classes; see Shrunk
 	classesKept int // how many were left when classes were last dropped
 	classesBulk int // of those that came since
 	shares      shares
@@ -221,7 +223,9 @@ func (c *Cluster) dropClasses() {
 	if len(c.classes) < worthDropping(c.classesKept) && c.classesBulk < MostBulk {
 		return
 	}
+	c.classes = Shrunk(c.classes, &c.mostClasses)
 	maps.DeleteFunc(c.classes, func(_ digest, class *PodClass) bool { return class.pods == 0 })
+	c.classes = Shrunk(c.classes, &c.mostClasses)
 	c.classesKept, c.classesBulk = len(c.classes), 0
 }
 

@@ -66,6 +66,7 @@ func (c *Cluster) place(p *Pod) {
 		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
 	}
 	c.Unnominate(p.UID)
+	c.pods = Shrunk(c.pods, &c.mostPods)
 	if p.Class.pods++; p.Class.pods == 1 {
 		c.classes[p.Class.key] = p.Class // it may have been dropped
 	}
@@ -91,6 +92,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	}
 	c.thoughtAway(p)
 	delete(c.pods, uid)
+	c.pods = Shrunk(c.pods, &c.mostPods)
 	p.Class.pods--
 	if p.Node != nil {
 		c.detach(p)

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -181,4 +182,108 @@ func TestPlansKeepNoDroppedBase(t *testing.T) {
 	}
 	p := c.Pending(benchPod(0, "plain")) // its base may be gone
 	holds(t, c, d, p, d.Decide(p))
+}
+
+// mostBytesOfValue is what a listed value may take in memory beyond its text, and mostBytesOfLabel
+// what a label of a placed pod may.
+const mostBytesOfValue, mostBytesOfLabel = 120, 45
+
+// TestMemoryOfListedValues: the terms of a live pod may list as many values as fit into an object.
+// What is gone with the pod is given back.
+func TestMemoryOfListedValues(t *testing.T) {
+	const many = 200_000
+	c := benchCluster(5, false)
+	d := New(c, plugins.Default(), 1)
+	p := c.Pending(benchPod(0, "plain"))
+	d.Decide(p)
+	before := heap()
+	values := make([]string, many)
+	for i := range values {
+		values[i] = fmt.Sprintf("%05d", i)
+	}
+	selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values}}}
+	long := towards("long", preferring(v1.LabelTopologyZone, selector))
+	c.SetPod(long)
+	values, selector = nil, nil
+	own := c.Pending(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{"app": "00017"}}})
+	d.sync()
+	for _, users := range d.terms.about(own.Class.Labels) {
+		d.saidOf(users, own.Class, plugins.NewAffinities(c, own.Class))
+	}
+	if each := (heap() - before) / many; each > mostBytesOfValue {
+		t.Errorf("a listed value takes %d bytes", each)
+	}
+	c.RemovePod(long.UID)
+	long, own = nil, nil
+	d.sync()
+	d.terms.dropUnused()
+	c.Pending(benchPod(1, "small"))
+	if left := heap() - before; left > 8<<20+many*40 { // the log, and what is given back later
+		t.Errorf("%d KiB are left", left>>10)
+	}
+	if n := len(d.terms.byLabel) + len(d.terms.known); n > 0 {
+		t.Errorf("%d entries are left", n)
+	}
+	runtime.KeepAlive(d)
+}
+
+// TestMemoryOfLabels: a pod may have as many labels as fit into an object. Indexes of labels are
+// small, and what they take is given back.
+func TestMemoryOfLabels(t *testing.T) {
+	const many = 100_000
+	c := benchCluster(5, false)
+	d := New(c, plugins.Default(), 1)
+	d.sync()
+	var pods []*v1.Pod
+	for i := range 4 {
+		pod := towards(fmt.Sprint("labels-", i))
+		pod.Labels = make(map[string]string, many)
+		for k := range many {
+			pod.Labels[fmt.Sprintf("%d-%05d", i, k)] = ""
+		}
+		pods = append(pods, pod)
+	}
+	before := heap()
+	for _, pod := range pods {
+		c.SetPod(pod)
+	}
+	d.sync()
+	if each := (heap() - before) / len(pods) / many; each > mostBytesOfLabel {
+		t.Errorf("a label takes %d bytes", each)
+	}
+	for _, pod := range pods {
+		c.RemovePod(pod.UID)
+	}
+	d.sync()
+	if left := heap() - before; left > 2<<20 {
+		t.Errorf("%d KiB are left", left>>10)
+	}
+	runtime.KeepAlive(pods)
+	runtime.KeepAlive(d)
+}
+
+// TestUnlistedTermsAreFound: users that share labels with users that are gone.
+func TestUnlistedTermsAreFound(t *testing.T) {
+	terms, c := newTerms(0), cluster.New()
+	var classes []*cluster.PodClass
+	for i := range 4 {
+		classes = append(classes, c.Pending(towards(fmt.Sprint(i), preferring(fmt.Sprint("k", i), thousandApps()))).Class)
+		terms.add(classes[i])
+	}
+	own := map[string]string{"app": "app-1"}
+	version := terms.versionFor(own)
+	for i, class := range classes {
+		if found := terms.about(own); len(found) != len(classes)-i {
+			t.Fatalf("%d users are found, want %d", len(found), len(classes)-i)
+		}
+		terms.remove(class)
+		terms.dropUnused()
+	}
+	if found, n := terms.about(own), len(terms.byLabel)+len(terms.alsoByLabel); len(found)+n > 0 {
+		t.Errorf("%d users are found, and %d entries are left", len(found), n)
+	}
+	terms.add(classes[0])
+	if now := terms.versionFor(own); len(terms.about(own)) != 1 || now <= version {
+		t.Errorf("%d users are found at version %d after %d", len(terms.about(own)), now, version)
+	}
 }

@@ -103,7 +103,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	effects, known := r.effects[class.ID]
 	if !known {
 		if len(r.effects) >= maxMembers { // many classes have one pod, and are gone
-			clear(r.effects)
+			r.effects = map[int32][]effect{}
 		}
 		effects = r.plan.effects(class)
 		for i := range effects {

@@ -351,7 +351,7 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	}
 	r.namespaces, r.used = now.namespaces, d.clock
 	if len(d.byClass) >= maxMembers {
-		clear(d.byClass)
+		d.byClass = map[int32]member{}
 	}
 	d.byClass[p.Class.ID] = member{r, now, d.terms.version}
 	return r, pl

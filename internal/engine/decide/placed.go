@@ -13,9 +13,10 @@ import (
 // that only those are looked at that a selector may match, and by their terms, to count what these
 // say about a pending pod.
 type placed struct {
-	classes map[int32]*classPods // by ID
-	byLabel map[label]classSet
+	classes map[int32]*classPods   // by ID
+	byLabel map[uint64]classSet    // by a hash of the label
 	byTerms map[[2]uint64]classSet // by PodClass.Affinities
+	most    [3]int                 // of these; see cluster.Shrunk
 
 	found []*classPods // by the last search
 	round uint64       // how many searches there were
@@ -169,7 +170,7 @@ func (n *podCount) add(by podCount) {
 }
 
 func newPlaced() placed {
-	return placed{classes: map[int32]*classPods{}, byLabel: map[label]classSet{}, byTerms: map[[2]uint64]classSet{}}
+	return placed{classes: map[int32]*classPods{}, byLabel: map[uint64]classSet{}, byTerms: map[[2]uint64]classSet{}}
 }
 
 // count counts a pod that came to a node or left it.
@@ -192,21 +193,28 @@ func (p *placed) count(class *cluster.PodClass, node int32, terminating bool, by
 func (p *placed) list(pods *classPods) {
 	p.classes[pods.class.ID] = pods
 	for key, value := range pods.class.Labels {
-		insert(p.byLabel, label{Key: key, Value: value}, pods)
+		insert(p.byLabel, hashOf(key, value), pods)
 	}
 	if pods.class.HasAffinity() {
 		insert(p.byTerms, pods.class.Affinities, pods)
 	}
+	p.shrink()
 }
 
 func (p *placed) unlist(pods *classPods) {
 	delete(p.classes, pods.class.ID)
 	for key, value := range pods.class.Labels {
-		remove(p.byLabel, label{Key: key, Value: value}, pods)
+		remove(p.byLabel, hashOf(key, value), pods)
 	}
 	if pods.class.HasAffinity() {
 		remove(p.byTerms, pods.class.Affinities, pods)
 	}
+	p.shrink()
+}
+
+func (p *placed) shrink() {
+	p.classes, p.byLabel = cluster.Shrunk(p.classes, &p.most[0]), cluster.Shrunk(p.byLabel, &p.most[1])
+	p.byTerms = cluster.Shrunk(p.byTerms, &p.most[2])
 }
 
 func insert[K comparable](index map[K]classSet, key K, pods *classPods) {
@@ -239,7 +247,7 @@ func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
 			return nil, true
 		}
 		for _, at := range of {
-			p.find(p.byLabel[at])
+			p.find(p.byLabel[hashOf(at.Key, at.Value)])
 		}
 	}
 	if pl.filtersPods || pl.scoresPods {

@@ -15,8 +15,8 @@ import (
 
 // manyTerms is from how many terms of one pod on what they say is remembered: every class that is
 // seen for the first time would otherwise be held against each of them. valuesOfTerm is how many
-// listed values count as a term. mostSayings and sayingsSize, in bytes of their keys, bound how
-// much is remembered in all: a class has as many labels as an object holds. Tests lower manyTerms.
+// listed values count as a term. mostSayings and sayingsSize, in bytes, bound how much is remembered
+// in all: a class has as many labels as an object holds. Tests lower manyTerms.
 const manyTerms, valuesOfTerm, mostSayings, sayingsSize = 16, 16, 1 << 12, 8 << 20
 
 // sayings remembers what the terms of users say about classes. It holds as long as the versions are
@@ -27,7 +27,7 @@ type sayings struct {
 	// terms that list one of their values can say something else.
 	known map[saying]saidBy
 	usual map[saying]*termSum
-	size  int // of the keys of both
+	size  int // of both, in bytes
 
 	namespaces uint64
 	keys       int
@@ -41,24 +41,28 @@ type saying struct {
 
 // termSum adds up what terms say.
 type termSum struct {
-	repelled map[string]int      // by topology key: how many terms
-	votes    map[string]int64    // by topology key: their weights
-	unlisted *plugins.Affinities // of a class with values that no term lists
+	repelled map[string]int   // by topology key: how many terms
+	votes    map[string]int64 // by topology key: their weights
 }
+
+// sizeOfSaying and sizeOfSaid are about how many bytes an answer takes beside its key, and each
+// topology key in it.
+const sizeOfSaying, sizeOfSaid = 256, 64
 
 // mentions are the labels that the selectors of terms name. Selectors of pods ask whether a pod has
 // a label, and whether its value is in a list, and nothing else.
 type mentions struct {
 	keys  []string
 	byKey map[string]int // where in keys
-	// numbers are those of the values that requirements list, from 1. Values that the same
-	// requirements list have the same one. lists has the terms that list them, by number.
-	numbers map[label]int32
+	// numbers are those of the values that requirements list, from 1, by the place of the key in
+	// keys. Values that the same requirements list have the same one. lists has the terms that list
+	// them, by number.
+	numbers []map[string]int32
 	lists   [][]int32
 }
 
-// unlisted is a value that no selector lists: no label can have it.
-const unlisted = "\x00"
+// noValue is a value that no selector lists: no label can have it.
+const noValue = "\x00"
 
 // saidOf returns what the users' terms say about a class, whose affinities are a. Keys that no node
 // has are left out. What it returns is shared: it must not be changed.
@@ -80,17 +84,16 @@ func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Aff
 	}
 	about := string(d.about)
 	by = d.hearUnusual(users, own, a)
-	s.makeRoom(len(s.known), len(about))
+	s.makeRoom(len(s.known), len(about)+sizeOfSaid*(len(by.repelled)+len(by.votes)))
 	s.known[saying{users, about}] = by
 	return by
 }
 
 // makeRoom forgets everything if there is too much for one more, of which there are so many.
 func (s *sayings) makeRoom(have, size int) {
+	size += sizeOfSaying
 	if s.size += size; have >= mostSayings || s.size > sayingsSize {
-		clear(s.known)
-		clear(s.usual)
-		s.size = size
+		s.known, s.usual, s.size = map[saying]saidBy{}, map[saying]*termSum{}, size
 	}
 }
 
@@ -101,13 +104,16 @@ func (d *Decider) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugin
 	usual, known := s.usual[saying{users, string(d.about)}]
 	if !known {
 		usual = d.hearAll(users, own)
-		s.makeRoom(len(s.usual), len(d.about))
+		s.makeRoom(len(s.usual), len(d.about)+sizeOfSaid*(len(usual.repelled)+len(usual.votes)))
 		s.usual[saying{users, string(d.about)}] = usual
 	}
 	mine := termSum{repelled: maps.Clone(usual.repelled), votes: maps.Clone(usual.votes)}
-	for _, term := range users.mentions.listing(own) {
-		d.hear(&mine, users, int(term), usual.unlisted, -1)
-		d.hear(&mine, users, int(term), a, 1)
+	if listing := users.mentions.listing(own); len(listing) > 0 {
+		like := d.unlisted(users, own)
+		for _, term := range listing {
+			d.hear(&mine, users, int(term), like, -1)
+			d.hear(&mine, users, int(term), a, 1)
+		}
 	}
 	return mine.says(users)
 }
@@ -125,17 +131,23 @@ func (d *Decider) ask(users *termUsers, a *plugins.Affinities) saidBy {
 // hearAll adds up what the users' terms say about classes that they cannot tell from a given one,
 // if no term lists a value of theirs.
 func (d *Decider) hearAll(users *termUsers, own *cluster.PodClass) *termSum {
+	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, d.unlisted(users, own)
+	for term := range users.terms() {
+		d.hear(sum, users, term, like, 1)
+	}
+	return sum
+}
+
+// unlisted returns the affinities of a class that the users' terms cannot tell from a given one,
+// but for values, of which no term lists any.
+func (d *Decider) unlisted(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
 	like := &cluster.PodClass{Namespace: own.Namespace, Labels: labels.Set{}}
 	for key := range own.Labels {
 		if _, named := users.mentions.byKey[key]; named {
-			like.Labels[key] = unlisted
+			like.Labels[key] = noValue
 		}
 	}
-	sum := &termSum{repelled: map[string]int{}, votes: map[string]int64{}, unlisted: plugins.NewAffinities(d.c, like)}
-	for term := range users.terms() {
-		d.hear(sum, users, term, sum.unlisted, 1)
-	}
-	return sum
+	return plugins.NewAffinities(d.c, like)
 }
 
 // hear adds what one of the users' terms says about the class with these affinities, so many times.
@@ -236,7 +248,7 @@ func sizeOf(class *cluster.PodClass) (size int) {
 
 // mentionsOf reads the selectors of the users' terms.
 func mentionsOf(users *termUsers) *mentions {
-	m := &mentions{byKey: map[string]int{}, numbers: map[label]int32{}}
+	m := &mentions{byKey: map[string]int{}}
 	next := int32(1)
 	for term := range users.terms() {
 		requirements, _ := users.selector(term).Requirements()
@@ -258,28 +270,34 @@ func mentionsOf(users *termUsers) *mentions {
 // one in common, from next on. It returns the next one.
 func (m *mentions) number(r *labels.Requirement, next int32) int32 {
 	key := r.Key()
-	if _, known := m.byKey[key]; !known {
-		m.byKey[key] = len(m.keys)
-		m.keys = append(m.keys, key)
+	at, known := m.byKey[key]
+	if !known {
+		at = len(m.keys)
+		m.byKey[key] = at
+		m.keys, m.numbers = append(m.keys, key), append(m.numbers, nil)
+	}
+	values := r.ValuesUnsorted()
+	if m.numbers[at] == nil && len(values) > 0 {
+		m.numbers[at] = make(map[string]int32, len(values))
 	}
 	instead := map[int32]int32{}
-	for _, value := range r.ValuesUnsorted() {
-		at := label{Key: key, Value: value}
-		number, known := instead[m.numbers[at]]
+	for _, value := range values {
+		number, known := instead[m.numbers[at][value]]
 		if !known {
 			number = next
 			next++
-			instead[m.numbers[at]] = number
+			instead[m.numbers[at][value]] = number
 		}
-		m.numbers[at] = number
+		m.numbers[at][value] = number
 	}
 	return next
 }
 
 // list records that a term lists the values of a requirement.
 func (m *mentions) list(term int32, r *labels.Requirement) {
+	numbers := m.numbers[m.byKey[r.Key()]]
 	for _, value := range r.ValuesUnsorted() {
-		list := &m.lists[m.numbers[label{Key: r.Key(), Value: value}]]
+		list := &m.lists[numbers[value]]
 		if last := len(*list) - 1; last < 0 || (*list)[last] != term {
 			*list = append(*list, term)
 		}
@@ -292,7 +310,7 @@ func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byt
 	to = append(binary.AppendUvarint(to, uint64(len(own.Namespace))), own.Namespace...)
 	add := func(i int, value string) {
 		if to = binary.AppendUvarint(to, uint64(i)); values {
-			to = binary.AppendUvarint(to, uint64(m.numbers[label{Key: m.keys[i], Value: value}]))
+			to = binary.AppendUvarint(to, uint64(m.numbers[i][value]))
 		}
 	}
 	if len(m.keys) <= len(own.Labels) {
@@ -320,7 +338,9 @@ func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byt
 // listing returns the terms that list values of the class's labels, each once.
 func (m *mentions) listing(own *cluster.PodClass) (terms []int32) {
 	for key, value := range own.Labels {
-		terms = append(terms, m.lists[m.numbers[label{Key: key, Value: value}]]...)
+		if i, is := m.byKey[key]; is {
+			terms = append(terms, m.lists[m.numbers[i][value]]...)
+		}
 	}
 	slices.Sort(terms)
 	return slices.Compact(terms)

@@ -155,7 +155,7 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	c.SetPod(pod)
 	d.sync()
 	most := 0
-	for i := range 450 {
+	for i := range 800 {
 		own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{}, UID: types.UID(fmt.Sprint(i))}}
 		for k, name := range names {
 			if k != i {
@@ -175,6 +175,13 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 			size += len(key.about)
 		}
 		most = max(most, size)
+		if i == 350 { // nearly as much as is remembered
+			kept := heap()
+			d.terms.sayings = sayings{}
+			if kept -= heap(); kept > 2*sayingsSize {
+				t.Errorf("what is remembered takes %d KiB, want %d at most", kept>>10, 2*sayingsSize>>10)
+			}
+		}
 	}
 	if most > sayingsSize || most < sayingsSize/2 {
 		t.Errorf("%d bytes are remembered, want up to %d", most, sayingsSize)
@@ -208,12 +215,10 @@ func TestUsersAreListedOnce(t *testing.T) {
 	c := cluster.New()
 	pod := towards("lists", preferring("k1", thousandApps()), preferring("k2", thousandApps()), preferring("k3", everyPod()), preferring("k4", everyPod()))
 	d.add(c.Pending(pod).Class)
-	for _, users := range d.known {
-		if len(users.lists) != 1001 {
-			t.Errorf("they are in %d lists, want 1001", len(users.lists))
-		}
+	if len(d.byLabel) != 1000 || len(d.alsoByLabel) != 0 || len(d.others) != 1 {
+		t.Errorf("they are listed by %d labels, by %d again, and %d times for all; want 1000, 0 and 1", len(d.byLabel), len(d.alsoByLabel), len(d.others))
 	}
-	if about := d.about(map[string]string{"app": "app-1", "tier": "x"}); len(about) != 1 || len(d.others.users) != 1 {
-		t.Errorf("%d users are found, %d for all labels; want 1", len(about), len(d.others.users))
+	if about := d.about(map[string]string{"app": "app-1", "tier": "x"}); len(about) != 1 {
+		t.Errorf("%d users are found, want 1", len(about))
 	}
 }

@@ -2,7 +2,10 @@ package decide
 
 import (
 	"encoding/binary"
+	"hash/maphash"
+	"iter"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -18,9 +21,14 @@ import (
 // that a pending pod is compared only with the few that may match it, and a term that comes or goes
 // affects only the plans of such pods.
 type terms struct {
-	known   map[[2]uint64]*termUsers // by PodClass.Affinities
-	byLabel map[label]*termList
-	others  termList // terms that may match pods with any labels
+	known map[[2]uint64]*termUsers // by PodClass.Affinities
+	// byLabel has the users of terms by a hash of the label, alsoByLabel those beyond the first of a
+	// label. A selector may list hundreds of thousands of values, and each is here.
+	byLabel     map[uint64]*termUsers
+	alsoByLabel map[uint64][]*termUsers
+	most        [2]int       // of both; see cluster.Shrunk
+	others      []*termUsers // terms that may match pods with any labels
+	changed     int          // the version when one of others last came or went
 	// unused counts the users of terms that no longer have pods. They are kept for a while, since
 	// pods with such terms often come again, and dropping them makes new plans necessary. bulk is
 	// that of their terms.
@@ -34,18 +42,19 @@ type terms struct {
 // label is a label of a pod.
 type label = cluster.Label
 
-// termList are terms that are found together. Its version is that of all terms when one of these
-// last came or went.
-type termList struct {
-	users   []*termUsers
-	version int
+var labelSeed = maphash.MakeSeed()
+
+// hashOf returns a hash of a label. Labels with the same hash are found together, which costs time
+// and nothing else.
+func hashOf(key, value string) uint64 {
+	return bits.RotateLeft64(maphash.String(labelSeed, key), 1) ^ maphash.String(labelSeed, value)
 }
 
 // termUsers are the pods with the same affinity. They may have no pod for a while.
 type termUsers struct {
-	class *cluster.PodClass // one of theirs, or a copy of its terms
-	pods  int
-	lists []*termList // those that they are in
+	class   *cluster.PodClass // one of theirs, or a copy of its terms
+	pods    int
+	version int // of all terms when they came
 
 	found    uint64    // the last search that found them
 	size     int       // how many terms they have, and long ones count as more
@@ -57,7 +66,9 @@ type termUsers struct {
 const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
-	return terms{known: map[[2]uint64]*termUsers{}, byLabel: map[label]*termList{}, others: termList{version: version}, version: version}
+	return terms{
+		known: map[[2]uint64]*termUsers{}, byLabel: map[uint64]*termUsers{}, alsoByLabel: map[uint64][]*termUsers{}, changed: version, version: version,
+	}
 }
 
 func (t *terms) add(class *cluster.PodClass) {
@@ -67,9 +78,9 @@ func (t *terms) add(class *cluster.PodClass) {
 	users := t.known[class.Affinities]
 	switch {
 	case users == nil:
-		users = &termUsers{class: termsOf(class), size: sizeOf(class)}
-		t.known[class.Affinities] = users
 		t.version++
+		users = &termUsers{class: termsOf(class), size: sizeOf(class), version: t.version}
+		t.known[class.Affinities] = users
 		t.list(users)
 	case users.pods == 0:
 		t.unused--
@@ -91,42 +102,42 @@ func termsOf(class *cluster.PodClass) *cluster.PodClass {
 	}
 }
 
-// list adds the users of new terms to the lists by which pods that one of the terms may match find
-// them.
+// list lists the users of new terms where pods that one of the terms may match find them.
 func (t *terms) list(users *termUsers) {
-	class := users.class
-	for _, list := range [][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
-		for i := range list {
-			t.listBy(users, list[i].Selector)
-		}
+	for term := range users.terms() {
+		t.listBy(users, users.selector(term))
 	}
-	for _, list := range [][]cluster.WeightedTerm{class.PreferredAffinity, class.PreferredAntiAffinity} {
-		for i := range list {
-			t.listBy(users, list[i].Selector)
-		}
-	}
+	t.shrink()
+}
+
+func (t *terms) shrink() {
+	t.byLabel, t.alsoByLabel = cluster.Shrunk(t.byLabel, &t.most[0]), cluster.Shrunk(t.alsoByLabel, &t.most[1])
 }
 
 func (t *terms) listBy(users *termUsers, selector labels.Selector) {
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
-		t.others.add(users, t.version)
+		t.changed = t.version
+		t.others = withLast(t.others, users)
 	}
 	for _, at := range of {
-		if t.byLabel[at] == nil {
-			t.byLabel[at] = &termList{}
+		hash := hashOf(at.Key, at.Value)
+		switch first := t.byLabel[hash]; first {
+		case users:
+		case nil:
+			t.byLabel[hash] = users
+		default:
+			t.alsoByLabel[hash] = withLast(t.alsoByLabel[hash], users)
 		}
-		t.byLabel[at].add(users, t.version)
 	}
 }
 
-// add adds new users, which may be the last that were added.
-func (l *termList) add(users *termUsers, version int) {
-	l.version = version
-	if last := len(l.users) - 1; last < 0 || l.users[last] != users {
-		users.lists = append(users.lists, l)
-		l.users = append(l.users, users)
+// withLast adds new users, which may be the last that were added.
+func withLast(list []*termUsers, users *termUsers) []*termUsers {
+	if last := len(list) - 1; last >= 0 && list[last] == users {
+		return list
 	}
+	return append(list, users)
 }
 
 // remove takes out a pod that was added. Users without pods are dropped once there are many.
@@ -148,49 +159,82 @@ func (t *terms) remove(class *cluster.PodClass) {
 func (t *terms) dropUnused() {
 	t.version++
 	gone := func(users *termUsers) bool { return users.pods == 0 }
+	before := len(t.others)
+	if t.others = slices.DeleteFunc(t.others, gone); len(t.others) < before {
+		t.changed = t.version
+	}
 	for _, users := range t.known {
-		if gone(users) {
-			for _, list := range users.lists {
-				list.version = t.version
+		if !gone(users) {
+			continue
+		}
+		for term := range users.terms() {
+			of, _ := cluster.RequiredLabels(users.selector(term))
+			for _, at := range of {
+				t.unlist(hashOf(at.Key, at.Value), gone)
 			}
 		}
 	}
-	t.others.users = slices.DeleteFunc(t.others.users, gone)
-	maps.DeleteFunc(t.byLabel, func(_ label, list *termList) bool {
-		list.users = slices.DeleteFunc(list.users, gone)
-		return len(list.users) == 0
-	})
+	t.shrink()
 	maps.DeleteFunc(t.known, func(_ [2]uint64, users *termUsers) bool { return gone(users) })
 	t.unused, t.bulk, t.sayings = 0, 0, sayings{}
+}
+
+// unlist takes the users that are gone from those of a label.
+func (t *terms) unlist(hash uint64, gone func(*termUsers) bool) {
+	also, several := t.alsoByLabel[hash]
+	if several {
+		if also = slices.DeleteFunc(also, gone); len(also) > 0 {
+			t.alsoByLabel[hash] = also
+		} else {
+			delete(t.alsoByLabel, hash)
+		}
+	}
+	if first := t.byLabel[hash]; first == nil || !gone(first) {
+		return
+	}
+	delete(t.byLabel, hash)
 }
 
 // versionFor changes whenever a term comes that may match pods with these labels. When one is
 // dropped it may stay the same, since no pod has such a term, and a plan that still counts it is
 // right.
 func (t *terms) versionFor(own labels.Set) int {
-	version := t.others.version
+	version := t.changed
 	for key, value := range own {
-		if list := t.byLabel[label{Key: key, Value: value}]; list != nil {
-			version = max(version, list.version)
+		for users := range t.listed(key, value) {
+			version = max(version, users.version)
 		}
 	}
 	return version
 }
 
+// listed yields the users of terms that are listed by a label.
+func (t *terms) listed(key, value string) iter.Seq[*termUsers] {
+	return func(yield func(*termUsers) bool) {
+		hash := hashOf(key, value)
+		if first := t.byLabel[hash]; first != nil && !yield(first) {
+			return
+		}
+		for _, users := range t.alsoByLabel[hash] {
+			if !yield(users) {
+				return
+			}
+		}
+	}
+}
+
 // about lists the users of the terms that may match pods with these labels, each once.
 func (t *terms) about(own labels.Set) []*termUsers {
-	found := slices.Clone(t.others.users)
+	found := slices.Clone(t.others)
 	t.round++
 	for _, users := range found {
 		users.found = t.round
 	}
 	for key, value := range own {
-		if list := t.byLabel[label{Key: key, Value: value}]; list != nil {
-			for _, users := range list.users {
-				if users.found != t.round {
-					users.found = t.round
-					found = append(found, users)
-				}
+		for users := range t.listed(key, value) {
+			if users.found != t.round {
+				users.found = t.round
+				found = append(found, users)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 // is in byKey, in list at its index, and either in open or in the waiters of each of its interests.
 type groups struct {
 	byKey   map[groupKey]*group
+	most    int             // of byKey; see cluster.Shrunk
 	list    []*group        // in no order
 	open    map[*group]bool // groups that any event may help
 	waiters map[*Interest]*waiters

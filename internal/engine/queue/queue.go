@@ -39,6 +39,7 @@ type Queue struct {
 	Asked Asked
 
 	items   map[types.UID]*Item
+	most    int // of items; see cluster.Shrunk
 	active  ordered
 	backing ordered // back off after a rejection, by ready in windows, then the most urgent first
 	erring  ordered // back off to the end, after a failed attempt or if Patient; by ready
@@ -108,6 +109,7 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
 	q.items[pod.UID] = item
+	q.items = cluster.Shrunk(q.items, &q.most)
 	q.counts[Taken]++
 	q.enter(item, Appeared, now)
 	return item
@@ -148,6 +150,7 @@ func (q *Queue) Remove(uid types.UID) {
 		q.count(item, nil)
 		q.counts[Taken]--
 		delete(q.items, uid)
+		q.items = cluster.Shrunk(q.items, &q.most)
 	}
 }
 

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"cmp"
+	"hash/maphash"
+	"math/bits"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -68,16 +70,65 @@ const (
 // in byAmount.
 type waiters struct {
 	interest *Interest
-	all      map[*group]bool // those that every event selects; without a narrowing, all groups
-	byTopic  map[Topic]map[*group]bool
-	byAmount []wanting // sorted by CPU, then by serial
+	all      map[*group]bool     // those that every event selects; without a narrowing, all groups
+	byTopic  map[uint64]groupSet // by the hash of the topic
+	most     int                 // of byTopic; see cluster.Shrunk
+	byAmount []wanting           // sorted by CPU, then by serial
 }
 
 // listing is where a group waits for the events of one interest.
 type listing struct {
 	waiters *waiters
-	topics  []Topic
+	topics  []uint64 // their hashes
 	amounts Amounts
+}
+
+// groupSet is a set of groups. Most have one, which needs no map.
+type groupSet struct {
+	one  *group
+	many map[*group]bool // instead of one, where there are or were several
+}
+
+// all yields the groups of the set.
+func (s groupSet) all(yield func(*group) bool) {
+	if s.one != nil {
+		yield(s.one)
+		return
+	}
+	for of := range s.many {
+		if !yield(of) {
+			return
+		}
+	}
+}
+
+// with is the set with another group.
+func (s groupSet) with(of *group) groupSet {
+	switch {
+	case s.many != nil:
+		s.many[of] = true
+		return s
+	case s.one == nil || s.one == of:
+		return groupSet{one: of}
+	}
+	return groupSet{many: map[*group]bool{s.one: true, of: true}}
+}
+
+// without is the set without a group, and whether anything is left.
+func (s groupSet) without(of *group) (left groupSet, some bool) {
+	if s.one == of {
+		return groupSet{}, false
+	}
+	delete(s.many, of)
+	return s, s.one != nil || len(s.many) > 0
+}
+
+var topicSeed = maphash.MakeSeed()
+
+// hash stands for the topic: a pod may list hundreds of thousands of them. Topics with the same hash
+// are found together, which costs time and nothing else.
+func (t *Topic) hash() uint64 {
+	return bits.RotateLeft64(maphash.String(topicSeed, t.Key), 1) ^ maphash.String(topicSeed, t.Value) + uint64(t.Kind)*0x9e3779b97f4a7c15
 }
 
 type wanting struct {
@@ -96,6 +147,7 @@ func (g *groups) enlist(of *group, item *Item) {
 	of.serial = g.serial
 	of.index = len(g.list)
 	g.byKey[of.key] = of
+	g.byKey = cluster.Shrunk(g.byKey, &g.most)
 	g.list = append(g.list, of)
 	if of.anything {
 		g.open[of] = true
@@ -105,7 +157,7 @@ func (g *groups) enlist(of *group, item *Item) {
 		interest := of.interests[i].Interest
 		w := g.waiters[interest]
 		if w == nil {
-			w = &waiters{interest: interest, all: map[*group]bool{}, byTopic: map[Topic]map[*group]bool{}}
+			w = &waiters{interest: interest, all: map[*group]bool{}, byTopic: map[uint64]groupSet{}}
 			g.waiters[interest] = w
 		}
 		of.listings = append(of.listings, w.add(of, item))
@@ -115,6 +167,7 @@ func (g *groups) enlist(of *group, item *Item) {
 // strike removes a group that has no items from where enlist added it.
 func (g *groups) strike(of *group) {
 	delete(g.byKey, of.key)
+	g.byKey = cluster.Shrunk(g.byKey, &g.most)
 	end := len(g.list) - 1
 	g.list[of.index] = g.list[end]
 	g.list[of.index].index = of.index
@@ -148,13 +201,12 @@ func (w *waiters) add(of *group, item *Item) listing {
 			w.all[of] = true
 			return l
 		}
-		l.topics = topics
-		for _, topic := range topics {
-			if w.byTopic[topic] == nil {
-				w.byTopic[topic] = map[*group]bool{}
-			}
-			w.byTopic[topic][of] = true
+		l.topics = make([]uint64, len(topics))
+		for i := range topics {
+			hash := topics[i].hash()
+			l.topics[i], w.byTopic[hash] = hash, w.byTopic[hash].with(of)
 		}
+		w.byTopic = cluster.Shrunk(w.byTopic, &w.most)
 	}
 	return l
 }
@@ -166,11 +218,14 @@ func (w *waiters) remove(of *group, l *listing) {
 		}
 		return
 	}
-	for _, topic := range l.topics {
-		if delete(w.byTopic[topic], of); len(w.byTopic[topic]) == 0 {
-			delete(w.byTopic, topic)
+	for _, hash := range l.topics {
+		if left, some := w.byTopic[hash].without(of); some {
+			w.byTopic[hash] = left
+		} else {
+			delete(w.byTopic, hash)
 		}
 	}
+	w.byTopic = cluster.Shrunk(w.byTopic, &w.most)
 	delete(w.all, of)
 }
 
@@ -196,14 +251,14 @@ func (w *waiters) find(e *Event, found *finds) {
 	case len(w.byTopic) > 0:
 		topics, all := n.EventTopics(e)
 		if all {
-			for _, list := range w.byTopic {
-				for of := range list {
+			for _, set := range w.byTopic {
+				for of := range set.all {
 					found.add(of)
 				}
 			}
 		}
-		for _, topic := range topics {
-			for of := range w.byTopic[topic] {
+		for i := range topics {
+			for of := range w.byTopic[topics[i].hash()].all {
 				found.add(of)
 			}
 		}
