@@ -112,7 +112,7 @@ func assemble(s *common) *Core {
 	c.intake = &intake{
 		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
 		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
-		names: map[cluster.Name]types.UID{}, unserved: map[types.UID]unservedPod{},
+		unserved: map[types.UID]unservedPod{},
 	}
 	c.mirrors = c.newMirrors()
 	return c

@@ -142,7 +142,7 @@ func (c *Core) Decider(schedulerName string) *decide.Decider {
 
 // Decision returns the last decision about a pod, or nil if none is remembered.
 func (c *Core) Decision(name cluster.Name) *decision.Decision {
-	uid, known := c.intake.names[name]
+	uid, known := c.intake.named(name)
 	item := c.queue.Get(uid)
 	o, ok := c.decisions.waiting[uid]
 	if !ok {

@@ -117,15 +117,15 @@ func takesLess(was, is *cluster.Resources) bool {
 }
 
 // podObject is what out-of-tree plugins see of a pod: the API object or, if that is not kept, what
-// the cluster model knows.
+// the cluster model knows. Nobody else looks at it, and events are kept for a while.
 func (h *happenings) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
+	case !h.outside:
+		return nil
 	case object != nil:
 		return object
-	case h.outside:
-		return p.Object()
 	}
-	return nil
+	return p.Object()
 }
 
 // nodeChanged notes what is new about a node.

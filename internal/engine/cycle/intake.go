@@ -29,9 +29,9 @@ type intake struct {
 	profiles    *profiles
 	attempts    *attempts
 
-	names    map[cluster.Name]types.UID // of all known pods
-	unserved map[types.UID]unservedPod  // pending pods of scheduler names without a profile
-	whole    bool                       // pending pods are kept whole, for out-of-tree plugins
+	named    func(cluster.Name) (uid types.UID, known bool) // a pod that is known
+	unserved map[types.UID]unservedPod                      // pending pods of scheduler names without a profile
+	whole    bool                                           // pending pods are kept whole, for out-of-tree plugins
 	specs    latestSpecs
 }
 

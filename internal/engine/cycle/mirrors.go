@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,6 +35,7 @@ type mirrored[T metav1.Object] struct {
 	forget func(name cluster.Name, uid types.UID, last T)
 
 	known map[cluster.Name]types.UID
+	most  int // of known; see cluster.Shrunk
 	// kept holds the last state of each object while an out-of-tree plugin wants to see it with a
 	// change.
 	kept map[cluster.Name]T
@@ -55,9 +57,15 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		pod.ManagedFields = nil // half of the object's size, and unused here
 		in.seePod(pod, old)
 	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { in.losePod(last, uid) })
-	pods.known = in.names
+	in.named = func(name cluster.Name) (uid types.UID, known bool) { uid, known = pods.known[name]; return uid, known }
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
 	o := &c.cluster.Objects
+	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
+	gone := budgets.forget
+	budgets.forget = func(n cluster.Name, uid types.UID, last *policyv1.PodDisruptionBudget) {
+		delete(c.preemptions.budgets, n)
+		gone(n, uid, last)
+	}
 	all := map[Kind]mirror{
 		Nodes: newMirror(s, h, queue.Node, in.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { in.loseNode(n.Name, last) }),
 		Pods:  pods,
@@ -67,7 +75,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		ReplicationControllers: mirrorTable(s, h, &o.ReplicationControllers, queue.Owner, nil),
 		ReplicaSets:            mirrorTable(s, h, &o.ReplicaSets, queue.Owner, nil),
 		StatefulSets:           mirrorTable(s, h, &o.StatefulSets, queue.Owner, nil),
-		DisruptionBudgets:      mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen),
+		DisruptionBudgets:      budgets,
 		Volumes:                mirrorTable(s, h, &o.Volumes, queue.Volume, nil),
 		Claims:                 mirrorTable(s, h, &o.Claims, queue.Claim, nil),
 		StorageClasses:         mirrorTable(s, h, &o.StorageClasses, queue.StorageClass, nil),
@@ -171,6 +179,7 @@ func (m *mirrored[T]) seen(o metav1.Object) {
 		}
 	}
 	m.known[name] = object.GetUID()
+	m.known = cluster.Shrunk(m.known, &m.most)
 	if m.news.outside {
 		m.kept[name] = object
 	}
@@ -197,6 +206,7 @@ func (m *mirrored[T]) gone(o metav1.Object) {
 func (m *mirrored[T]) lost(name cluster.Name, uid types.UID, last T) {
 	if m.known[name] == uid {
 		delete(m.known, name)
+		m.known = cluster.Shrunk(m.known, &m.most)
 		delete(m.kept, name)
 		m.forget(name, uid, last)
 	}

@@ -79,6 +79,7 @@ type placements struct {
 	outcome     aftermath
 
 	byPod map[types.UID]*placement
+	most  int                   // of byPod; see cluster.Shrunk
 	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
 }
 
@@ -98,13 +99,23 @@ func newPlacements(s *common, news *happenings, n *nominations, l *sharedClaims)
 	}
 }
 
-func (p *placements) len() int { return len(p.byPod) }
+func (ps *placements) len() int { return len(ps.byPod) }
+
+func (ps *placements) enter(b *placement) {
+	ps.byPod[b.Pod.UID] = b
+	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
+}
+
+func (ps *placements) leave(b *placement) {
+	delete(ps.byPod, b.Pod.UID)
+	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
+}
 
 // to lists the placements to a node, sorted by pod so that the resulting actions have a fixed
 // order.
-func (p *placements) to(node string) (list []*placement) {
-	for _, uid := range slices.Sorted(maps.Keys(p.byPod)) {
-		if b := p.byPod[uid]; b.Node == node {
+func (ps *placements) to(node string) (list []*placement) {
+	for _, uid := range slices.Sorted(maps.Keys(ps.byPod)) {
+		if b := ps.byPod[uid]; b.Node == node {
 			list = append(list, b)
 		}
 	}
@@ -148,7 +159,7 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 		return
 	}
 	ps.cluster.Place(b.Waiting, n)
-	ps.byPod[b.Pod.UID] = b
+	ps.enter(b)
 	ps.news.came(b.Waiting, nil)
 	if err := ps.reserveOutside(b); err != nil {
 		ps.takeBack(b, err)
@@ -242,7 +253,7 @@ func (ps *placements) forget(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
 		return
 	}
-	delete(ps.byPod, b.Pod.UID)
+	ps.leave(b)
 	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // a copy of what was placed, if the pod was marked as leaving
 		n := p.Node
 		ps.cluster.RemovePod(b.Pod.UID)
@@ -303,7 +314,7 @@ func (ps *placements) letGo(b *placement, why *Fault) {
 
 // confirm ends a placement whose pod a watch shows on its node.
 func (ps *placements) confirm(b *placement) {
-	delete(ps.byPod, b.Pod.UID)
+	ps.leave(b)
 	switch b.stage {
 	case preparing:
 		ps.letGo(b, errBoundElsewhere)

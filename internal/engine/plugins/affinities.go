@@ -19,66 +19,37 @@ import (
 //
 // Answers hold as long as the labels of namespaces do not change.
 type Affinities struct {
+	c         *cluster.Cluster
 	own       *cluster.PodClass
 	namespace labels.Set // labels of the waiting pod's namespace
-
-	// The waiting pod's terms, with the namespaces in them that their selectors select.
-	required, requiredAnti   []cluster.Term
-	preferred, preferredAnti []cluster.WeightedTerm
 }
 
 // NewAffinities prepares the answers for waiting pods of a class.
 func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
-	return &Affinities{
-		own: own, namespace: c.NamespaceLabels(own.Namespace),
-		required: resolved(c, own.RequiredAffinity), requiredAnti: resolved(c, own.RequiredAntiAffinity),
-		preferred: resolvedWeighted(c, own.PreferredAffinity), preferredAnti: resolvedWeighted(c, own.PreferredAntiAffinity),
-	}
+	return &Affinities{c, own, c.NamespaceLabels(own.Namespace)}
 }
 
-func resolved(c *cluster.Cluster, terms []cluster.Term) []cluster.Term {
-	out := make([]cluster.Term, len(terms))
-	for i := range terms {
-		out[i] = resolve(c, terms[i])
-	}
-	return out
-}
-
-func resolvedWeighted(c *cluster.Cluster, terms []cluster.WeightedTerm) []cluster.WeightedTerm {
-	out := make([]cluster.WeightedTerm, len(terms))
-	for i := range terms {
-		out[i] = cluster.WeightedTerm{Term: resolve(c, terms[i].Term), Weight: terms[i].Weight}
-	}
-	return out
-}
-
-// resolve puts the names of the namespaces that a term's selector selects into the term.
+// selects tells whether a term of the waiting pod selects pods of the class.
 //
-// As upstream, the selector stays in the term and is matched against an empty set of labels
-// afterwards (see means). So a selector that an empty set satisfies, such as `team NotIn [a]`,
-// selects every namespace for the waiting pod, even those of team a. The terms of placed pods do
-// not behave like that.
-func resolve(c *cluster.Cluster, t cluster.Term) cluster.Term {
-	requirements, selects := t.NamespaceSelector.Requirements()
-	if !selects || len(requirements) == 0 { // none or all, which needs no names
-		return t
-	}
-	t.Namespaces = slices.Clone(t.Namespaces)
-	for _, namespace := range c.Namespaces.All() {
-		if t.NamespaceSelector.Matches(labels.Set(namespace.Labels)) {
-			t.Namespaces = append(t.Namespaces, namespace.Name)
+// As upstream, the term's namespace selector is matched not only against the labels of the class's
+// namespace, but also against an empty set. So a selector that an empty set satisfies, such as
+// `team NotIn [a]`, selects every namespace for the waiting pod, even those of team a. The terms of
+// placed pods do not behave like that.
+//
+// The names of the namespaces that a selector selects are not kept: a pod may have thousands of
+// terms, and each may select thousands of namespaces.
+func (a *Affinities) selects(t *cluster.Term, class *cluster.PodClass) bool {
+	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Matches(labels.Set(nil)) {
+		if requirements, _ := t.NamespaceSelector.Requirements(); len(requirements) == 0 || !t.NamespaceSelector.Matches(a.c.NamespaceLabels(class.Namespace)) {
+			return false
 		}
 	}
-	slices.Sort(t.Namespaces)
-	return t
+	return t.Selector.Matches(class.Labels)
 }
-
-// means tells whether a term of the waiting pod selects pods of the class.
-func means(t *cluster.Term, class *cluster.PodClass) bool { return t.Matches(class, nil) }
 
 // Required returns the topology keys of the waiting pod's required affinity, by term; nodes must
 // have them all. None: it has no required affinity.
-func (a *Affinities) Required() []string { return topologyKeys(a.required) }
+func (a *Affinities) Required() []string { return topologyKeys(a.own.RequiredAffinity) }
 
 func topologyKeys(terms []cluster.Term) []string {
 	keys := make([]string, len(terms))
@@ -91,12 +62,12 @@ func topologyKeys(terms []cluster.Term) []string {
 // Attracts tells whether pods of the class satisfy the waiting pod's required affinity: all terms
 // must select the same pod, which then attracts to its domain of every key.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
-	for i := range a.required {
-		if !means(&a.required[i], class) {
+	for i := range a.own.RequiredAffinity {
+		if !a.selects(&a.own.RequiredAffinity[i], class) {
 			return false
 		}
 	}
-	return len(a.required) > 0
+	return len(a.own.RequiredAffinity) > 0
 }
 
 // AttractsItself tells whether the waiting pod satisfies its own required affinity. Such a pod may
@@ -105,13 +76,13 @@ func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
 
 // RequiresAnti tells whether the waiting pod has required anti-affinity.
-func (a *Affinities) RequiresAnti() bool { return len(a.requiredAnti) > 0 }
+func (a *Affinities) RequiresAnti() bool { return len(a.own.RequiredAntiAffinity) > 0 }
 
 // Repels returns the keys by which the waiting pod must not share a domain with pods of the class.
 func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
-	for i := range a.requiredAnti {
-		if means(&a.requiredAnti[i], class) {
-			keys = append(keys, a.requiredAnti[i].TopologyKey)
+	for i := range a.own.RequiredAntiAffinity {
+		if a.selects(&a.own.RequiredAntiAffinity[i], class) {
+			keys = append(keys, a.own.RequiredAntiAffinity[i].TopologyKey)
 		}
 	}
 	return keys
@@ -130,7 +101,9 @@ func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 
 // Prefers tells whether the waiting pod has preferences of its own. If not, only pods with affinity
 // vote.
-func (a *Affinities) Prefers() bool { return len(a.preferred)+len(a.preferredAnti) > 0 }
+func (a *Affinities) Prefers() bool {
+	return len(a.own.PreferredAffinity)+len(a.own.PreferredAntiAffinity) > 0
+}
 
 // Vote is what one placed pod adds to the score of all nodes in its domain of the key.
 type Vote struct {
@@ -146,13 +119,13 @@ func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []V
 
 // OwnVotes returns the votes for the preferences of the waiting pod.
 func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
-	for i := range a.preferred {
-		if t := &a.preferred[i]; means(&t.Term, class) {
+	for i := range a.own.PreferredAffinity {
+		if t := &a.own.PreferredAffinity[i]; a.selects(&t.Term, class) {
 			votes = append(votes, Vote{t.TopologyKey, int64(t.Weight)})
 		}
 	}
-	for i := range a.preferredAnti {
-		if t := &a.preferredAnti[i]; means(&t.Term, class) {
+	for i := range a.own.PreferredAntiAffinity {
+		if t := &a.own.PreferredAntiAffinity[i]; a.selects(&t.Term, class) {
 			votes = append(votes, Vote{t.TopologyKey, -int64(t.Weight)})
 		}
 	}

@@ -17,6 +17,7 @@ type deviceShapes struct {
 	classes uint64 // the version of the device classes that all was found out with
 	byKey   map[string]*deviceShape
 	asked   uint64 // counts questions, to tell which shape was asked for last
+	size    int    // of the keys
 }
 
 // deviceShape is what each node can give to claims that ask for the same.
@@ -44,8 +45,9 @@ type gift struct {
 	rejection *Rejection
 }
 
-// mostGifts bounds how many answers are kept over all shapes: about 40 MB.
-const mostGifts = 1 << 16
+// mostGifts bounds how many answers are kept over all shapes: about 40 MB. mostAsked, in bytes,
+// bounds what is asked for in all, which the answers repeat in part: the claims may be gone.
+const mostGifts, mostAsked = 1 << 16, cluster.MostBulk / 2
 
 // of returns the shape of claims; nil if they have none.
 func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
@@ -54,7 +56,7 @@ func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim
 		return nil
 	}
 	if s.byKey == nil || s.classes != c.DeviceClasses.Version {
-		s.byKey, s.classes = map[string]*deviceShape{}, c.DeviceClasses.Version
+		s.byKey, s.classes, s.size = map[string]*deviceShape{}, c.DeviceClasses.Version, 0
 	}
 	s.asked++
 	shape := s.byKey[key]
@@ -66,7 +68,12 @@ func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim
 				grown.nodes[i].Store(shape.nodes[i].Load())
 			}
 		}
-		shape = grown
+		if shape == nil && len(key) <= mostAsked {
+			s.size += len(key)
+		}
+		if shape = grown; len(key) > mostAsked {
+			return shape
+		}
 		s.byKey[key] = shape
 	}
 	shape.used = s.asked
@@ -75,7 +82,7 @@ func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim
 
 // makeRoom forgets the least recently used shapes.
 func (s *deviceShapes) makeRoom(except string, nodes int) {
-	for len(s.byKey) > 0 && (len(s.byKey)+1)*nodes > mostGifts {
+	for len(s.byKey) > 0 && ((len(s.byKey)+1)*nodes > mostGifts || s.size+len(except) > mostAsked) {
 		oldest, found := "", false
 		for key, shape := range s.byKey {
 			if key != except && (!found || shape.used < s.byKey[oldest].used) {
@@ -86,6 +93,7 @@ func (s *deviceShapes) makeRoom(except string, nodes int) {
 			return
 		}
 		delete(s.byKey, oldest)
+		s.size -= len(oldest)
 	}
 }
 

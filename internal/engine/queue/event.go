@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"reflect"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -67,10 +69,22 @@ type Event struct {
 	PodBefore, Pod *cluster.Pod
 	// Own is the item, for events of a pending pod. They concern no other pod.
 	Own *Item
+
+	objects int // bulk of Old and New, once it is kept
 }
 
-// bulk is that of the classes of the pods that the event is about.
+// bulkOf is how far an API object exceeds the usual size, in bytes as the API encodes it.
+func bulkOf(object any) int {
+	const usual = 4 << 10
+	if o, sized := object.(interface{ Size() int }); sized && !reflect.ValueOf(object).IsNil() {
+		return max(0, o.Size()-usual)
+	}
+	return 0
+}
+
+// bulk is that of the objects, and of the classes of the pods, that the event is about.
 func (e *Event) bulk() (sum int) {
+	sum = e.objects
 	for _, p := range [...]*cluster.Pod{e.PodBefore, e.Pod} {
 		if p != nil && p.Class != nil {
 			sum += p.Class.Bulk

@@ -3,7 +3,7 @@ package queue
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
 // mostRecent is how many events are kept for pods whose attempts are under way, and
-// cluster.MostBulk bounds the pods that these are about. About longer attempts, only the kinds of
+// cluster.MostBulk bounds the objects that these are about. About longer attempts, only the kinds of
 // events are known.
 const mostRecent = 1024
 
@@ -12,7 +12,7 @@ type history struct {
 	events uint64                 // how many there have been
 	last   [len(kinds)][64]uint64 // the last event of each kind and action, as counted by events
 	recent []Event                // the newest ones, up to events; empty while no pod is under way
-	bulk   int                    // of the classes of the pods that recent is about
+	bulk   int                    // of what recent is about
 }
 
 // note records an event. kept is false while no attempt is under way, so that no attempt can have
@@ -33,7 +33,9 @@ func (h *history) note(e *Event, kept bool) {
 		h.forget(mostRecent / 2)
 	}
 	h.recent = append(h.recent, *e)
-	if h.bulk += e.bulk(); h.bulk > cluster.MostBulk {
+	latest := &h.recent[len(h.recent)-1]
+	latest.objects = bulkOf(e.Old) + bulkOf(e.New)
+	if h.bulk += latest.bulk(); h.bulk > cluster.MostBulk {
 		h.forget((len(h.recent) + 1) / 2)
 	}
 }
