@@ -196,7 +196,7 @@ func (pr *preemptions) remove(r *removal) {
 }
 
 // bindAnswered continues with a victim whose binding was under way. The binding was withdrawn,
-// failed, or succeeded; only in the last case is the pod removed.
+// failed, or succeeded; only in the last case is the pod removed, if somebody still needs its room.
 func (pr *preemptions) bindAnswered(victim *placement) {
 	r := pr.binding[victim]
 	if r == nil {
@@ -204,14 +204,22 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 	}
 	delete(pr.binding, victim)
 	p := pr.cluster.Pod(r.victim.UID)
-	if p == nil || p.Node == nil {
+	gone := p == nil || p.Node == nil
+	if gone {
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
+	}
+	if gone || !slices.ContainsFunc(append(r.also, r), pr.awaits) {
 		pr.countVictims(r.victim.UID)
 		pr.told(r, nil)
 		return
 	}
 	pr.leaves(p)
 	pr.remove(r)
+}
+
+// awaits tells whether the pod or group that chose a victim still waits for its room.
+func (pr *preemptions) awaits(r *removal) bool {
+	return pr.queue.Get(r.pod) != nil || pr.groups.ByUID(r.pod) != nil
 }
 
 // removeErrand takes the answer to a Remove.
