@@ -29,17 +29,18 @@ type groupAttempt struct {
 	placed  []*member      // counted on nodes now, in the order in which they were placed
 	lifted  []*cluster.Pod // members whose nominations are withdrawn meanwhile; see lift
 
-	searched int                // judgements of nodes by the search
-	gaveUp   bool               // the search ended at its limit
-	domains  int                // how many the topology key has, at least 1; 0 if the group has no such key
-	fills    map[string]fill    // by domain
-	fulls    map[string]float64 // by domain; see fullest
-	byDomain map[string][]*cluster.Node
-	effort   int     // spent on trying domains, in judgements of nodes; see mostEffort
-	cut      bool    // domains were left out because it was used up
-	untried  int     // domains that are still to be tried, with the current one
-	arranged []place // the members as victims were found for them last
-	rest     bool    // these members are the rest of a group that has been placed
+	searched  int             // judgements of nodes by the search
+	gaveUp    bool            // the search ended at its limit
+	domains   int             // how many the topology key has, at least 1; 0 if the group has no such key
+	fills     map[string]fill // by domain
+	requested fill            // by all members; see fullest
+	byDomain  map[string][]*cluster.Node
+	closest   string  // the domain that most members found a node in; the failures of the others are those there
+	effort    int     // spent on trying domains, in judgements of nodes; see mostEffort
+	cut       bool    // domains were left out because it was used up
+	untried   int     // domains that are still to be tried, with the current one
+	arranged  []place // the members as victims were found for them last
+	rest      bool    // these members are the rest of a group that has been placed
 }
 
 // member is a pod of a group that is being decided.
@@ -160,7 +161,7 @@ func (a *groupAttempt) commit() {
 	a.letGo()
 	for _, m := range placed {
 		a.decisions.place(m.placement, m.Node, m.found.Total, m.found.Feasible)
-		a.placements.byPod[m.Pod.UID] = m.placement
+		a.placements.enter(m.placement)
 		a.news.came(m.Waiting, nil)
 		if was := m.nominee; was != nil && was.Nominated != m.Node {
 			a.news.left(was, a.cluster.Node(was.Nominated), nil)
@@ -198,7 +199,7 @@ func (a *groupAttempt) commit() {
 // makeRoomForRest makes room for members that found no node although their group was placed: with
 // the priority of the group, as for a group that needs one pod.
 func (a *groupAttempt) makeRoomForRest(left []*member) {
-	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains, rest: true}
+	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains, closest: a.closest, rest: true}
 	for _, m := range left {
 		m.sibling = false
 		if m.refused != nil {

@@ -178,6 +178,38 @@ func (a *groupAttempt) leastRequest() leastRequest {
 
 type leastRequest amounts
 
+// leastTogether is the least CPU, and the least memory, that as many members as are needed request
+// together.
+func (a *groupAttempt) leastTogether() (sum amounts) {
+	cpu, memory := make([]int64, len(a.members)), make([]int64, len(a.members))
+	for i, m := range a.members {
+		r := requestOf(m.item.Class)
+		cpu[i], memory[i] = r.cpu, r.memory
+	}
+	slices.Sort(cpu)
+	slices.Sort(memory)
+	for i := range min(a.need, len(a.members)) {
+		sum = sum.plus(amounts{cpu[i], memory[i], 1})
+	}
+	return sum
+}
+
+// isFree tells whether all nodes together have so much CPU and memory free, or taken by members.
+func (a *groupAttempt) isFree(wanted amounts) bool {
+	if !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
+		return true
+	}
+	var free amounts
+	for i := range a.cluster.Rooms {
+		room := &a.cluster.Rooms[i]
+		free = free.plus(amounts{max(0, room.CPU-room.RequestedCPU), max(0, room.Memory-room.RequestedMemory), 0})
+	}
+	for _, m := range a.placed {
+		free = free.plus(requestOf(m.item.Class))
+	}
+	return free.cpu >= wanted.cpu && free.memory >= wanted.memory
+}
+
 // on returns how many members at most fit into what is free on a node.
 func (r leastRequest) on(left amounts) int {
 	most := left.pods

@@ -48,15 +48,14 @@ func (a *groupAttempt) place() error {
 // pass tries each member that is not placed, in the given order. first: it notes why members fit
 // nowhere.
 func (a *groupAttempt) pass(order []*member, first bool) error {
-	var failed *member // the last one that did; position is where the log was then
-	position := 0
+	failed := failures{}
 	for _, m := range order {
 		if m.Node != "" {
 			continue
 		}
-		if failed != nil && alike(failed, m) && position == a.cluster.Log.Len() && m.Waiting.Nominated == "" {
+		if other := failed.of(m, a.cluster.Log.Len()); other != nil {
 			if first {
-				m.failure = failed.failure
+				m.failure = other.failure
 			}
 			continue
 		}
@@ -70,9 +69,31 @@ func (a *groupAttempt) pass(order []*member, first bool) error {
 		if first {
 			m.failure = a.profile.Diagnose(m.asked)
 		}
-		failed, position = m, a.cluster.Log.Len()
+		failed.add(m, a.cluster.Log.Len())
 	}
 	return nil
+}
+
+// failures are the members that failed while the log was at a position, one of each class: as long
+// as nothing has changed, the others of the class fail, too. Members of two sizes may take turns.
+type failures struct {
+	position int
+	byClass  map[*cluster.PodClass]*member
+}
+
+func (f *failures) add(m *member, position int) {
+	if f.position != position || f.byClass == nil {
+		f.position, f.byClass = position, map[*cluster.PodClass]*member{}
+	}
+	f.byClass[m.asked.Class] = m
+}
+
+// of returns a member like the given one that has failed, or nil.
+func (f *failures) of(m *member, position int) *member {
+	if f.position != position || m.Waiting.Nominated != "" {
+		return nil
+	}
+	return f.byClass[m.asked.Class]
 }
 
 // alike tells whether two members are decided as pods of the same class.

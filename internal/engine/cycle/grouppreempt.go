@@ -130,8 +130,9 @@ func (a *groupAttempt) planHere() *roomPlan {
 	}
 	a.spareFirst(units)
 	var leave [][]*cluster.Pod
+	together := a.leastTogether()
 	for _, unit := range units {
-		if a.effort > 2*a.mostEffort() || !a.spare(unit, gone) {
+		if a.effort > 2*a.mostEffort() || !a.spare(unit, gone, together) {
 			leave = append(leave, unit)
 		}
 	}
@@ -142,8 +143,8 @@ func (a *groupAttempt) planHere() *roomPlan {
 
 // spare puts a unit back if enough members can be placed nevertheless. Otherwise it leaves all as
 // it was. First only the members on its nodes move; if that is not enough, and the members differ,
-// all are placed anew.
-func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence) bool {
+// all are placed anew, unless what they request together is not free. together is leastTogether.
+func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amounts) bool {
 	var were []place
 	var nodes []*cluster.Node
 	for _, p := range unit {
@@ -162,7 +163,7 @@ func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence) bool {
 	if a.fitsWithout() {
 		return true
 	}
-	if a.undo(stay); a.differ() && !a.spent() {
+	if a.undo(stay); a.differ() && !a.spent() && a.isFree(together) {
 		for _, m := range a.placed {
 			were = append(were, place{m, m.found})
 		}
@@ -278,7 +279,11 @@ func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
 // displace places members one after the other. If one fits nowhere, its victims are removed as for
 // a single pod, with all pods that leave together with them. It is not ok if too few can be placed.
 func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool) {
+	hopeless := failures{}
 	for _, m := range a.members {
+		if hopeless.of(m, a.cluster.Log.Len()) != nil {
+			continue
+		}
 		if placed, err := a.try(m); err != nil {
 			return nil, false
 		} else if placed {
@@ -287,6 +292,9 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 		a.effort += costOfPreemption
 		found := a.profile.Preempt(m.asked)
 		if found.Node == nil {
+			if found.Err == nil {
+				hopeless.add(m, a.cluster.Log.Len())
+			}
 			continue
 		}
 		for _, victim := range found.Victims {

@@ -46,8 +46,8 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		return nil
 	}
 	placedBefore, _ := a.podGroups.count(a.group)
-	a.fills, a.fulls = a.domainFills(key), map[string]float64{}
-	slices.SortStableFunc(domains, func(x, y string) int { return cmp.Compare(a.fullest(y), a.fullest(x)) })
+	a.fills = a.domainFills(key)
+	a.sortByFullest(domains)
 	list := a.promising(key, domains, nil)
 	if len(list) == 0 {
 		list = []domainBound{{domain: a.roomiest(key, domains)}} // for the reasons
@@ -64,7 +64,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 			return err
 		}
 		if len(a.placed) > most { // the reasons are those in the domain that came closest
-			most = len(a.placed)
+			most, a.closest = len(a.placed), b.domain
 			closest = a.failures()
 		}
 		if len(a.placed) >= a.need {
@@ -86,6 +86,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 	best := slices.MaxFunc(fitting, func(x, y domainResult) int {
 		return cmp.Or(cmp.Compare(x.total, y.total), cmp.Compare(y.domain, x.domain))
 	})
+	a.closest = best.domain
 	a.confine(key, best.domain)
 	a.sayAgain(best.said)
 	for _, p := range best.places {
@@ -185,7 +186,10 @@ func confinedTo(of *v1.Pod, key, domain string) *v1.Pod {
 
 // resultIn returns the placement that was found in the domain.
 func (a *groupAttempt) resultIn(domain string) domainResult {
-	r := domainResult{domain: domain, said: a.failures(), full: a.fills[domain].with(a.placed)}
+	r := domainResult{domain: domain, said: a.failures(), full: a.fullest(domain)}
+	if len(a.placed) < len(a.members) {
+		r.full = a.fills[domain].with(requestedBy(a.placed))
+	}
 	for _, m := range a.placed {
 		r.places = append(r.places, place{m, m.found})
 	}
@@ -212,22 +216,38 @@ func (a *groupAttempt) domainFills(key string) map[string]fill {
 	return fills
 }
 
-// with is how full the domain is with the members added, in percent.
-func (f fill) with(members []*member) float64 {
+// with is how full the domain is if so much more is requested, in percent.
+func (f fill) with(more fill) float64 {
+	return (100*(f.cpu+more.cpu)/max(f.cpuAll, 1) + 100*(f.memory+more.memory)/max(f.memoryAll, 1)) / 2
+}
+
+// requestedBy sums up what members request.
+func requestedBy(members []*member) (sum fill) {
 	for _, m := range members {
-		f.cpu, f.memory = f.cpu+float64(m.item.Class.Requests.MilliCPU), f.memory+float64(m.item.Class.Requests.Memory)
+		sum.cpu, sum.memory = sum.cpu+float64(m.item.Class.Requests.MilliCPU), sum.memory+float64(m.item.Class.Requests.Memory)
 	}
-	return (100*f.cpu/max(f.cpuAll, 1) + 100*f.memory/max(f.memoryAll, 1)) / 2
+	return sum
 }
 
 // fullest is how full the domain is if all members find a node there.
-func (a *groupAttempt) fullest(domain string) float64 {
-	full, known := a.fulls[domain]
-	if !known {
-		full = a.fills[domain].with(a.members)
-		a.fulls[domain] = full
+func (a *groupAttempt) fullest(domain string) float64 { return a.fills[domain].with(a.requested) }
+
+// sortByFullest puts the domains first that would be fullest with all members, of equal ones the
+// first by name. There may be thousands of domains, and as many members.
+func (a *groupAttempt) sortByFullest(domains []string) {
+	a.requested = requestedBy(a.members)
+	type filled struct {
+		domain string
+		full   float64
 	}
-	return full
+	list := make([]filled, len(domains))
+	for i, domain := range domains {
+		list[i] = filled{domain, a.fullest(domain)}
+	}
+	slices.SortFunc(list, func(x, y filled) int { return cmp.Or(cmp.Compare(y.full, x.full), cmp.Compare(x.domain, y.domain)) })
+	for i := range list {
+		domains[i] = list[i].domain
+	}
 }
 
 // noneBetter tells whether the domain cannot be better than one in which all members found a node.
