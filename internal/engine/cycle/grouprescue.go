@@ -33,13 +33,19 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 }
 
 // rescueMembers asks plugins about every member that finds no node while those that do are counted
-// there. If enough members have a node then, or were nominated to one, it returns these nodes.
+// there. With a topology key, all of that is in the domain that the group came closest to fit in. If
+// enough members have a node then, or were nominated to one, it returns these nodes.
 func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string) {
 	if !slices.ContainsFunc(a.members, hasClaims) {
 		by = otherThanForClaims(by)
 	}
 	if len(by) == 0 || len(a.members) < a.need {
 		return nil
+	}
+	if a.domains > 0 {
+		said := a.failures()
+		a.confine(a.group.TopologyKey(), a.closest)
+		a.sayAgain(said)
 	}
 	a.lift()
 	defer a.putBack()
@@ -77,12 +83,43 @@ func (a *groupAttempt) rescueMember(m *member, by []rescuer) {
 	} else {
 		by = otherThanForClaims(by)
 	}
+	if a.domains > 0 {
+		by = confinedRescuers(m, by)
+	}
 	node, messages, rejectors, final := a.rescue(m.placement, by)
-	if node != nil {
+	if node != nil && a.isInClosest(*node) {
 		m.rescue.node = *node
 	}
 	m.rescue.messages, m.rescue.rejectors = append(m.rescue.messages, messages...), append(m.rescue.rejectors, rejectors...)
 	m.rescue.final = final
+}
+
+// confinedRescuers have plugins see the member as it is confined to a domain. One for device claims
+// goes by all nodes: a claim is not given up because another domain is the closest.
+func confinedRescuers(m *member, by []rescuer) []rescuer {
+	by = slices.Clone(by)
+	for i := range by {
+		if ask := by[i].ask; !by[i].forClaims {
+			by[i].ask = func(as *attempts, b *placement) Rescue {
+				was := b.Waiting
+				b.Waiting = m.asked
+				defer func() { b.Waiting = was }()
+				return ask(as, b)
+			}
+		}
+	}
+	return by
+}
+
+// isInClosest tells whether a member may go to a node: with a topology key, it must be in the domain
+// where the others are.
+func (a *groupAttempt) isInClosest(node string) bool {
+	n := a.cluster.Node(node)
+	if a.domains == 0 || n == nil {
+		return true
+	}
+	domain, has := labelOf(n, a.group.TopologyKey())
+	return has && domain == a.closest
 }
 
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }

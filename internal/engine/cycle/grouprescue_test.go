@@ -119,6 +119,46 @@ func TestOutOfTreePluginsAreAskedAboutMembers(t *testing.T) {
 	}
 }
 
+// TestAMemberIsRescuedInTheDomainOfItsGroup: a plugin at PostFilter sees the nodes of the domain that
+// the group came closest to fit in, and a node of another one that it nominates is none.
+func TestAMemberIsRescuedInTheDomainOfItsGroup(t *testing.T) {
+	for node, want := range map[string]int{"first": 3, "second": 0} {
+		s := &saver{answers: Rescue{Nominate: &node, Final: true}}
+		core, err := New(Options{Profiles: []Profile{profileOfSaver(t, s, true)}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(begin, Follows{})
+		core.Step(begin, Led{})
+		for _, name := range []string{"first", "second"} {
+			n := aNode(name, "2")
+			n.Labels["rack"] = name
+			core.Step(begin, Seen{Nodes, n})
+		}
+		g := gangOf("g", 3)
+		g.Spec.SchedulingConstraints = oneOf("rack")
+		core.Step(begin, Seen{PodGroups, g})
+		for i := range 3 {
+			p := aPod(fmt.Sprint("m", i), "1")
+			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+			core.Step(begin, Seen{Pods, p})
+		}
+		said, nominated := "", 0
+		for _, action := range core.Step(begin, Tick{}) {
+			said += action.String() + "\n"
+			if w, is := action.(WriteStatus); is && w.Nominate != nil && *w.Nominate == "first" {
+				nominated++
+			}
+		}
+		if nominated != want || strings.Contains(said, `nominated "second"`) {
+			t.Errorf("%d members are nominated after %s, want %d:\n%s", nominated, node, want, said)
+		}
+		if got := strings.Join(s.asked, ", "); got != "m2 0" {
+			t.Errorf("it was asked about %q", got)
+		}
+	}
+}
+
 // TestMembersGiveUpDevicesThatTheyCannotUse: a claim of a member that is allocated on a node where
 // the member cannot go is deallocated, as for a single pod.
 func TestMembersGiveUpDevicesThatTheyCannotUse(t *testing.T) {

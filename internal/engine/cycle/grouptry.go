@@ -76,6 +76,9 @@ func (a *groupAttempt) trial() *decision.GroupTrial {
 		t.Message = a.reason()
 		if plan := a.planRoom(); plan != nil {
 			note(plan.places)
+			if !plan.waits { // it fits as things are, in another way
+				t.Fit, t.Message = len(plan.places), ""
+			}
 			for _, unit := range plan.victims {
 				for _, victim := range unit {
 					t.Victims = append(t.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})

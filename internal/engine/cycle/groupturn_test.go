@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -213,5 +214,36 @@ func TestMembersThatDifferPreempt(t *testing.T) {
 		if least := (3*members + 3) / 4; victims < least || victims > members {
 			t.Errorf("for %d members %d pods leave, and should be %d at least", members, victims, least)
 		}
+	}
+}
+
+// TestATrialThatFitsInAnotherWay: where not all domains are tried at once, the group may turn out to
+// fit when room is planned. The trial says that, and no longer why it did not fit before.
+func TestATrialThatFitsInAnotherWay(t *testing.T) {
+	core := racks(t, 60, 1000, func(rack int, n *v1.Node) []*v1.Pod {
+		if rack == 57 {
+			n.Labels["disk"] = "ssd"
+		}
+		return nil
+	})
+	comes(core, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })
+	fits := 0
+	for range 300 {
+		trial := core.TryGroup(cluster.Name{Namespace: "default", Name: "g"})
+		placed := 0
+		for _, p := range trial.Pods {
+			if p.Node != "" {
+				placed++
+			}
+		}
+		if placed < 4 {
+			continue
+		}
+		if fits++; trial.Fit != 4 || trial.Message != "" || len(trial.Victims) > 0 {
+			t.Fatalf("all pods have nodes, and it says %+v", trial)
+		}
+	}
+	if fits == 0 {
+		t.Error("it never fits")
 	}
 }
