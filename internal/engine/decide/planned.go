@@ -12,8 +12,9 @@ import (
 // usual: the pods of such a class may be gone.
 const recent, recentBulky = 1 << 9, 1 << 3
 
-// bulky is how far such a class exceeds the usual size.
-const bulky = 64 << 10
+// bulky is how far such a class exceeds the usual size: the others together stay below
+// cluster.MostBulk.
+const bulky = cluster.MostBulk / recent
 
 // recentPlan is a plan that was made for a class, and the base that it is decided from.
 type recentPlan struct {

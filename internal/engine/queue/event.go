@@ -76,10 +76,11 @@ type Event struct {
 // bulkOf is how far an API object exceeds the usual size, in bytes as the API encodes it.
 func bulkOf(object any) int {
 	const usual = 4 << 10
-	if o, sized := object.(interface{ Size() int }); sized && !reflect.ValueOf(object).IsNil() {
-		return max(0, o.Size()-usual)
+	o, sized := object.(interface{ Size() int })
+	if v := reflect.ValueOf(object); !sized || v.Kind() == reflect.Pointer && v.IsNil() {
+		return 0
 	}
-	return 0
+	return max(0, o.Size()-usual)
 }
 
 // bulk is that of the objects, and of the classes of the pods, that the event is about.
