@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain: on full nodes, one member of each size is looked at
-// in each pass, not all of them in turn; and once it is known which pods leave, the members are not
-// all placed anew for each pod that might stay, if there is not so much room.
+// TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain: on full nodes, one member of each size is looked
+// at in each pass, not all of them in turn; and once it is known which pods leave, the members are
+// not all placed anew for each pod that might stay, if there is not so much room.
 func TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain(t *testing.T) {
 	const nodes, members = 100, 200
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1, Groups: groups.Gates{Generic: true, Gang: true}})

@@ -33,8 +33,8 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 }
 
 // rescueMembers asks plugins about every member that finds no node while those that do are counted
-// there. With a topology key, all of that is in the domain that the group came closest to fit in. If
-// enough members have a node then, or were nominated to one, it returns these nodes.
+// there. With a topology key, all of that is in the domain that the group came closest to fit in.
+// If enough members have a node then, or were nominated to one, it returns these nodes.
 func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string) {
 	if !slices.ContainsFunc(a.members, hasClaims) {
 		by = otherThanForClaims(by)
@@ -111,8 +111,8 @@ func confinedRescuers(m *member, by []rescuer) []rescuer {
 	return by
 }
 
-// isInClosest tells whether a member may go to a node: with a topology key, it must be in the domain
-// where the others are.
+// isInClosest tells whether a member may go to a node: with a topology key, it must be in the
+// domain where the others are.
 func (a *groupAttempt) isInClosest(node string) bool {
 	n := a.cluster.Node(node)
 	if a.domains == 0 || n == nil {

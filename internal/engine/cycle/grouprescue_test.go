@@ -119,8 +119,8 @@ func TestOutOfTreePluginsAreAskedAboutMembers(t *testing.T) {
 	}
 }
 
-// TestAMemberIsRescuedInTheDomainOfItsGroup: a plugin at PostFilter sees the nodes of the domain that
-// the group came closest to fit in, and a node of another one that it nominates is none.
+// TestAMemberIsRescuedInTheDomainOfItsGroup: a plugin at PostFilter sees the nodes of the domain
+// that the group came closest to fit in, and a node of another one that it nominates is none.
 func TestAMemberIsRescuedInTheDomainOfItsGroup(t *testing.T) {
 	for node, want := range map[string]int{"first": 3, "second": 0} {
 		s := &saver{answers: Rescue{Nominate: &node, Final: true}}

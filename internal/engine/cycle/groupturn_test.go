@@ -217,8 +217,8 @@ func TestMembersThatDifferPreempt(t *testing.T) {
 	}
 }
 
-// TestATrialThatFitsInAnotherWay: where not all domains are tried at once, the group may turn out to
-// fit when room is planned. The trial says that, and no longer why it did not fit before.
+// TestATrialThatFitsInAnotherWay: where not all domains are tried at once, the group may turn out
+// to fit when room is planned. The trial says that, and no longer why it did not fit before.
 func TestATrialThatFitsInAnotherWay(t *testing.T) {
 	core := racks(t, 60, 1000, func(rack int, n *v1.Node) []*v1.Pod {
 		if rack == 57 {

@@ -15,8 +15,8 @@ import (
 
 // manyTerms is from how many terms of one pod on what they say is remembered: every class that is
 // seen for the first time would otherwise be held against each of them. valuesOfTerm is how many
-// listed values count as a term. mostSayings and sayingsSize, in bytes, bound how much is remembered
-// in all: a class has as many labels as an object holds. Tests lower manyTerms.
+// listed values count as a term. mostSayings and sayingsSize, in bytes, bound how much is
+// remembered in all: a class has as many labels as an object holds. Tests lower manyTerms.
 const manyTerms, valuesOfTerm, mostSayings, sayingsSize = 16, 16, 1 << 12, 8 << 20
 
 // sayings remembers what the terms of users say about classes. It holds as long as the versions are

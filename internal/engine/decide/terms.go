@@ -22,8 +22,8 @@ import (
 // affects only the plans of such pods.
 type terms struct {
 	known map[[2]uint64]*termUsers // by PodClass.Affinities
-	// byLabel has the users of terms by a hash of the label, alsoByLabel those beyond the first of a
-	// label. A selector may list hundreds of thousands of values, and each is here.
+	// byLabel has the users of terms by a hash of the label, alsoByLabel those beyond the first of
+	// a label. A selector may list hundreds of thousands of values, and each is here.
 	byLabel     map[uint64]*termUsers
 	alsoByLabel map[uint64][]*termUsers
 	most        [2]int       // of both; see cluster.Shrunk

@@ -3,8 +3,8 @@ package queue
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
 // mostRecent is how many events are kept for pods whose attempts are under way, and
-// cluster.MostBulk bounds the objects that these are about. About longer attempts, only the kinds of
-// events are known.
+// cluster.MostBulk bounds the objects that these are about. About longer attempts, only the kinds
+// of events are known.
 const mostRecent = 1024
 
 // history keeps the events that occur while pods are being decided or bound.

@@ -125,8 +125,8 @@ func (s groupSet) without(of *group) (left groupSet, some bool) {
 
 var topicSeed = maphash.MakeSeed()
 
-// hash stands for the topic: a pod may list hundreds of thousands of them. Topics with the same hash
-// are found together, which costs time and nothing else.
+// hash stands for the topic: a pod may list hundreds of thousands of them. Topics with the same
+// hash are found together, which costs time and nothing else.
 func (t *Topic) hash() uint64 {
 	return bits.RotateLeft64(maphash.String(topicSeed, t.Key), 1) ^ maphash.String(topicSeed, t.Value) + uint64(t.Kind)*0x9e3779b97f4a7c15
 }
