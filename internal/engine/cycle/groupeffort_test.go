@@ -11,7 +11,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain: on full nodes, one member of each size is looked
@@ -42,11 +41,7 @@ func TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain(t *testing.T) {
 		*p.Spec.Priority, p.Spec.SchedulingGroup = 10, &v1.PodSchedulingGroup{PodGroupName: new("g")}
 		core.Step(churnBegins, Seen{Pods, p})
 	}
-	var items []*queue.Item
-	for _, item := range core.queue.Sorted() {
-		items = append(items, item)
-	}
-	a, foreign := core.attempts.newGroup(core.groups.Get(cluster.Name{Namespace: "default", Name: "g"}), items)
+	a, foreign := core.attempts.newGroup(core.groups.Get(cluster.Name{Namespace: "default", Name: "g"}), core.queue.Sorted())
 	if foreign != nil || len(a.members) != members || a.need != members {
 		t.Fatal(foreign, len(a.members), a.need)
 	}

@@ -39,9 +39,6 @@ type terms struct {
 	sayings sayings
 }
 
-// label is a label of a pod.
-type label = cluster.Label
-
 var labelSeed = maphash.MakeSeed()
 
 // hashOf returns a hash of a label. Labels with the same hash are found together, which costs time
