@@ -123,6 +123,9 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 		d.tidy()
 	}
 	d.preferred = d.preferredNode(p)
+	if d.selectsTooMuch(p) {
+		return Decision{Err: errTermsTooLong}
+	}
 	if decision, done := d.tryBase(p); done {
 		return decision
 	}

@@ -22,6 +22,8 @@ func (e *errTooLong) Unschedulable() bool { return true }
 // computed is kept where possible, and the next attempt continues from there.
 var ErrTooLong error = &errTooLong{"finding pods to preempt"}
 
+var errTermsTooLong error = &errTooLong{"counting the pods that so many terms may select"}
+
 var errGuestsTooLong error = &errTooLong{"judging nodes that other pods are nominated to"}
 
 // effort is what is left of an attempt's effort; nil is unbounded.
@@ -60,4 +62,31 @@ func plainly(c *cluster.Cluster, p *cluster.Pod) int {
 		terms += len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 	}
 	return heaviness(p) + terms*(c.Len()+c.Pods())/4
+}
+
+// selectsTooMuch reports whether to hold the pod's own terms against the classes that they may
+// select would take more than half of an attempt's effort. An object has room for tens of thousands
+// of terms.
+func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
+	class := p.Class
+	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+len(class.PreferredAntiAffinity) < d.manyTerms {
+		return false
+	}
+	most, found := d.mostEffort/2/sizeOf(class), &d.placed
+	if len(found.classes) <= most {
+		return false
+	}
+	found.begin()
+	for _, selector := range termSelectors(class) {
+		of, everybody := cluster.RequiredLabels(selector)
+		if everybody {
+			return true
+		}
+		for _, at := range of {
+			if found.find(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -239,8 +239,7 @@ func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
 // class may. The list is good until the next call.
 func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
 	p := &d.placed
-	p.round++
-	p.found = p.found[:0]
+	p.begin()
 	for _, selector := range pl.selectors() {
 		of, everybody := cluster.RequiredLabels(selector)
 		if everybody {
@@ -261,6 +260,12 @@ func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
 	return p.found, false
 }
 
+// begin begins a search.
+func (p *placed) begin() {
+	p.round++
+	p.found = p.found[:0]
+}
+
 // find adds those classes of a set to the list that were not found in this round before.
 func (p *placed) find(set classSet) {
 	for pods := range set.all {
@@ -279,13 +284,17 @@ func (pl *plan) selectors() (list []labels.Selector) {
 	for i := range pl.soft {
 		list = append(list, pl.soft[i].Selector)
 	}
-	own := pl.example.Class
-	for _, terms := range [][]cluster.Term{own.RequiredAffinity, own.RequiredAntiAffinity} {
+	return append(list, termSelectors(pl.example.Class)...)
+}
+
+// termSelectors lists the selectors of the terms of a class.
+func termSelectors(class *cluster.PodClass) (list []labels.Selector) {
+	for _, terms := range [...][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
 		for i := range terms {
 			list = append(list, terms[i].Selector)
 		}
 	}
-	for _, terms := range [][]cluster.WeightedTerm{own.PreferredAffinity, own.PreferredAntiAffinity} {
+	for _, terms := range [...][]cluster.WeightedTerm{class.PreferredAffinity, class.PreferredAntiAffinity} {
 		for i := range terms {
 			list = append(list, terms[i].Selector)
 		}

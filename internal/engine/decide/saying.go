@@ -224,23 +224,13 @@ func (u *termUsers) selector(term int) labels.Selector {
 
 // sizeOf counts the terms of a class, and what makes them longer than usual.
 func sizeOf(class *cluster.PodClass) (size int) {
-	add := func(selector labels.Selector) {
+	for _, selector := range termSelectors(class) {
 		size++
 		requirements, _ := selector.Requirements()
 		for i := range requirements {
 			if r := &requirements[i]; r.Operator() == selection.In || r.Operator() == selection.NotIn {
 				size += len(r.ValuesUnsorted()) / valuesOfTerm
 			}
-		}
-	}
-	for _, list := range [...][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
-		for i := range list {
-			add(list[i].Selector)
-		}
-	}
-	for _, list := range [...][]cluster.WeightedTerm{class.PreferredAffinity, class.PreferredAntiAffinity} {
-		for i := range list {
-			add(list[i].Selector)
 		}
 	}
 	return size

@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,9 +52,16 @@ func (f fakeTree) ContainerUsage(_ types.UID, id string) (cgroups.Usage, error) 
 	return f.usage(150)
 }
 
-type fakeRuntime struct{ dir string }
+type fakeRuntime struct {
+	dir  string
+	goes *int // how often a container goes while all are listed
+}
 
 func (f fakeRuntime) ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	if f.goes != nil && *f.goes > 0 {
+		*f.goes--
+		return nil, status.Error(codes.NotFound, "failed to obtain cpu stats: container: not found")
+	}
 	return []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: "c1"},
 		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 5000}, InodesUsed: &runtimeapi.UInt64Value{Value: 5}}}}, nil
 }
@@ -87,7 +96,7 @@ func testCollector(t *testing.T) *Collector {
 		t.Fatal(err)
 	}
 	return New(t.Context(), Options{
-		Node: "node-1", Tree: fakeTree{time.Now()}, Runtime: fakeRuntime{dir}, RootDir: dir, LogDir: dir,
+		Node: "node-1", Tree: fakeTree{time.Now()}, Runtime: fakeRuntime{dir: dir}, RootDir: dir, LogDir: dir,
 		Pods: func() []*v1.Pod {
 			return []*v1.Pod{testPod(), {ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "waiting", UID: "not-started"}}}
 		},
@@ -269,5 +278,19 @@ func compare(t *testing.T, gatherer prometheus.Gatherer, want string) {
 	}
 	if got.String() != strings.TrimLeft(want, "\n") {
 		t.Errorf("metrics:\n%s\nwant:\n%s", got.String(), want)
+	}
+}
+
+// TestAContainerThatGoesMeanwhile: a summary does not fail because the runtime answered for no
+// container when one of them had just gone; for ever it is not asked.
+func TestAContainerThatGoesMeanwhile(t *testing.T) {
+	goes := listings - 1
+	c := &Collector{Options: Options{Runtime: fakeRuntime{goes: &goes}}}
+	if layers, err := c.writableLayers(t.Context()); err != nil || len(layers) != 1 {
+		t.Errorf("%d containers, %v", len(layers), err)
+	}
+	goes = 1000
+	if _, err := c.writableLayers(t.Context()); status.Code(err) != codes.NotFound || goes != 1000-listings {
+		t.Errorf("%v, asked %d times", err, 1000-goes)
 	}
 }

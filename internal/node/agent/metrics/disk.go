@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -96,9 +98,16 @@ func (c *Collector) remember(info *runtimeapi.ImageFsInfoResponse) mounts {
 	return found
 }
 
+// listings is how often the runtime is asked for all containers if one of them goes meanwhile:
+// containerd then answers for none.
+const listings = 5
+
 // writableLayers are what containers have written into their root filesystems, by container ID.
 func (c *Collector) writableLayers(ctx context.Context) (map[string]*runtimeapi.FilesystemUsage, error) {
 	list, err := c.Runtime.ListContainerStats(ctx, nil)
+	for again := 1; status.Code(err) == codes.NotFound && again < listings; again++ {
+		list, err = c.Runtime.ListContainerStats(ctx, nil)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for its containers' filesystems: %w", err)
 	}
