@@ -15,12 +15,13 @@ import (
 )
 
 // echoes measure what the API server itself takes: how long after a request began that changes a
-// pod a watch shows the change. No part of Berth has to do with that pod. The watch is like the
-// scheduler's: of the pods of all namespaces, those of the tenant too.
+// pod the watches show the change. No part of Berth has to do with that pod. One watch is like the
+// scheduler's: of the pods of all namespaces, those of the tenant too. The other is the one by
+// which the witness sees its pods bound.
 type echoes struct {
 	mu    sync.Mutex
 	all   []echo
-	shown chan int // the number of the last change that the watch has shown
+	shown [2]chan int // by watch: the number of the last change that it has shown
 }
 
 type echo struct {
@@ -53,17 +54,15 @@ func (s *served) echo(ctx context.Context) {
 		if _, err := pods.Patch(ctx, echoName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			continue // what it takes until another one is seen is counted on
 		}
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case seen := <-s.echoes.shown:
-				if seen < i {
-					continue
+		for _, shown := range s.echoes.shown {
+			for seen := 0; seen < i && ctx.Err() == nil; {
+				select {
+				case <-ctx.Done():
+				case seen = <-shown:
 				}
-				s.echoes.end(time.Now())
 			}
-			break
 		}
+		s.echoes.end(time.Now())
 	}
 }
 
@@ -71,19 +70,23 @@ func (s *served) echo(ctx context.Context) {
 func (s *served) hear(ctx context.Context) {
 	s.eachPod(ctx, "", func(pod *v1.Pod, _ watch.EventType) {
 		if pod.Namespace == witnessNamespace && pod.Name == echoName {
-			s.echoes.see(ctx, pod)
+			s.echoes.see(0, pod)
 		}
 	})
 }
 
-// see hears of a state of the pod.
-func (e *echoes) see(ctx context.Context, pod *v1.Pod) {
-	if n, err := strconv.Atoi(pod.Labels[echoLabel]); err == nil {
-		select {
-		case e.shown <- n:
-		case <-ctx.Done():
-		}
+// see hears of a state of the pod by one of the watches. It does not wait: the other one may be
+// behind.
+func (e *echoes) see(watch int, pod *v1.Pod) {
+	n, err := strconv.Atoi(pod.Labels[echoLabel])
+	if err != nil {
+		return
 	}
+	select {
+	case <-e.shown[watch]: // an older one
+	default:
+	}
+	e.shown[watch] <- n
 }
 
 // begin notes that a request is sent now, unless one that was sent before is still not seen.
