@@ -35,7 +35,7 @@ type Decider struct {
 	balance []int8
 
 	// The constants of these names; worthSumming is worthRanking. Tests change them.
-	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, worthSumming, leafSize, mostEffort, manyTerms, mostReasons int
+	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, fewClasses, worthSumming, leafSize, mostEffort, manyTerms, mostReasons int
 
 	hardWeight int32 // see plugins.TermCounter
 
@@ -90,7 +90,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms, mostReasons: mostReasons,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, fewClasses: fewClasses, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms, mostReasons: mostReasons,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, f := range profile.Filters {

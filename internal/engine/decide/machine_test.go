@@ -49,7 +49,7 @@ func newMachine(t *draw) *machine {
 	m.d = New(m.c, newProfile(t), t.Uint64())
 	m.d.fewDomains, m.d.manyDomains = one(t, 0, 2, fewDomains), one(t, 1, manyDomains)
 	m.d.worthSumming, m.d.fewGroups, m.d.someGroups, m.d.manyGroups = one(t, -1, -1, 0), one(t, 0, 8, fewGroups), one(t, 0, 8, 64, someGroups), one(t, 1, 4, manyGroups)
-	m.d.worthRanking, m.d.leafSize = one(t, -1, 0, 2, worthRanking, 1000), one(t, 1, 1, 2, leafSize)
+	m.d.worthRanking, m.d.fewClasses, m.d.leafSize = one(t, -1, 0, 2, worthRanking, 1000), one(t, 0, 0, fewClasses), one(t, 1, 1, 2, leafSize)
 	m.d.manyTerms, m.d.mostReasons = one(t, 0, 2, manyTerms), one(t, 0, 2, mostReasons)
 	for range 1 + t.IntN(6) {
 		m.setNode(t)

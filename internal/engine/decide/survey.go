@@ -352,6 +352,10 @@ func (s *survey) decide() Decision {
 // the cluster, before the class gets a ranking. Tests lower it.
 const worthRanking = 2
 
+// fewClasses is up to how many classes a ranking is worth its price from the second decision on:
+// the fewer the classes, the more pods each is likely to have.
+const fewClasses = 32
+
 // weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
 // and whose pods keep coming, gets one.
 func (s *survey) weigh(class *cluster.PodClass) {
@@ -384,5 +388,5 @@ type classEffort struct {
 // little to catch up on takes less than a survey that looks at next to nothing; after so many of
 // these it will have paid for itself.
 func (d *Decider) earns(e classEffort) bool {
-	return e.work > d.worthRanking*len(d.c.Nodes) || e.soon > 64+len(d.c.Nodes)/32
+	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.fewClasses || e.work > d.worthRanking*len(d.c.Nodes) || e.soon > 64+len(d.c.Nodes)/32
 }

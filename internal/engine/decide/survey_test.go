@@ -145,7 +145,8 @@ func TestTiesAreBrokenEvenly(t *testing.T) {
 	}
 }
 
-// TestNewClassesNeedNoRankings: nothing is kept for a thousand workloads but where their pods are.
+// TestNewClassesNeedNoRankings: nothing is kept for a thousand workloads but where their pods are;
+// the first few, which might have been all, have rankings.
 func TestNewClassesNeedNoRankings(t *testing.T) {
 	for _, mode := range []string{"spread", "affinity", "anti", "500 shapes"} {
 		c := benchCluster(200, false)
@@ -164,8 +165,8 @@ func TestNewClassesNeedNoRankings(t *testing.T) {
 			}
 			c.Place(p, decision.Node)
 		}
-		if len(d.rankings) > 0 || len(d.bases) != 1 {
-			t.Errorf("%s: %d rankings and %d bases are kept, want one base", mode, len(d.rankings), len(d.bases))
+		if len(d.rankings) > fewClasses || len(d.bases) != 1 {
+			t.Errorf("%s: %d rankings and %d bases are kept, want those of the first %d and one base", mode, len(d.rankings), len(d.bases), fewClasses)
 		}
 	}
 }
@@ -250,4 +251,26 @@ func (b *base) checkCell(t interface{ Fatalf(string, ...any) }, of *tree, i, gro
 		t.Fatalf("cell %d counts %d nodes, want %d", i, c.count, count)
 	}
 	return count
+}
+
+// TestFewClassesHaveRankingsAtOnce: where there are few classes, each is likely to have many pods,
+// and its second decision is made from a ranking. Lone pods of a class still need none.
+func TestFewClassesHaveRankingsAtOnce(t *testing.T) {
+	for _, mode := range []string{"plain", "spread", "affinity", "anti"} {
+		c := benchCluster(200, false)
+		d := New(c, plugins.Default(), 1)
+		for round, want := range []int{0, 10} {
+			for i := range 10 {
+				pod := benchPod(i, mode)
+				pod.UID = types.UID(fmt.Sprint(round, i))
+				p := c.Pending(pod)
+				decision := d.Decide(p)
+				holds(t, c, d, p, decision)
+				c.Place(p, decision.Node)
+			}
+			if have := len(d.byClass); have != want {
+				t.Errorf("%s, round %d: %d classes have a ranking, want %d", mode, round+1, have, want)
+			}
+		}
+	}
 }
