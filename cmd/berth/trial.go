@@ -87,7 +87,7 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 	if in.Header.Outside {
 		return nil, fmt.Errorf("out-of-tree plugins or extenders took part, which cannot be replayed")
 	}
-	nodes, err := trial.Nodes(in)
+	known, err := trial.Recall(in)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 		if err != nil {
 			return nil, err
 		}
-		o := trial.Options{Recorded: profilesOf, Nodes: nodes, Progress: func(passed time.Duration) {
+		o := trial.Options{Recorded: profilesOf, Known: known, Progress: func(passed time.Duration) {
 			if m.shows() {
 				m.say(fmt.Sprintf("%s: %v of the day", words, passed.Round(time.Second)))
 			}

@@ -27,10 +27,9 @@ type Options struct {
 	Profiles []cycle.Profile
 	// Recorded makes the profiles of a configuration from the journal.
 	Recorded func(h journal.Header, configuration []byte) ([]cycle.Profile, error)
-	// Nodes are the nodes that pods are to get if they are among the best for them, as [Nodes]
-	// returns them. Without it, chance decides among the best, and two courses differ wherever it
-	// does.
-	Nodes map[types.UID]string
+	// Known is what [Recall] returns. Without it, chance decides among the best nodes, and two
+	// courses differ wherever it does; and a victim takes its whole grace period to leave.
+	Known Known
 	// Progress, if set, is called with how much of the day has passed.
 	Progress func(passed time.Duration)
 }
@@ -45,7 +44,8 @@ type day struct {
 	agenda  agenda
 	ordered uint64 // appointments made
 
-	pods map[types.UID]*pod
+	pods     map[types.UID]*pod
+	recalled Known
 	// served are the scheduler names of the pods that the journal's scheduler placed.
 	served map[string]bool
 	// relists are the lists in progress, for the kinds of which this world has objects of its own.
@@ -73,15 +73,16 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 		profiles = recorded
 	}
 	options := journal.CoreOptions(r.Header, profiles)
-	options.Prefer = func(p *cluster.Pod) string { return o.Nodes[p.UID] }
+	options.Prefer = func(p *cluster.Pod) string { return o.Known.nodes[p.UID] }
 	core, err := cycle.New(options)
 	if err != nil {
 		return nil, err
 	}
 	d := &day{
-		core: core, course: &Course{Pods: map[types.UID]*Fate{}, Began: r.Header.Began}, now: r.Header.Began, pods: map[types.UID]*pod{},
-		relists: map[cycle.Kind]map[types.UID]metav1.Object{}, known: map[cycle.Kind]map[types.UID]metav1.Object{},
-		late: map[string]bool{}, spare: map[types.UID]int{}, served: map[string]bool{},
+		core: core, known: map[cycle.Kind]map[types.UID]metav1.Object{}, recalled: o.Known,
+		course: &Course{Pods: map[types.UID]*Fate{}, Began: r.Header.Began}, now: r.Header.Began, pods: map[types.UID]*pod{},
+		relists: map[cycle.Kind]map[types.UID]metav1.Object{},
+		late:    map[string]bool{}, spare: map[types.UID]int{}, served: map[string]bool{},
 	}
 	for _, p := range recorded {
 		d.served[p.SchedulerName] = true
@@ -120,25 +121,50 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	return d.course, nil
 }
 
-// Nodes returns the nodes that pods were bound or nominated to while the journal was written: a
-// pod's latest one.
-func Nodes(r *journal.Reader) (map[types.UID]string, error) {
-	nodes := map[types.UID]string{}
+// Known is what a whole journal tells of its pods.
+type Known struct {
+	nodes map[types.UID]string // where they were bound, or nominated, at last
+	// leaving is how long placed pods took to leave after they were deleted: by pod, and by
+	// controller the longest.
+	leaving map[types.UID]time.Duration
+}
+
+// Recall reads a journal to its end, for what a course has to know beforehand.
+func Recall(r *journal.Reader) (Known, error) {
+	known := Known{map[types.UID]string{}, map[types.UID]time.Duration{}}
+	deleted := map[types.UID]time.Time{}
 	for {
 		record, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return nodes, nil
+			return known, nil
 		}
 		if err != nil {
-			return nil, err
+			return known, err
 		}
-		e, ok := record.Event.(cycle.Seen)
-		if !ok {
-			continue
-		}
-		if pod, ok := e.Object.(*v1.Pod); ok {
+		switch e := record.Event.(type) {
+		case cycle.Seen:
+			pod, ok := e.Object.(*v1.Pod)
+			if !ok {
+				continue
+			}
 			if node := cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName); node != "" {
-				nodes[pod.UID] = node
+				known.nodes[pod.UID] = node
+			}
+			if _, known := deleted[pod.UID]; !known && pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" {
+				deleted[pod.UID] = record.At
+			}
+		case cycle.Gone:
+			pod, ok := e.Object.(*v1.Pod)
+			if !ok {
+				continue
+			}
+			if since, ok := deleted[pod.UID]; ok {
+				took := record.At.Sub(since)
+				known.leaving[pod.UID] = took
+				if owner := ownerOf(pod); owner != "" {
+					known.leaving[owner] = max(known.leaving[owner], took)
+				}
+				delete(deleted, pod.UID)
 			}
 		}
 	}

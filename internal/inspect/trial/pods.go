@@ -219,17 +219,34 @@ func (d *day) removeVictim(a cycle.Remove) {
 	d.show(cycle.Pods, &object)
 	owner := metav1.GetControllerOfNoCopy(&object)
 	ordered := owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet") // these wait until it has ended
+	replace := func() { d.at(d.now.Add(controllerTakes), func() { d.again(&object) }) }
 	if owner != nil && !ordered {
-		d.again(&object)
+		replace()
 	}
-	d.at(d.now.Add(grace), func() {
+	d.at(d.now.Add(d.recalled.leaves(&object, grace)), func() {
 		if p.object == nil { // it was deleted meanwhile
 			return
 		}
 		if d.remove(p); ordered {
-			d.again(&object)
+			replace()
 		}
 	})
+}
+
+// controllerTakes is how long a controller takes to replace a pod. Pods that have been pending for
+// longer are decided first, as they were.
+const controllerTakes = 50 * time.Millisecond
+
+// leaves returns how long a victim takes to leave: as long as it took when the journal was written,
+// or the pods of its controller did, or else its grace period.
+func (k Known) leaves(p *v1.Pod, grace time.Duration) time.Duration {
+	if took, ok := k.leaving[p.UID]; ok {
+		return took
+	}
+	if took, ok := k.leaving[ownerOf(p)]; ok {
+		return took
+	}
+	return grace
 }
 
 // again creates the replacement of a victim.

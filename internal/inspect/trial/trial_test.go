@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,7 @@ type town struct {
 	journal *journal.Writer
 	objects map[types.UID]*v1.Pod
 	bindsTo map[string]string // the nodes of pods that were placed before the journal began
+	leaving time.Duration     // how long victims take to leave
 }
 
 // record plays a script on a cluster, and returns its journal.
@@ -70,7 +72,7 @@ func record(t *testing.T, configuration string, script func(c *town)) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &town{day: &day{core: core, now: dawn}, t: t, journal: w, objects: map[types.UID]*v1.Pod{}}
+	c := &town{day: &day{core: core, now: dawn}, t: t, leaving: 30 * time.Second, journal: w, objects: map[types.UID]*v1.Pod{}}
 	c.tell(cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes, cycle.Pods}})
 	for _, kind := range []cycle.Kind{cycle.Nodes, cycle.Pods} {
 		c.tell(cycle.Listing{Kind: kind})
@@ -157,7 +159,7 @@ func (c *town) evict(p *v1.Pod) {
 	again := p.DeepCopy()
 	again.Name, again.UID, again.Spec.NodeName = p.Name+"-b", p.UID+"-b", ""
 	c.soon(func() { c.put(again, func(*v1.Pod) {}) })
-	c.at(c.now.Add(30*time.Second), func() {
+	c.at(c.now.Add(c.leaving), func() {
 		last := c.objects[p.UID]
 		delete(c.objects, p.UID)
 		c.tell(cycle.Gone{Kind: cycle.Pods, Object: last})
@@ -174,10 +176,11 @@ func (c *town) node(name string) {
 }
 
 func (c *town) pod(name, cpu string, priority int32, runs string) {
+	owner, _, _ := strings.Cut(name, "-")
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.now}, Annotations: map[string]string{"runs": runs},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: ptr.To(true)}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: types.UID(owner), Controller: ptr.To(true)}},
 		},
 		Spec: v1.PodSpec{NodeName: c.bindsTo[name], SchedulerName: v1.DefaultSchedulerName, Priority: &priority, Containers: []v1.Container{{
 			Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
@@ -194,7 +197,14 @@ func play(t *testing.T, text []byte, other string) *Comparison {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Recorded: profilesOf}
+		known, err := Recall(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err = journal.NewReader(bytes.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Recorded: profilesOf, Known: known}
 		if configuration != "" {
 			if o.Profiles, err = profilesOf(r.Header, []byte(configuration)); err != nil {
 				t.Fatal(err)
@@ -258,8 +268,8 @@ func TestTiesGoToTheNodesOfTheJournal(t *testing.T) {
 		}
 		return r
 	}
-	recorded, err := Nodes(reader())
-	if err != nil || len(recorded) != 5 {
+	recorded, err := Recall(reader())
+	if err != nil || len(recorded.nodes) != 5 {
 		t.Fatal(recorded, err)
 	}
 	for turn := range 4 { // one of these is what chance made of it
@@ -268,7 +278,7 @@ func TestTiesGoToTheNodesOfTheJournal(t *testing.T) {
 			want[types.UID(fmt.Sprint("p", i))] = fmt.Sprint("n", 1+(i+turn)%4)
 		}
 		want["urgent"] = fmt.Sprint("n", 4-turn)
-		course, err := Play(reader(), Options{Recorded: profilesOf, Nodes: want})
+		course, err := Play(reader(), Options{Recorded: profilesOf, Known: Known{nodes: want}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,6 +343,32 @@ func TestWithPreemption(t *testing.T) {
 	}
 	if diff := cmp.Diff([]Waited{{Name{"default", "urgent"}, 240.01, 30}}, c.Shorter); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Victims leave as fast as they did, and their replacements come late enough that pods that were
+// pending are decided before them, as they were.
+func TestPreemptionTakesAsLong(t *testing.T) {
+	script := func(c *town) {
+		c.leaving = 2 * time.Second
+		nodes := []string{"n1", "n2"}
+		for _, name := range nodes {
+			c.node(name)
+		}
+		for _, name := range nodes {
+			c.pod("small-"+name, "2", 0, "")
+		}
+		c.after(time.Minute, func() { c.pod("urgent-1", "4", 1000, "") })
+		c.after(time.Minute+15*time.Millisecond, func() { c.pod("urgent-2", "4", 1000, "") })
+		c.after(10*time.Minute, func() {})
+	}
+	text := record(t, preemptive, script)
+	c := play(t, text, preemptive)
+	if c.Before.Preempted != 2 || c.Before.Pods != 6 || c.Before.Longest != 2 {
+		t.Errorf("%+v, want two victims, who leave within two seconds", c.Before)
+	}
+	if c.Before != c.After {
+		t.Errorf("%+v and then %+v", c.Before, c.After)
 	}
 }
 
