@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -50,6 +51,9 @@ func run(o *live.Options, modes, schedulers string) (err error) {
 	}
 	if o.Nodes < 1 || o.Pods < 2 || o.Preemptors < 2 || o.Preemptors > o.Nodes || o.Latency < 0 || o.Startup < 0 {
 		return fmt.Errorf("-nodes must be 1 at least, -pods and -preemptors 2, -latency-pods and -startup-pods 0, and -preemptors %d at most as -nodes", o.Preemptors)
+	}
+	if o.Binaries, err = filepath.Abs(o.Binaries); err != nil { // "." would have them looked for in PATH
+		return err
 	}
 	if o.Dir == "" {
 		if o.Dir, err = os.MkdirTemp("", "benchlive-"); err != nil {
