@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,11 +17,39 @@ import (
 // usedBudget is a disruption budget reduced by the victims of preemptions under way, as if they had
 // been evicted through the Eviction API. Without it, two preemptions in a row could both use the
 // same allowance. A victim counts until the API shows the budget again after a watch has shown the
-// victim terminating, or until it turns out that the victim stays.
+// victim terminating, until it has been gone for countedWithin, or until it turns out that the
+// victim stays.
 type usedBudget struct {
 	shown   *policyv1.PodDisruptionBudget // as the API last showed it
-	victims map[types.UID]string          // UID to name, without those that the API already counts
+	victims map[types.UID]usedVictim      // without those that the API already counts
 }
+
+type usedVictim struct {
+	name string
+	gone time.Time // since when; zero while it is there
+}
+
+func (b *usedBudget) save(name cluster.Name) Used {
+	u := Used{name, map[types.UID]string{}, map[types.UID]time.Time{}}
+	for uid, victim := range b.victims {
+		if u.Victims[uid] = victim.name; !victim.gone.IsZero() {
+			u.Gone[uid] = victim.gone
+		}
+	}
+	return u
+}
+
+func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
+	b := &usedBudget{shown: shown, victims: map[types.UID]usedVictim{}}
+	for uid, name := range u.Victims {
+		b.victims[uid] = usedVictim{name, u.Gone[uid]}
+	}
+	return b
+}
+
+// countedWithin is how long after a pod is gone the API's budget counts on that, at the latest. If
+// the pod has been replaced by then, the budget may be as it was, and is not shown again.
+const countedWithin = 2 * time.Minute
 
 // usedBudgets are the reduced budgets, by name.
 type usedBudgets map[cluster.Name]*usedBudget
@@ -69,9 +98,11 @@ func (pr *preemptions) concerned(spared types.UID) []cluster.Name {
 	for b := range pr.binding {
 		cover(b.Pod.UID)
 	}
-	return slices.SortedFunc(maps.Keys(names), func(a, b cluster.Name) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	return slices.SortedFunc(maps.Keys(names), compareNames)
+}
+
+func compareNames(a, b cluster.Name) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // lessened returns the budget reduced by the victims under way. If no profile promises to respect
@@ -86,7 +117,7 @@ func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared type
 	}
 	used := pr.budgets[nameOf(shown)]
 	if used == nil {
-		used = &usedBudget{shown: shown, victims: map[types.UID]string{}}
+		used = &usedBudget{shown: shown, victims: map[types.UID]usedVictim{}}
 	}
 	delete(used.victims, spared)
 	for uid := range pr.leaving {
@@ -105,11 +136,39 @@ func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared type
 	if less.Status.DisruptedPods == nil {
 		less.Status.DisruptedPods = map[string]metav1.Time{}
 	}
-	for _, name := range used.victims {
+	for _, victim := range used.victims {
 		less.Status.DisruptionsAllowed--
-		less.Status.DisruptedPods[name] = metav1.NewTime(pr.now)
+		if victim.gone.IsZero() {
+			less.Status.DisruptedPods[victim.name] = metav1.NewTime(pr.now)
+		}
 	}
 	return &less
+}
+
+// isGone notes that a pod is gone. The budgets no longer list it as leaving: another one may come
+// under its name, and does count.
+func (pr *preemptions) isGone(pod types.UID) {
+	for _, name := range slices.SortedFunc(maps.Keys(pr.budgets), compareNames) {
+		used := pr.budgets[name]
+		if victim, counts := used.victims[pod]; counts {
+			victim.gone = pr.now
+			used.victims[pod] = victim
+			pr.cluster.Budgets.Set(pr.lessened(used.shown, ""))
+		}
+	}
+}
+
+// forgetCounted forgets the victims that have been gone for so long that the API counts on it.
+func (pr *preemptions) forgetCounted() {
+	for _, name := range slices.SortedFunc(maps.Keys(pr.budgets), compareNames) {
+		used, before := pr.budgets[name], len(pr.budgets[name].victims)
+		maps.DeleteFunc(used.victims, func(_ types.UID, v usedVictim) bool {
+			return !v.gone.IsZero() && pr.now.Sub(v.gone) >= countedWithin
+		})
+		if len(used.victims) < before {
+			pr.cluster.Budgets.Set(pr.lessened(used.shown, ""))
+		}
+	}
 }
 
 // use counts a victim if the budget covers it.
@@ -119,6 +178,6 @@ func (pr *preemptions) use(b *usedBudget, victim types.UID, selector labels.Sele
 		return
 	}
 	if _, counted := b.shown.Status.DisruptedPods[p.Name]; !counted {
-		b.victims[victim] = p.Name
+		b.victims[victim] = usedVictim{name: p.Name}
 	}
 }

@@ -47,6 +47,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 			return nil
 		}
 	}
+	a.preemptions.forgetCounted()
 	key := a.group.TopologyKey()
 	if a.domains == 0 {
 		a.effort = 0

@@ -249,11 +249,15 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	in.podGroups.leave(uid)
 	in.preemptions.forget(uid)
 	in.preemptions.noteLeaver(uid, nil)
-	if p := in.cluster.Pod(uid); p != nil {
-		n := p.Node
-		in.cluster.RemovePod(uid)
-		in.news.left(p, n, last)
+	p := in.cluster.Pod(uid)
+	if p == nil {
+		in.preemptions.isGone(uid)
+		return
 	}
+	n := p.Node
+	in.cluster.RemovePod(uid)
+	in.preemptions.isGone(uid)
+	in.news.left(p, n, last)
 }
 
 // seeNode takes in a node that the API shows.

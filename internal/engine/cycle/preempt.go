@@ -110,6 +110,7 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 // victimsFor looks for victims: first while groups whose leaving as a whole would break a budget
 // are shielded, then without that.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
+	pr.forgetCounted()
 	own, priority := pr.groupOf(b.item), b.Waiting.Class.Priority
 	stand := pr.podGroups.shields(own, b.profile, priority, true)
 	shielded := len(stand.pods)

@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,10 +24,12 @@ type Resumed struct {
 	Room     time.Time               `json:",omitzero"` // until when the room of [Rooms] is kept
 }
 
-// Used is a disruption budget and the victims that it does not count yet: their names by UID.
+// Used is a disruption budget and the victims that it does not count yet: their names by UID, and
+// since when they are gone, if they are.
 type Used struct {
 	Budget  cluster.Name
 	Victims map[types.UID]string
+	Gone    map[types.UID]time.Time `json:",omitempty"`
 }
 
 func (Resumed) event() {}
@@ -71,7 +72,7 @@ func (c *Core) Save() Resumed {
 		r.Room = kept.until
 	}
 	for name, used := range c.preemptions.budgets {
-		r.Budgets = append(r.Budgets, Used{name, used.victims})
+		r.Budgets = append(r.Budgets, used.save(name))
 	}
 	slices.SortFunc(r.Budgets, func(a, b Used) int {
 		if by := strings.Compare(a.Budget.Namespace, b.Budget.Namespace); by != 0 {
@@ -105,7 +106,7 @@ func (c *Core) resume(r Resumed) {
 	}
 	for _, used := range r.Budgets {
 		if budget, ok := c.cluster.Budgets.Get(used.Budget.Namespace, used.Budget.Name); ok {
-			c.preemptions.budgets[used.Budget] = &usedBudget{shown: budget, victims: maps.Clone(used.Victims)}
+			c.preemptions.budgets[used.Budget] = resumedBudget(budget, used)
 		}
 	}
 	c.preemptions.countVictims("")
