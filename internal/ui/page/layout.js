@@ -6,7 +6,7 @@ import {natural} from './format.js';
 const sizes = [
   {w: 190, h: 92, gap: 10, kind: 'card', most: 270}, {w: 138, h: 84, gap: 8, kind: 'card', most: 190}, {w: 78, h: 44, gap: 5, kind: 'tile', most: 96}, {w: 58, h: 32, gap: 4, kind: 'tile', most: 72},
   {w: 28, h: 28, gap: 3, kind: 'dot'}, {w: 22, h: 22, gap: 3, kind: 'dot'}, {w: 18, h: 18, gap: 2, kind: 'dot'}, {w: 15, h: 15, gap: 2, kind: 'dot'},
-  {w: 13, h: 13, gap: 2, kind: 'dot'}, {w: 11, h: 11, gap: 2, kind: 'dot'}, {w: 10, h: 10, gap: 2, kind: 'dot'}, {w: 9, h: 9, gap: 1, kind: 'dot'}, {w: 8, h: 8, gap: 1, kind: 'dot'}, {w: 6, h: 6, gap: 1, kind: 'dot'},
+  {w: 13, h: 13, gap: 2, kind: 'dot'}, {w: 11, h: 11, gap: 2, kind: 'dot'}, {w: 10, h: 10, gap: 2, kind: 'dot'}, {w: 9, h: 9, gap: 1, kind: 'dot'}, {w: 8, h: 8, gap: 1, kind: 'dot'}, {w: 7, h: 7, gap: 1, kind: 'dot'}, {w: 6, h: 6, gap: 1, kind: 'dot'},
 ];
 
 const title = 26, between = 12, margin = 14;

@@ -36,7 +36,7 @@ export class Queue {
     const button = h('button', {type: 'button', class: 'fold', 'aria-expanded': String(g.open), onclick: () => {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
-    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, tail(name)), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
+    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name', title: name}, name), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
       h('span', {class: 'quiet kind'}, [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, kind].filter(Boolean).join(' · ')));
     return h('div', {class: 'two'}, h('div', {class: 'line'}, button), h('div', {class: 'why both', title: g.why}, g.why));
   }
