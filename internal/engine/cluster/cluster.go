@@ -184,8 +184,8 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 	if set == nil {
 		return
 	}
+	seen := map[string]bool{}
 	for i := range set.Images {
-		seen := map[string]bool{}
 		for _, name := range set.Images[i].Names {
 			if seen[name] {
 				continue

@@ -46,3 +46,34 @@ func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestANodeCountsOnceForAnImage: a name that a node lists twice is one image, which it has once, of
+// the size that comes first.
+func TestANodeCountsOnceForAnImage(t *testing.T) {
+	c := New()
+	node := func(name string, sizes ...int64) *v1.Node {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, size := range sizes {
+			n.Status.Images = append(n.Status.Images, v1.ContainerImage{Names: []string{"web", "web"}, SizeBytes: size})
+		}
+		return n
+	}
+	check := func(size int64, nodes int) {
+		t.Helper()
+		if state := c.Image("web"); state == nil || state.Size != size || state.Nodes != nodes {
+			t.Errorf("got %+v, want size %d on %d nodes", state, size, nodes)
+		}
+	}
+	c.SetNode(node("a", 5, 7))
+	check(5, 1)
+	c.SetNode(node("b", 9))
+	check(5, 2)
+	c.SetNode(node("a", 7))
+	check(5, 2)
+	c.RemoveNode("b")
+	check(5, 1)
+	c.RemoveNode("a")
+	if state := c.Image("web"); state != nil {
+		t.Errorf("no node has it any more, got %+v", state)
+	}
+}
