@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // allocatorFeatures are those that Kubernetes v1.36 enables by default.
@@ -138,6 +141,9 @@ func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim) (cost int6
 // search looks for devices on the node for all open claims. It may have to try all combinations of
 // devices, so it is cut off, as upstream's. Its result is not final then.
 func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
+	if err := tooMany(open); err != nil {
+		return &gift{rejection: &Rejection{Err: err}}, true
+	}
 	allocator, devices, err := a.allocatorFor(n)
 	if err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
@@ -155,6 +161,41 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 		return noDevices, true
 	}
 	return &gift{results: results}, true
+}
+
+// tooMany refuses claims as the allocator refuses those for more devices than a claim can have. It
+// only looks for sums that are too large for the allocator, which would wrap around, and panic.
+func tooMany(open []*resourcev1.ResourceClaim) error {
+	for _, claim := range open {
+		var sum int64
+		for i := range claim.Spec.Devices.Requests {
+			sum = rules.Sum(sum, fewest(&claim.Spec.Devices.Requests[i]))
+		}
+		if sum > math.MaxInt64/2 {
+			return fmt.Errorf("claim %s: number of requested devices %d exceeds the claim limit of %d",
+				klog.KObj(claim), sum, resourcev1.AllocationResultsMaxSize)
+		}
+	}
+	return nil
+}
+
+// fewest is the least number of devices that can satisfy the request, as far as it says.
+func fewest(r *resourcev1.DeviceRequest) int64 {
+	if r.Exactly != nil {
+		return counted(r.Exactly.AllocationMode, r.Exactly.Count)
+	}
+	least := int64(math.MaxInt64)
+	for i := range r.FirstAvailable {
+		least = min(least, counted(r.FirstAvailable[i].AllocationMode, r.FirstAvailable[i].Count))
+	}
+	return least
+}
+
+func counted(mode resourcev1.DeviceAllocationMode, count int64) int64 {
+	if mode != resourcev1.DeviceAllocationModeExactCount {
+		return 0
+	}
+	return count
 }
 
 func timedOut(n *cluster.Node) *gift {

@@ -57,7 +57,8 @@ const (
 	costOfExpression    = 3
 )
 
-// expressionCosts are what it costs at most to evaluate each expression.
+// expressionCosts are what it costs at most to evaluate each expression. One that does not compile
+// is not evaluated: it ends the search.
 type expressionCosts struct {
 	mutex sync.Mutex
 	known map[string]int64
@@ -73,8 +74,10 @@ func (e *expressionCosts) of(expression string) int64 {
 	if e.known == nil || len(e.known) >= compiledExpressions {
 		e.known = map[string]int64{}
 	}
-	most := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{}).MaxCost
-	cost = costOfExpression + int64(min(most, resourcev1.CELSelectorExpressionMaxCost))/expressionCostsEach
+	cost = costOfExpression
+	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{}); compiled.Error == nil {
+		cost += int64(min(compiled.MaxCost, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
+	}
 	e.known[expression] = cost
 	return cost
 }

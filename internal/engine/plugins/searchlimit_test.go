@@ -1,0 +1,81 @@
+package plugins
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// saidOf is what the filter says of a node with four devices to a pod with the claim.
+func saidOf(t *testing.T, claim *resourcev1.ResourceClaim) string {
+	t.Helper()
+	c, d := cluster.New(), newDynamicResources(t)
+	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	c.ResourceSlices.Set(sliceOfUnlike("a", 4))
+	c.ResourceClaims.Set(claim)
+	p := waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: %s}]}", claim.Name))
+	return answers(c, d, p, 1)[0]
+}
+
+// TestAnExpressionThatDoesNotCompileIsNamed: nothing is evaluated then, so that nothing takes long,
+// and the message says what is wrong.
+func TestAnExpressionThatDoesNotCompileIsNamed(t *testing.T) {
+	claim := claimOfOne("c")
+	request := claim.Spec.Devices.Requests[0].Exactly
+	for _, expression := range []string{"true", "device.nonsense"} {
+		request.Selectors = append(request.Selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: expression}})
+	}
+	if said := saidOf(t, claim); !strings.Contains(said, "undefined field 'nonsense'") {
+		t.Errorf("got %q", said)
+	}
+}
+
+// TestCountsThatNoIntHoldsAreRefused, as all counts are that are more than a claim can have. The
+// API takes any number above zero for each request.
+func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
+	requests := func(counts ...int64) *resourcev1.ResourceClaim {
+		claim := claimOfOne("c")
+		one := claim.Spec.Devices.Requests[0]
+		claim.Spec.Devices.Requests = nil
+		for i, count := range counts {
+			request := *one.DeepCopy()
+			request.Name, request.Exactly.Count = fmt.Sprint("r", i), count
+			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, request)
+		}
+		return claim
+	}
+	alternatives := requests(math.MaxInt64)
+	for range 2 {
+		alternatives.Spec.Devices.Requests = append(alternatives.Spec.Devices.Requests, resourcev1.DeviceRequest{
+			Name: fmt.Sprint("alternatives-", len(alternatives.Spec.Devices.Requests)),
+			FirstAvailable: []resourcev1.DeviceSubRequest{
+				{Name: "many", DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: math.MaxInt64},
+				{Name: "few", DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2},
+			},
+		})
+	}
+	all := requests(math.MaxInt64, 1)
+	all.Spec.Devices.Requests[1].Exactly.AllocationMode, all.Spec.Devices.Requests[1].Exactly.Count = resourcev1.DeviceAllocationModeAll, 0
+	for name, claim := range map[string]*resourcev1.ResourceClaim{
+		"one":          requests(33),
+		"the largest":  requests(math.MaxInt64),
+		"two":          requests(math.MaxInt64/2+1, math.MaxInt64/2+1),
+		"more":         requests(math.MaxInt64, math.MaxInt64, 3),
+		"alternatives": alternatives,
+		"all":          all,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if said := saidOf(t, claim); !strings.Contains(said, "exceeds the claim limit of 32") {
+				t.Errorf("got %q", said)
+			}
+		})
+	}
+}
