@@ -46,6 +46,10 @@ func (c *Config) makeProfiles(options Options) error {
 		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
 			fitArgs(profile).IgnoredResources = ignored
 		}
+		if err := validateFitArgs(path.Child("pluginConfig"), profile); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, arguments(profile, options))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -151,6 +155,20 @@ func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitA
 	added.Args.Object = args
 	profile.PluginConfig = append(profile.PluginConfig, added)
 	return args
+}
+
+// validateFitArgs checks the arguments of NodeResourcesFit if the profile enables it. Upstream does
+// not check them otherwise, unlike those of other plugins, and lets extenders change them before.
+func validateFitArgs(path *field.Path, profile *configv1.KubeSchedulerProfile) error {
+	if !slices.Contains(enabledNames(merged(profile.Plugins)), "NodeResourcesFit") {
+		return nil
+	}
+	for i := range profile.PluginConfig {
+		if args, ok := profile.PluginConfig[i].Args.Object.(*configv1.NodeResourcesFitArgs); ok {
+			return plugins.ValidateArgs(path.Index(i).Child("args"), args)
+		}
+	}
+	return nil
 }
 
 func (c *Config) note(path *field.Path, format string, args ...any) {

@@ -198,11 +198,12 @@ func (r *resolver) weights(written *configv1.Plugins) map[string]int64 {
 	return weights
 }
 
-// checkWeights refuses weights below zero. Upstream takes them, and then prefers the nodes that a
-// plugin ranks lowest.
+// checkWeights refuses weights below zero of plugins that score. Upstream takes some of them, and
+// then prefers the nodes that a plugin ranks lowest.
 func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 	for i, plugin := range list {
-		if w := ptr.Deref(plugin.Weight, 0); w < 0 {
+		points, _ := r.points(plugin.Name)
+		if w := ptr.Deref(plugin.Weight, 0); w < 0 && points&plugins.Score != 0 {
 			r.fail(path.Index(i).Child("weight"), "Invalid value: %d: must not be negative", w)
 		}
 	}

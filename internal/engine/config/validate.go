@@ -124,10 +124,13 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 			errs = append(errs, field.Duplicate(path, name))
 		}
 		seen.Insert(name)
+		switch args := configs[i].Args.Object.(type) {
+		case nil, *configv1.NodeResourcesFitArgs: // see validateFitArgs
+		default:
+			errs = append(errs, plugins.ValidateArgs(path.Child("args"), args))
+		}
 		if removed.Has(name) {
 			errs = append(errs, removedError(path, name))
-		} else if configs[i].Args.Object != nil {
-			errs = append(errs, plugins.ValidateArgs(path.Child("args"), configs[i].Args.Object))
 		}
 	}
 	return flat(errs)
