@@ -207,6 +207,9 @@ func hinted(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool
 
 // helped returns what an event can do for one item of the group.
 func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
+	if e.Own != nil && e.Resource == AnyResource { // see Activate
+		return afterBackoff
+	}
 	if g.anything {
 		best = afterBackoff
 	}

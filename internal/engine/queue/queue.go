@@ -250,10 +250,15 @@ func (q *Queue) Happened(event *Event, now time.Time) {
 	q.groups.each(event, q.Asked, func(item *Item, h help) { q.help(item, h, event.Label, now) })
 }
 
-// Activate makes a pod active at once, whatever it waits for, unless a gate keeps it out.
+// Activate makes a pod active at once, whatever it waits for, unless a gate keeps it out. A pod
+// that is Taken backs off if it is rejected, instead of waiting for an event.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	item, ok := q.items[uid]
-	if !ok || item.place == Taken || item.place == Active {
+	switch {
+	case !ok || item.place == Active:
+		return
+	case item.place == Taken:
+		q.happened.note(&Event{Resource: AnyResource, Action: All, Label: ForceActivate, Own: item}, true)
 		return
 	}
 	item.ready = now

@@ -445,6 +445,24 @@ func TestActivateEndsTheBackoff(t *testing.T) {
 	pop(t, q, epoch, "p")
 }
 
+// TestActivatedDuringItsAttempt: a pod that is activated while it is decided, or while it waits at
+// Permit, is tried again after its back-off if it is rejected. Others keep waiting.
+func TestActivatedDuringItsAttempt(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	q.Add(pod("other", 0), class, epoch)
+	p, other := pop(t, q, epoch, "p"), pop(t, q, epoch, "other")
+	q.Held(p)
+	q.Activate("p", epoch)
+	q.Rejected(p, []string{"Nodes"}, []string{"Nodes"}, epoch)
+	q.Rejected(other, []string{"Nodes"}, nil, epoch)
+	if p.Place() != Backoff || other.Place() != Waiting {
+		t.Errorf("they are %s and %s", p.Place(), other.Place())
+	}
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Nodes"}, nil, epoch) // it was activated before this attempt
+	pop(t, q, epoch.Add(time.Minute), "nothing")
+}
+
 // TestNoPodIsForgotten: whatever happens in whatever order, every pod is in exactly one place, and
 // all come up in the end.
 func TestNoPodIsForgotten(t *testing.T) {
