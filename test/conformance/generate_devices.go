@@ -302,14 +302,27 @@ func (g *generator) podClaims(pod *v1.Pod) {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, c)
 	}
 	if g.chance(0.4) {
-		container := &pod.Spec.Containers[0]
-		if container.Resources.Requests == nil {
-			container.Resources.Requests = v1.ResourceList{}
-		}
-		g.put(container.Resources.Requests, pick(g, fpga, fpga, v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+"gpu")), "0", "1", "1", "2")
+		g.extendedRequests(pod.Spec.Containers)
+		g.extendedRequests(pod.Spec.InitContainers)
 		if g.chance(0.7) {
 			pod.Spec.ResourceClaims = nil
 		}
+	}
+}
+
+// extendedRequests has some of the containers request devices as extended resources, the first one
+// always.
+func (g *generator) extendedRequests(containers []v1.Container) {
+	for i := range containers {
+		if i > 0 && g.chance(0.5) {
+			continue
+		}
+		list := containers[i].Resources.Requests
+		if list == nil {
+			list = v1.ResourceList{}
+			containers[i].Resources.Requests = list
+		}
+		g.put(list, pick(g, fpga, fpga, v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+"gpu")), "0", "1", "1", "2")
 	}
 }
 

@@ -154,6 +154,9 @@ func (g *generator) nodeImages() (list []v1.ContainerImage) {
 			names = append(names, image)
 		}
 		list = append(list, v1.ContainerImage{Names: names, SizeBytes: size})
+		if g.chance(0.03) { // two entries with a name in common
+			list = append(list, v1.ContainerImage{Names: names[:1], SizeBytes: size / 2})
+		}
 	}
 	return list
 }
