@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
@@ -347,6 +349,37 @@ func TestTheClientIsForReviewsAlone(t *testing.T) {
 	}
 	if own.Client.Timeout != AskTimeout || config.Timeout != 0 || config.QPS != 1 {
 		t.Errorf("a request may take %v; the configuration is %+v now", own.Client.Timeout, config)
+	}
+}
+
+// TestTheClientHasConnectionsOfItsOwn: those of other clients of the same configuration may all be
+// busy, or be held back.
+func TestTheClientHasConnectionsOfItsOwn(t *testing.T) {
+	var opened atomic.Int64
+	api := httptest.NewUnstartedServer(http.NotFoundHandler())
+	api.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	api.Start()
+	defer api.Close()
+	config := &rest.Config{Host: api.URL}
+	other, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := Client(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, each := range []kubernetes.Interface{other, client, other, client} {
+		if err := each.CoreV1().RESTClient().Get().AbsPath("/").Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+	if n := opened.Load(); n != 2 {
+		t.Errorf("two clients have opened %d connections", n)
 	}
 }
 
