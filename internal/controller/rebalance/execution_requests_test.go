@@ -109,6 +109,19 @@ func (s *stage) taint(a execute.SetTaint) execute.Event {
 }
 
 func (s *stage) evict(a execute.Evict) execute.Event {
+	if stalls := s.faults.stalls; stalls > 0 {
+		s.faults.stalls = 0
+		s.after(stalls, func() { s.eviction(a) })
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: "no answer"}
+	}
+	if s.now.Before(s.faults.overloaded) {
+		s.say("%s: eviction refused", a.Name)
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Busy, Message: "too many requests"}
+	}
+	return s.eviction(a)
+}
+
+func (s *stage) eviction(a execute.Evict) execute.Event {
 	p := s.pod(a.UID)
 	if p != nil && s.faults.before != nil {
 		s.faults.before(p)

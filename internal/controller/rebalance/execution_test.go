@@ -28,6 +28,8 @@ import (
 //	refuse POD times=N [for-good]   a webhook refuses its evictions
 //	no-journal; no-taint NODE       it cannot be written
 //	lose-answer                     the next eviction is made, and its answer lost
+//	stall made=DURATION busy=DURATION  the next eviction gets no answer, and is made so much later; the others are
+//	                                refused until the API server is no longer busy
 //	kill-after-eviction             of the next pod
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
@@ -133,6 +135,9 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.open = word(0)
 	case "lose-answer":
 		s.faults.lose = func() bool { s.faults.lose = nil; return true }
+	case "stall":
+		s.faults.stalls = duration(t, d.CmdArgs[0].Vals[0])
+		s.faults.overloaded = s.now.Add(duration(t, d.CmdArgs[1].Vals[0]))
 	case "kill-after-eviction":
 		once(func(*v1.Pod) { s.kill() })
 	case "thief":

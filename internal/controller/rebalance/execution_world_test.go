@@ -87,6 +87,9 @@ type trouble struct {
 	before func(p *v1.Pod)                 // something that happens right before an eviction is made
 	after  func(p *v1.Pod)                 // or right after
 
+	stalls     time.Duration // after which the next eviction is made, long after its answer was given up
+	overloaded time.Time     // until when the API server refuses evictions
+
 	unwritable bool   // the journal
 	open       string // a node that cannot be closed
 	shy        string // a node that is cordoned while a plan is made, and open again half a second later

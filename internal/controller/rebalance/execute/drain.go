@@ -85,6 +85,7 @@ type Drainer struct {
 	room     *departure // whose successor's room is kept; nil: none
 
 	under   []*departure // pods that were evicted, in order
+	unsure  []*departure // evictions that were refused when they were repeated, since an answer was lost
 	refused map[types.UID]putOff
 	waits   string // the last message about pods that wait for budgets
 	count   int    // pods that have left

@@ -31,13 +31,17 @@ func (d *Drainer) answered(e Answered) {
 	p := d.evicting
 	d.evicting = nil
 	switch {
-	case e.Outcome == OK, p.maybe && e.Outcome == NotFound:
+	case e.Outcome == OK, p.maybe && (e.Outcome == NotFound || d.leaves(p)):
 		d.accepted(p)
+		d.next++
 	case e.Outcome == NotFound: // it left by itself
 		d.stale = true
 	case e.Outcome == Busy:
 		d.refused[p.UID] = putOff{d.now.Add(max(retryAfter, min(e.RetryAfter, lastPause))), e.Message}
 		d.next++
+		if p.maybe {
+			d.unsure = append(d.unsure, p)
+		}
 	case e.Outcome == Failed && d.failed+1 < mostFailed:
 		p.maybe = true
 		d.failed++
@@ -54,10 +58,15 @@ func (d *Drainer) accepted(p *departure) {
 	p.at = d.now
 	delete(d.refused, p.UID)
 	d.count++
-	d.next++
 	d.waits = ""
 	d.under = append(d.under, p)
 	d.do(DrainTold{Result: Evicted, Pod: &p.Departure})
+}
+
+// leaves reports whether a pod has been seen to terminate, or to be gone.
+func (d *Drainer) leaves(p *departure) bool {
+	victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+	return victim == nil || victim.DeletionTimestamp != nil
 }
 
 // advance does what follows from the time, or from what was seen.
@@ -138,6 +147,10 @@ func (d *Drainer) proceed() {
 				OwnerUID: next.owner.uid, Begun: metav1.NewTime(d.wall()),
 			}
 		}
+		d.unsure = slices.DeleteFunc(d.unsure, func(before *departure) bool {
+			next.maybe = next.maybe || before.UID == next.UID
+			return before.UID == next.UID
+		})
 		d.evict(next)
 		return
 	}
@@ -205,6 +218,13 @@ func (d *Drainer) rest() {
 
 // follow checks where the evicted pods and their successors are.
 func (d *Drainer) follow() {
+	d.unsure = slices.DeleteFunc(d.unsure, func(p *departure) bool {
+		if !d.leaves(p) {
+			return false
+		}
+		d.accepted(p)
+		return true
+	})
 	var still []*departure
 	for _, p := range d.under {
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
