@@ -7,9 +7,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 func round(scheduler string, bound int, took, cpu time.Duration, mib int64) Round {
@@ -75,6 +77,21 @@ func TestThroughputIsOfWholeIntervals(t *testing.T) {
 	if rates, average := throughput(nil); rates != nil || average != 0 {
 		t.Errorf("of nothing: %v, %v", rates, average)
 	}
+}
+
+// TestStartupSaysWhyPodsCannotBeCreated, and does not wait for them.
+func TestStartupSaysWhyPodsCannotBeCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := watch.NewFake()
+		defer pods.Stop()
+		w := &startupWatch{watch: pods, bound: map[string]time.Time{}, running: map[string]time.Time{}}
+		began, created := time.Now(), make(chan error, 1)
+		created <- errors.New("exceeded quota")
+		err := w.until(t.Context(), &process{ended: make(chan struct{})}, created, func() bool { return false })
+		if err == nil || !strings.Contains(err.Error(), "exceeded quota") || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }
 
 func TestReportHoldsStartupAgainstItsObjective(t *testing.T) {

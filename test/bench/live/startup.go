@@ -93,18 +93,9 @@ func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
 		return nil, err
 	}
 	b.say("startup: %s: %s pods run; %d more, %d a second", c.Name, thousands(b.Pods), b.Startup, startupRate)
-	created := make(chan map[string]time.Time, 1)
-	failed := make(chan error, 1)
-	go func() {
-		times, err := b.steadily(ctx, namespace)
-		created <- times
-		failed <- err
-	}()
-	if err := w.until(ctx, p, func() bool { return len(w.running) == b.Pods+b.Startup }); err != nil {
-		return nil, err
-	}
-	times := <-created
-	if err := <-failed; err != nil {
+	times, created := map[string]time.Time{}, make(chan error, 1)
+	go func() { created <- b.steadily(ctx, namespace, times) }()
+	if err := w.until(ctx, p, created, func() bool { return len(w.running) == b.Pods+b.Startup }); err != nil {
 		return nil, err
 	}
 	for name, began := range times {
@@ -126,15 +117,15 @@ func (b *bench) saturate(ctx context.Context, s *Startup, w *startupWatch, p *pr
 	b.say("startup: %s: %s pods saturate the cluster", s.Scheduler, thousands(b.Pods))
 	created := make(chan error, 1)
 	go func() { created <- b.create(ctx, namespace, b.Pods, (&Mode{}).pod) }()
-	if err := w.until(ctx, p, func() bool { return len(w.running) == b.Pods }); err != nil {
-		return errors.Join(err, ctx.Err())
+	if err := w.until(ctx, p, created, func() bool { return len(w.running) == b.Pods }); err != nil {
+		return err
 	}
 	times := make([]time.Time, 0, len(w.bound))
 	for _, at := range w.bound {
 		times = append(times, at)
 	}
 	s.Rates, s.Average = throughput(times)
-	return <-created
+	return nil
 }
 
 // throughput is how many were placed in each whole interval, sorted, and a second on average.
@@ -157,24 +148,23 @@ func throughput(times []time.Time) (rates []float64, average float64) {
 	return rates, float64(len(times)-1) / max(last.Sub(first).Seconds(), 1e-9)
 }
 
-// steadily creates the pods that are measured, and returns when each was asked for.
-func (b *bench) steadily(ctx context.Context, namespace string) (map[string]time.Time, error) {
-	times := map[string]time.Time{}
+// steadily creates the pods that are measured, and notes when each was asked for.
+func (b *bench) steadily(ctx context.Context, namespace string, times map[string]time.Time) error {
 	tick := time.NewTicker(time.Second / startupRate)
 	defer tick.Stop()
 	for i := range b.Startup {
 		select {
 		case <-ctx.Done():
-			return times, ctx.Err()
+			return ctx.Err()
 		case <-tick.C:
 		}
 		pod := (&Mode{}).pod(b.Pods + i)
 		times[pod.Name] = time.Now()
 		if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-			return times, err
+			return err
 		}
 	}
-	return times, nil
+	return nil
 }
 
 // startupWatch is what a watch has shown of pods, and when.
@@ -183,12 +173,18 @@ type startupWatch struct {
 	bound, running map[string]time.Time
 }
 
-// until follows the watch until done, or nothing happens any more.
-func (w *startupWatch) until(ctx context.Context, scheduler *process, done func() bool) error {
+// until follows the watch until all pods are created and it is done, one cannot be created, or
+// nothing happens any more.
+func (w *startupWatch) until(ctx context.Context, scheduler *process, created <-chan error, done func() bool) error {
 	idle := time.NewTimer(patience)
 	defer idle.Stop()
-	for !done() {
+	for created != nil || !done() {
 		select {
+		case err := <-created:
+			if err != nil {
+				return fmt.Errorf("create pods: %w", err)
+			}
+			created = nil
 		case e, ok := <-w.watch.ResultChan():
 			if !ok {
 				return errors.New("the watch on pods ended")
