@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
@@ -56,7 +57,7 @@ func (p *process) writeAddresses() error {
 	if file == "" {
 		return nil
 	}
-	if err := replaceFile(file, []byte(strings.Join(p.server.URLs(), "\n")+"\n"), 0o600); err != nil {
+	if err := durable.Swap(file, []byte(strings.Join(p.server.URLs(), "\n")+"\n"), 0o600); err != nil {
 		return fmt.Errorf("--address-file: %w", err)
 	}
 	return nil

@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/durable"
 )
 
 // reportEvery is how often a shadow says what it has seen.
@@ -45,18 +46,8 @@ func (p *process) writeReport() error {
 	if err := p.shadow.Report(time.Now()).Write(&text, "json"); err != nil {
 		return err
 	}
-	if err := replaceFile(path, text.Bytes(), 0o644); err != nil {
+	if err := durable.Swap(path, text.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("--shadow-report: %w", err)
 	}
 	return nil
-}
-
-// replaceFile puts a file in place as a whole: who reads it meanwhile sees the old one or the new
-// one.
-func replaceFile(path string, text []byte, mode os.FileMode) error {
-	next := path + ".new"
-	if err := os.WriteFile(next, text, mode); err != nil {
-		return err
-	}
-	return os.Rename(next, path)
 }

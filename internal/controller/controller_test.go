@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/controller/shadow"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
@@ -143,5 +144,29 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 		if e := decide.Evaluate(c, read.Profiles[0], c.Pending(pod)); e.Feasible != 1 {
 			t.Errorf("with the file %q: %d nodes take the pod, want 1", path, e.Feasible)
 		}
+	}
+}
+
+// TestAShadowReportThatCannotBeWrittenLeavesNothing: each minute it is tried again.
+func TestAShadowReportThatCannotBeWrittenLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "report.json")
+	if err := writeReport(path, &shadow.Report{}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeReport(path, &shadow.Report{}); err == nil {
+		t.Error("a folder was replaced")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left: %v, %v", entries, err)
 	}
 }

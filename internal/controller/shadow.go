@@ -14,6 +14,7 @@ import (
 	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
 	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/durable"
 )
 
 // shadowEach is how often the report is written.
@@ -80,11 +81,7 @@ func writeReport(path string, report *shadow.Report) error {
 	if err != nil {
 		return err
 	}
-	next := path + ".next" // so that no reader finds half of it
-	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(next, path)
+	return durable.Swap(path, append(text, '\n'), 0o644)
 }
 
 // shadowReports returns the current reports of both components.
