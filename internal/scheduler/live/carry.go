@@ -20,7 +20,8 @@ import (
 // that begins it, or the owner that withdraws it.
 type task struct {
 	state  atomic.Int32
-	cancel context.CancelCauseFunc // nil: once begun it is finished
+	cancel context.CancelCauseFunc             // nil: once begun it is finished
+	do     func(context.Context) cycle.Outcome // what a worker does; of whoever moves the task out of waiting
 }
 
 // States of a task.
@@ -129,11 +130,11 @@ func (s *Scheduler) write(action cycle.Action) {
 // queue lets workers carry out an action. It can be withdrawn until a worker begins it; then it is
 // finished.
 func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
-	t := &task{}
+	t := &task{do: do}
 	s.tasks[ticket] = t
 	by.do(func(ctx context.Context) {
 		if t.state.CompareAndSwap(waiting, begun) {
-			s.loop.See(cycle.Answered{Ticket: ticket, Outcome: do(ctx)})
+			s.loop.See(cycle.Answered{Ticket: ticket, Outcome: t.do(ctx)})
 		}
 	})
 }
@@ -159,6 +160,7 @@ func (s *Scheduler) cancel(a cycle.Cancel) {
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))
 	case t.state.CompareAndSwap(waiting, withdrawn):
+		t.do = nil // workers may come to it much later, and it has the pod
 		s.loop.See(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
 	}
 }

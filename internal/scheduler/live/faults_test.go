@@ -430,31 +430,43 @@ func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestStatusOfAPodThatIsGoneIsNotWrittenForEver.
+// TestStatusOfAPodThatIsGoneIsNotWrittenForEver: it ends when a watch shows that, or when the API
+// server says so.
 func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var tries atomic.Int32
-		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
-			if !strings.HasSuffix(r.URL.Path, "/pods/p/status") {
-				return fakeapi.Fault{}
+	for _, shown := range []bool{true, false} {
+		inWorld(t, func(w *world) {
+			var tries, refusals atomic.Int32
+			refusals.Store(20)
+			w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+				if !strings.HasSuffix(r.URL.Path, "/pods/p/status") {
+					return fakeapi.Fault{}
+				}
+				if tries.Add(1) > refusals.Load() {
+					return fakeapi.Fault{}
+				}
+				return fakeapi.Fault{Status: 503}
+			})
+			w.api.Put(aNode("n", "1"), aPod("p", "2"))
+			w.start(Options{})
+			w.pass(time.Minute)
+			want := tries.Load()
+			if !shown { // it is tried twice more
+				w.api.Hold("pods")
+				refusals.Store(want + 1)
+				want += 2
 			}
-			if tries.Add(1) > 20 {
-				return fakeapi.Fault{}
+			w.api.Delete(aPod("p", "2"))
+			w.pass(2 * time.Minute)
+			w.api.Release("pods")
+			w.pass(time.Hour)
+			if n := tries.Load(); n != want {
+				t.Errorf("shown: %v: %d tries, want %d", shown, n, want)
 			}
-			return fakeapi.Fault{Status: 503}
+			w.s.podStatuses.mu.Lock()
+			defer w.s.podStatuses.mu.Unlock()
+			if len(w.s.podStatuses.under) != 0 {
+				t.Error("something is still to be written")
+			}
 		})
-		w.api.Put(aNode("n", "1"), aPod("p", "2"))
-		w.start(Options{})
-		w.pass(time.Minute)
-		w.api.Delete(aPod("p", "2"))
-		w.pass(time.Hour)
-		if n := tries.Load(); n != 21 {
-			t.Errorf("%d tries, want 20 that are refused and one that finds nothing", n)
-		}
-		w.s.podStatuses.mu.Lock()
-		defer w.s.podStatuses.mu.Unlock()
-		if len(w.s.podStatuses.under) != 0 {
-			t.Error("something is still to be written")
-		}
-	})
+	}
 }

@@ -151,6 +151,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	s.turns.turns = map[uint64]*claimTurn{}
 	s.groups = o.Groups.Generic
 	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.after(older) })
+	s.podStatuses.dropped = func(one *statusWrite) { s.answer(one, cycle.Outcome{Withdrawn: true}) }
 	s.groupStatuses = newStatuses(s.helpers, s.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
 	s.events = eventlog.New(eventClient, "") // each event is in the name of its profile
 	s.events.Busy, s.events.Drain, s.events.Create = s.binders.busy, drain, events.event

@@ -45,11 +45,15 @@ func (a *statusWrite) after(older *statusWrite) *statusWrite {
 // left.
 func (s *Scheduler) writeFirst(ctx context.Context, a *statusWrite) error {
 	err := s.writeStatus(ctx, a.WriteStatus)
+	s.answer(a, outcome(err))
+	return err
+}
+
+func (s *Scheduler) answer(a *statusWrite, o cycle.Outcome) {
 	for _, ticket := range a.tickets {
-		s.loop.See(cycle.Answered{Ticket: ticket, Outcome: outcome(err)})
+		s.loop.See(cycle.Answered{Ticket: ticket, Outcome: o})
 	}
 	a.tickets = nil
-	return err
 }
 
 // writeStatus patches the state of the pod that was decided: a condition, its nominated node, or

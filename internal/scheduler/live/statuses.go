@@ -25,6 +25,8 @@ type statuses[W any] struct {
 	write func(context.Context, W) error
 	// merged merges two writes into one with the same effect.
 	merged func(older, newer W) W
+	// dropped, if set, is told of what will not be written.
+	dropped func(W)
 
 	unhurried *rate.Limiter
 
@@ -34,14 +36,15 @@ type statuses[W any] struct {
 	turn  *time.Timer      // of the next one; nil: none waits
 }
 
-// statusesOf is the state of one object: a write is under way, waits its turn, or waits to be tried
-// again.
+// statusesOf is the state of one object: a write is under way, waits for a worker, waits its turn,
+// or waits to be tried again.
 type statusesOf[W any] struct {
-	about metav1.Object
-	next  *W          // after the one under way; nil: nothing yet
-	late  bool        // next may be late
-	waits bool        // its turn
-	again *time.Timer // until next is tried again
+	about metav1.Object // nil: forgotten
+	next  *W            // after the one under way; nil: nothing yet
+	under bool          // a write is under way
+	late  bool          // next may be late
+	waits bool          // its turn
+	again *time.Timer   // until next is tried again
 	pause time.Duration
 }
 
@@ -81,14 +84,27 @@ func (s *statuses[W]) add(about metav1.Object, newest W, late bool) {
 	}
 }
 
-// forget drops what may be late and is not being written: the object has it no more, or is gone.
+// forget drops what is not being written: the object has it no more, or is gone.
 func (s *statuses[W]) forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.under[uid]; o != nil && o.waits {
-		o.waits, o.next = false, nil
-		delete(s.under, uid)
+	o := s.under[uid]
+	if o == nil {
+		return
 	}
+	if o.next != nil && s.dropped != nil {
+		s.dropped(*o.next)
+	}
+	o.next, o.late = nil, false
+	if o.under {
+		return
+	}
+	o.waits = false
+	if o.again != nil {
+		o.again.Stop()
+	}
+	o.about = nil // workers may come to it much later
+	delete(s.under, uid)
 }
 
 // startLater lets a worker write what is next when it is its turn. It is called with the lock held.
@@ -133,15 +149,19 @@ func (s *statuses[W]) start(o *statusesOf[W]) {
 func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if o.about == nil {
+		return
+	}
 	for o.next != nil {
 		one := *o.next
-		o.next, o.late = nil, false
+		o.next, o.late, o.under = nil, false, true
 		s.mu.Unlock()
 		err := s.write(ctx, one)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Status not written", "of", klog.KObj(o.about), "err", err)
 		}
 		s.mu.Lock()
+		o.under = false
 		switch {
 		case answered(err) && o.next != nil && o.late:
 			o.pause = 0

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -11,9 +13,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
 // TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken: it does not wait until the older one is due
@@ -213,4 +220,91 @@ func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 		w.untilBound("bound")
 		w.until("nothing waits", func() bool { return waiting() == 0 })
 	})
+}
+
+// TestPodsThatAreGoneHoldUpNothing: many come, find no node and go while a webhook makes each write
+// of a status last half a minute. What waits to be written about them is dropped, and the victim
+// of a preemption does not wait behind it.
+func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("n", "1"), on(aPod("victim", "1"), "n"))
+		var written atomic.Int64
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/pods/short-") {
+				written.Add(1)
+				return fakeapi.Fault{Late: 30 * time.Second}
+			}
+			return fakeapi.Fault{}
+		})
+		w.start(Options{})
+		const pods = 1000
+		for i := range pods {
+			w.api.Put(aPod(fmt.Sprint("short-", i), "2"))
+		}
+		w.pass(time.Second)
+		for i := range pods {
+			w.api.Delete(aPod(fmt.Sprint("short-", i), "2"))
+		}
+		w.pass(time.Second)
+		w.api.Put(withPriority(aPod("high", "1"), 10))
+		w.pass(time.Minute)
+		if node := w.nodeOf("victim"); node != "gone" {
+			t.Error("the victim is still there")
+		}
+		w.pass(time.Hour)
+		if n := written.Load(); n != helperCount {
+			t.Errorf("%d statuses of pods that are gone were written, want %d", n, helperCount)
+		}
+		if n := len(w.s.podStatuses.under); n != 0 {
+			t.Errorf("%d statuses are left", n)
+		}
+	})
+}
+
+// TestNominationThatIsDroppedIsAnswered: it waits for a worker while its pod goes.
+func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if r.Method == http.MethodPatch {
+				return fakeapi.Fault{Late: time.Minute}
+			}
+			return fakeapi.Fault{}
+		})
+		w.start(Options{Profiles: []cycle.Profile{with(t, &outsider{name: "O", slow: time.Hour})}})
+		w.api.Put(aNode("n", "1"))
+		for i := range helperCount {
+			w.api.Put(aPod(fmt.Sprint("large-", i), "2"))
+		}
+		w.pass(time.Second)
+		w.api.Put(aPod("p", "1"))
+		w.pass(time.Second)
+		calm := func() (calm bool) {
+			w.do(func() { calm = w.s.core.Calm() })
+			return calm
+		}
+		if calm() {
+			t.Error("no nomination waits")
+		}
+		w.api.Delete(aPod("p", "1"))
+		w.pass(time.Second)
+		if !calm() {
+			t.Error("an answer is waited for that does not come")
+		}
+	})
+}
+
+// TestWithdrawnBindingsKeepNoPods: pods may go faster than workers that wait for an answer come to
+// their bindings.
+func TestWithdrawnBindingsKeepNoPods(t *testing.T) {
+	s := &Scheduler{tasks: map[cycle.Ticket]*task{}, loop: loop.New[cycle.Event, cycle.Action]("test"), binders: newWorkers()}
+	pod := aPod("p", "1")
+	kept := weak.Make(pod)
+	s.carryOut(t.Context(), cycle.Bind{Ticket: 1, Attempt: &cycle.Attempt{Pod: pod}})
+	pod = nil
+	s.cancel(cycle.Cancel{Ticket: 1})
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("a pod whose binding was withdrawn is kept")
+	}
+	runtime.KeepAlive(s)
 }

@@ -194,16 +194,17 @@ func (s *Scheduler) sink(kind cycle.Kind) feed.Sink {
 		Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
 		Seen: func(o runtime.Object) {
 			if object, ok := s.shown(o); ok {
+				s.loop.See(cycle.Seen{Kind: kind, Object: object})
 				if pod, is := object.(*v1.Pod); is && pod.Spec.NodeName != "" {
 					s.podStatuses.forget(pod.UID)
 				}
-				s.loop.See(cycle.Seen{Kind: kind, Object: object})
 			}
 		},
 		Gone: func(o runtime.Object) {
 			if object, ok := s.shown(o); ok {
-				s.podStatuses.forget(object.GetUID())
 				s.loop.See(cycle.Gone{Kind: kind, Object: object})
+				s.podStatuses.forget(object.GetUID()) // after that: it answers what the core waits for
+				s.groupStatuses.forget(object.GetUID())
 			}
 		},
 	}
