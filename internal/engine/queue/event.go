@@ -76,11 +76,34 @@ type Event struct {
 // bulkOf is how far an API object exceeds the usual size, in bytes as the API encodes it.
 func bulkOf(object any) int {
 	const usual = 4 << 10
-	o, sized := object.(interface{ Size() int })
-	if v := reflect.ValueOf(object); !sized || v.Kind() == reflect.Pointer && v.IsNil() {
+	if v := reflect.ValueOf(object); v.Kind() == reflect.Pointer && v.IsNil() {
 		return 0
 	}
-	return max(0, o.Size()-usual)
+	switch o := object.(type) {
+	case interface{ Size() int }:
+		return max(0, o.Size()-usual)
+	case interface{ UnstructuredContent() map[string]any }: // a custom resource
+		return max(0, sizeOf(o.UnstructuredContent())-usual)
+	}
+	return 0
+}
+
+// sizeOf is about the size of a value of a custom resource, as the API encodes it.
+func sizeOf(value any) int {
+	sum := 4 // what stands around it
+	switch v := value.(type) {
+	case string:
+		sum += len(v)
+	case []any:
+		for _, each := range v {
+			sum += sizeOf(each)
+		}
+	case map[string]any:
+		for key, each := range v {
+			sum += sizeOf(key) + sizeOf(each)
+		}
+	}
+	return sum
 }
 
 // bulk is that of the objects, and of the classes of the pods, that the event is about.

@@ -2,11 +2,13 @@ package queue
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -294,6 +296,22 @@ func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	q.Happened(podGone, epoch) // no pod is under way
 	if n, bulk := len(q.happened.recent), q.happened.bulk; n+bulk > 0 {
 		t.Errorf("%d events of %d bytes are kept", n, bulk)
+	}
+}
+
+// TestEventsOfLargeCustomResourcesAreForgotten, which do not say how large they are.
+func TestEventsOfLargeCustomResourcesAreForgotten(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	pop(t, q, epoch, "p")
+	large := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"list": []any{strings.Repeat("x", 1<<20), map[string]any{strings.Repeat("y", 1<<20): nil}}},
+	}}
+	for range 200 {
+		q.Happened(&Event{Resource: "foos.v1.example.com", Action: Update, Old: (*unstructured.Unstructured)(nil), New: large}, epoch)
+	}
+	if n := len(q.happened.recent); n == 0 || n > cluster.MostBulk>>21 {
+		t.Errorf("%d events about 2 MiB each are kept", n)
 	}
 }
 
