@@ -28,6 +28,9 @@ const (
 	perSecond = 100     // events written, so that they cost the API server little
 	most      = 200_000 // events that wait; more are dropped
 	within    = 10 * time.Second
+	// mostBytes bounds the size of the events that wait: most of them, where each has a message of
+	// some 300 bytes.
+	mostBytes = 128 << 20
 
 	// writers is how many events are written at once, so that one that gets no answer does not
 	// hold up the others. Fewer would cost more CPU while there is no limit: a writer that waits
@@ -74,7 +77,8 @@ type Log struct {
 	mu      sync.Mutex
 	waiting []queued
 	more    chan struct{} // has an element when some wait
-	inLanes int           // events that wait in lanes
+	waits   int           // events that wait, those in lanes included
+	bytes   int           // their size
 	dropped int           // events that found the queue full
 
 	full seldom.Line
@@ -83,6 +87,18 @@ type Log struct {
 type queued struct {
 	Event
 	at metav1.Time
+}
+
+// size is what the event takes in memory.
+func (e *queued) size() int {
+	const own = 216
+	sum := own + len(e.Component) + len(e.Type) + len(e.Reason) + len(e.Message)
+	a := &e.About
+	sum += len(a.Kind) + len(a.Namespace) + len(a.Name) + len(a.UID) + len(a.APIVersion) + len(a.ResourceVersion) + len(a.FieldPath)
+	for key, value := range e.Annotations {
+		sum += len(key) + len(value)
+	}
+	return sum
 }
 
 // lane is a queue of events about some objects, which one writer writes in their order.
@@ -113,17 +129,20 @@ func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
 // logged.
 func (l *Log) Tell(e Event) {
 	one := queued{e, metav1.Now()}
+	size := one.size()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting)+l.inLanes >= most {
+	if l.waits >= most || l.bytes+size > mostBytes {
 		l.dropped++
 		if l.full.Due() {
-			klog.Background().Info("Too many events wait to be written, further ones are dropped", "waiting", most, "droppedSoFar", l.dropped,
+			klog.Background().Info("Too many events wait to be written, further ones are dropped", "waiting", l.waits, "droppedSoFar", l.dropped,
 				"reason", e.Reason, "about", klog.KRef(e.About.Namespace, e.About.Name))
 		}
 		return
 	}
 	l.waiting = append(l.waiting, one)
+	l.waits++
+	l.bytes += size
 	select {
 	case l.more <- struct{}{}:
 	default:
@@ -191,7 +210,7 @@ func (l *Log) work(write, ctx context.Context, lane *lane, shared <-chan *queued
 		l.insist(write, event, func(ctx context.Context) error { return l.create(ctx, event) })
 	}
 	for {
-		own := l.pop(&lane.events, &l.inLanes)
+		own := l.pop(&lane.events)
 		switch {
 		case own != nil:
 			select {
@@ -222,7 +241,7 @@ func (l *Log) work(write, ctx context.Context, lane *lane, shared <-chan *queued
 // free.
 func (l *Log) hand(write, ctx context.Context, lanes []*lane, shared chan<- *queued) {
 	for {
-		for e := l.pop(&l.waiting, nil); e != nil; e = l.pop(&l.waiting, nil) {
+		for e := l.pop(&l.waiting); e != nil; e = l.pop(&l.waiting) {
 			if !e.Once {
 				l.put(lanes, e)
 				continue
@@ -251,7 +270,6 @@ func (l *Log) put(lanes []*lane, e *queued) {
 	to := lanes[h.Sum32()%uint32(len(lanes))]
 	l.mu.Lock()
 	to.events = append(to.events, *e)
-	l.inLanes++
 	l.mu.Unlock()
 	select {
 	case to.more <- struct{}{}:
@@ -259,8 +277,9 @@ func (l *Log) put(lanes []*lane, e *queued) {
 	}
 }
 
-// pop takes the first event of a queue, and subtracts it from a count of such; nil: there is none.
-func (l *Log) pop(queue *[]queued, count *int) *queued {
+// pop takes the first event of a queue; nil: there is none. It waits no longer, unless it goes from
+// one queue to another.
+func (l *Log) pop(queue *[]queued) *queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(*queue) == 0 {
@@ -269,8 +288,9 @@ func (l *Log) pop(queue *[]queued, count *int) *queued {
 	e := (*queue)[0]
 	(*queue)[0] = queued{}
 	*queue = (*queue)[1:]
-	if count != nil {
-		*count--
+	if e.Once || queue != &l.waiting {
+		l.waits--
+		l.bytes -= e.size()
 	}
 	return &e
 }

@@ -235,6 +235,52 @@ func TestFullQueueDropsEvents(t *testing.T) {
 	}
 }
 
+// TestLongEventsFillTheQueue, in lanes as well, and make room when they are written.
+func TestLongEventsFillTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written names
+		answers := make(chan struct{})
+		log := New(fake.NewClientset(), "default-scheduler")
+		log.Create = func(_ context.Context, e *v1.Event) error { <-answers; return written.create(e) }
+		const size, more = 1 << 20, 50
+		half := strings.Repeat("m", size/2)
+		tell := func(n int) {
+			for i := range n {
+				log.Tell(Event{
+					About: v1.ObjectReference{UID: types.UID(fmt.Sprint(i))}, Message: half, Once: i%2 == 0,
+					Annotations: map[string]string{"a": half},
+				})
+			}
+		}
+		const fit = mostBytes / (size + 1<<10)
+		tell(fit + more)
+		if most, least := more, more-2; log.dropped > most || log.dropped < least {
+			t.Errorf("%d of %d are dropped, want %d to %d", log.dropped, fit+more, least, most)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); log.Run(ctx) }()
+		synctest.Wait() // the writers have one each, and many wait in lanes
+		before := log.dropped
+		tell(2 * fit)
+		if dropped := log.dropped - before; dropped < fit {
+			t.Errorf("beside those in lanes, %d of %d are dropped", dropped, 2*fit)
+		}
+		close(answers)
+		time.Sleep(time.Hour)
+		if log.waits != 0 || log.bytes != 0 {
+			t.Errorf("%d of %d bytes wait", log.waits, log.bytes)
+		}
+		before = log.dropped
+		tell(fit)
+		if log.dropped != before {
+			t.Errorf("%d are dropped, though there was room", log.dropped-before)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 // TestEndIsNotLaterThanDrain, however slow each event is, and even if what writes it ignores its
 // context.
 func TestEndIsNotLaterThanDrain(t *testing.T) {
