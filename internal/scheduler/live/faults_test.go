@@ -470,3 +470,23 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 		})
 	}
 }
+
+// TestAConflictThatIsNotAboutTheVersionEndsAWrite: a webhook may answer so, again and again.
+func TestAConflictThatIsNotAboutTheVersionEndsAWrite(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var tries atomic.Int32
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if !strings.HasSuffix(r.URL.Path, "/pods/p/status") {
+				return fakeapi.Fault{}
+			}
+			tries.Add(1)
+			return fakeapi.Fault{Status: http.StatusConflict, Late: 10 * time.Millisecond}
+		})
+		w.api.Put(aNode("n", "1"), aPod("p", "2"))
+		w.start(Options{})
+		w.pass(time.Minute)
+		if n := tries.Load(); n != 1 {
+			t.Errorf("tried %d times", n)
+		}
+	})
+}

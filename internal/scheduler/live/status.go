@@ -81,8 +81,11 @@ func (s *Scheduler) writeStatus(ctx context.Context, a cycle.WriteStatus) error 
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		newest, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
-		if err != nil || newest.UID != pod.UID || newest.Spec.NodeName != "" || newest.DeletionTimestamp != nil {
+		newest, readErr := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		switch {
+		case readErr != nil || newest.UID != pod.UID || newest.Spec.NodeName != "" || newest.DeletionTimestamp != nil:
+			return readErr
+		case newest.ResourceVersion == version: // a webhook says conflict
 			return err
 		}
 		version = newest.ResourceVersion

@@ -175,10 +175,14 @@ func (r *requests) written(ctx context.Context, m *v1.ConfigMap, conflict error)
 // taint writes a node's taints on condition of the version that was read, so that those of others
 // stay.
 func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
+	version, conflict := "", error(nil)
 	for {
 		n, err := r.client.CoreV1().Nodes().Get(ctx, a.Node, metav1.GetOptions{})
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case n.ResourceVersion == version: // a webhook says conflict
+			return conflict
 		}
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
 		if a.Value != "" {
@@ -194,6 +198,7 @@ func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
 		if !apierrors.IsConflict(err) { // the context bounds how often
 			return err
 		}
+		version, conflict = n.ResourceVersion, err
 	}
 }
 

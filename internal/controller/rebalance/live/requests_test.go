@@ -98,6 +98,36 @@ func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 	}
 }
 
+// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal: a webhook may answer so, again and again.
+// One that is about the version is followed by another try.
+func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
+	for _, changes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			api := fakeapi.New()
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			api.Put(node)
+			tries := 0
+			api.SetFault(func(r *http.Request) fakeapi.Fault {
+				if r.Method != http.MethodPatch {
+					return fakeapi.Fault{}
+				}
+				if tries++; changes && tries == 4 {
+					return fakeapi.Fault{}
+				}
+				if changes {
+					go api.Put(node)
+				}
+				return fakeapi.Fault{Status: http.StatusConflict, Late: 10 * time.Millisecond}
+			})
+			r := newRequests(api.Client(), nil)
+			got := r.carryOut(t.Context(), execute.SetTaint{Node: "n", Value: "empty"}).(execute.Answered)
+			if changes && (got.Outcome != execute.OK || tries != 4) || !changes && (got.Outcome != execute.Conflict || tries != 1) {
+				t.Errorf("changes: %v: answered %+v after %d tries", changes, got, tries)
+			}
+		})
+	}
+}
+
 // TestALostAnswerToTheJournalIsNoOtherProcess: the try after it meets what the one before has
 // written. What another process has written is a conflict, also if it says the same.
 func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
