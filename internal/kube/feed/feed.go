@@ -42,8 +42,9 @@ const (
 	answerWithin = 30 * time.Second
 	wholeWithin  = 65 * time.Second
 	// uselessAfter is how long watches from one version may be refused, or show nothing that can be
-	// read, before the feed lists instead.
-	uselessAfter = 30 * time.Second
+	// read, before the feed lists instead. A time without, as in an outage, ends that.
+	uselessAfter   = 30 * time.Second
+	uselessWithout = 10 * time.Second
 	// briefly is how long a watch lasts at least that the server ends as agreed.
 	briefly = time.Second
 )
@@ -151,6 +152,7 @@ type feed struct {
 	fresh   bool            // the list under way, or the next one, is the one that Anew asked for
 	whole   bool            // the next list is to have no pages: the last one took too long for them
 	useless time.Time       // since when watches from this version have been; zero: they are not
+	refused time.Time       // when the last of these ended
 
 	complaint seldom.Line // about what the API server answers
 }
@@ -165,13 +167,16 @@ func (f *feed) goOn(ctx context.Context) error {
 			return fmt.Errorf("list %s: %w", f.source.Name, err)
 		}
 	}
-	from := f.version
+	from, began := f.version, time.Now()
 	err := f.watch(ctx)
 	switch {
 	case err == nil || f.version != from:
 		f.useless = time.Time{}
-	case permanent(err) && f.useless.IsZero():
-		f.useless = time.Now()
+	case permanent(err):
+		if f.useless.IsZero() || began.Sub(f.refused) > uselessWithout {
+			f.useless = time.Now()
+		}
+		f.refused = time.Now()
 	}
 	if forgotten(err) || permanent(err) && !f.useless.IsZero() && time.Since(f.useless) >= uselessAfter {
 		f.version, f.useless = "", time.Time{}
@@ -203,10 +208,11 @@ func forgotten(err error) bool {
 }
 
 // permanent reports whether another watch from the same version may end with the same error for
-// ever: the API server cannot read what it has to show, or does not serve the watch at all. Errors
-// of a server that is busy, or away, are not of that kind.
+// ever: the API server cannot read what it has to show, or does not serve the watch at all, or
+// something before it ends each watch at once. Errors of a server that is busy, or away, are not of
+// that kind.
 func permanent(err error) bool {
-	if errors.Is(err, errUnreadable) {
+	if errors.Is(err, errUnreadable) || errors.Is(err, errBrief) {
 		return true
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code == http.StatusBadGateway {

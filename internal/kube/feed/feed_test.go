@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -481,12 +482,48 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 // TestBriefWatchesAreLost: a server, or a proxy before it, that ends each watch at once is not
 // asked for the next one at once.
 func TestBriefWatchesAreLost(t *testing.T) {
-	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a")}}
+	a := &api{brief: true, pages: slices.Repeat([]v1.PodList{page("7", "", "a")}, 30)}
 	said := run(t, a, func() { time.Sleep(10 * time.Minute) })
 	if n := strings.Count(said, "watch from 7"); n < 500 || n > 700 {
 		t.Errorf("%d watches in ten minutes", n)
 	}
 	wants(t, said, "back", "lost", "watch from 7")
+}
+
+// TestWhatBriefWatchesDoNotShowIsListed: one that ends at once, again and again, may never show
+// anything.
+func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
+	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
+	said := run(t, a, func() {
+		time.Sleep(uselessAfter - time.Second)
+		a.say("not yet")
+		time.Sleep(5 * time.Second)
+	})
+	wants(t, said, "listed", "not yet", "listing", "seen b", "watch from 9")
+}
+
+// TestAnOutageIsNoReasonToList, whatever the API server said before it went, and says as it begins.
+func TestAnOutageIsNoReasonToList(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
+	said := run(t, a, func() {
+		for _, each := range []struct {
+			err   error
+			lasts time.Duration
+		}{
+			{apierrors.NewInternalError(errors.New("etcd")), 5 * time.Second},
+			{errors.New("connection refused"), 2 * uselessAfter},
+			{apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("not yet")), 5 * time.Second},
+			{nil, 5 * time.Second},
+		} {
+			a.fail(each.err)
+			a.current().Stop()
+			time.Sleep(each.lasts)
+		}
+	})
+	if n := strings.Count(said, "listing"); n != 1 {
+		t.Errorf("%d lists:\n%s", n, said)
+	}
+	wants(t, said, "watch from 7", "back", "lost", "watch from 7", "back")
 }
 
 // TestWatchThatDoesNotEndIsLost: nothing comes any more of one that was to end, and did not.
