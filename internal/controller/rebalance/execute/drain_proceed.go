@@ -31,24 +31,26 @@ func (d *Drainer) answered(e Answered) {
 	p := d.evicting
 	d.evicting = nil
 	switch {
-	case e.Outcome == OK, p.maybe && (e.Outcome == NotFound || d.leaves(p)):
+	case e.Outcome == OK, p.maybe && e.Outcome == NotFound:
 		d.accepted(p)
 		d.next++
 	case e.Outcome == NotFound: // it left by itself
 		d.stale = true
-	case e.Outcome == Busy:
-		d.refused[p.UID] = putOff{d.now.Add(max(retryAfter, min(e.RetryAfter, lastPause))), e.Message}
-		d.next++
-		if p.maybe {
-			d.unsure = append(d.unsure, p)
-		}
 	case e.Outcome == Failed && d.failed+1 < mostFailed:
 		p.maybe = true
 		d.failed++
 		d.evicting, d.ticket, d.retry = p, 0, d.now.Add(firstPause<<d.failed)
 		return
 	default:
-		d.end(fmt.Sprintf("error when evicting %s/%s: %s", p.Namespace, p.Name, e.Message))
+		if p.maybe {
+			d.unsure = append(d.unsure, p)
+		}
+		if e.Outcome != Busy {
+			d.end(fmt.Sprintf("error when evicting %s/%s: %s", p.Namespace, p.Name, e.Message))
+			return
+		}
+		d.refused[p.UID] = putOff{d.now.Add(max(retryAfter, min(e.RetryAfter, lastPause))), e.Message}
+		d.next++
 	}
 	d.failed = 0
 }
@@ -67,6 +69,22 @@ func (d *Drainer) accepted(p *departure) {
 func (d *Drainer) leaves(p *departure) bool {
 	victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
 	return victim == nil || victim.DeletionTimestamp != nil
+}
+
+// settle counts the evictions whose answers were lost, once their pods are seen to leave.
+func (d *Drainer) settle() {
+	if p := d.evicting; p != nil && d.ticket == 0 && d.leaves(p) {
+		d.evicting, d.failed = nil, 0
+		d.accepted(p)
+		d.next++
+	}
+	d.unsure = slices.DeleteFunc(d.unsure, func(p *departure) bool {
+		if !d.leaves(p) {
+			return false
+		}
+		d.accepted(p)
+		return true
+	})
 }
 
 // advance does what follows from the time, or from what was seen.
@@ -218,13 +236,7 @@ func (d *Drainer) rest() {
 
 // follow checks where the evicted pods and their successors are.
 func (d *Drainer) follow() {
-	d.unsure = slices.DeleteFunc(d.unsure, func(p *departure) bool {
-		if !d.leaves(p) {
-			return false
-		}
-		d.accepted(p)
-		return true
-	})
+	d.settle()
 	var still []*departure
 	for _, p := range d.under {
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
@@ -314,6 +326,7 @@ func (d *Drainer) successor(p *departure) *v1.Pod {
 // end ends the drain; why is what stopped it, or "".
 func (d *Drainer) end(why string) {
 	d.stage = drained
+	d.settle()
 	d.freeRoom()
 	left := 0
 	if d.plan != nil {
