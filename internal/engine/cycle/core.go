@@ -63,7 +63,9 @@ type Options struct {
 	// tries, in judgements of a node; 0 means [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
-	Disabled    Disabled
+	// Unhurried attempts for groups do not end because others wait: for forecasts.
+	Unhurried bool
+	Disabled  Disabled
 	// Prefer, if set, breaks ties between nodes in place of chance; see [decide.Decider].
 	Prefer func(*cluster.Pod) string
 }

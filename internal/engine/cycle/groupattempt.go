@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -35,12 +36,17 @@ type groupAttempt struct {
 	fills     map[string]fill // by domain
 	requested fill            // by all members; see fullest
 	byDomain  map[string][]*cluster.Node
-	closest   string  // the domain that most members found a node in; the failures of the others are those there
-	effort    int     // spent on trying domains, in judgements of nodes; see mostEffort
-	cut       bool    // domains were left out because it was used up
-	untried   int     // domains that are still to be tried, with the current one
-	arranged  []place // the members as victims were found for them last
-	rest      bool    // these members are the rest of a group that has been placed
+	closest   string               // the domain that most members found a node in; the failures of the others are those there
+	effort    int                  // spent on trying domains, in judgements of nodes; see mostEffort
+	cut       bool                 // domains were left out because it was used up
+	untried   int                  // domains that are still to be tried, with the current one
+	arranged  []place              // the members as victims were found for them last
+	until     int                  // of the work of the profile's decider; see begin
+	shortened bool                 // the bound was reached
+	further   bool                 // the next attempt may come further; see noteReached
+	reached   map[types.UID]string // the nodes of members that were counted when it was reached in the first pass
+	declined  bool                 // a plugin at Reserve has turned down the node that was found for a member
+	rest      bool                 // these members are the rest of a group that has been placed
 }
 
 // member is a pod of a group that is being decided.
@@ -147,6 +153,7 @@ func (a *groupAttempt) decide() error {
 	if len(a.members) < a.need {
 		return nil // the others are kept out by their own gates
 	}
+	a.begin()
 	if key := a.group.TopologyKey(); key != "" && a.podGroups.gates.Topology {
 		return a.placeInDomain(key)
 	}
@@ -157,7 +164,7 @@ func (a *groupAttempt) decide() error {
 // out-of-tree plugins refuse so many that fewer are left than the group needs, all are given up.
 func (a *groupAttempt) commit() {
 	placed := a.placed
-	a.group.Last = groups.Attempt{}
+	a.group.Last, a.group.Shortened, a.group.Reached = groups.Attempt{}, 0, nil
 	a.letGo()
 	for _, m := range placed {
 		a.decisions.place(m.placement, m.Node, m.found.Total, m.found.Feasible)
@@ -190,6 +197,7 @@ func (a *groupAttempt) commit() {
 	if left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" }); a.podGroups.gates.Preemption {
 		a.makeRoomForRest(left)
 	} else {
+		a.begin()
 		for _, m := range left {
 			a.leaveOut(m)
 		}
@@ -205,6 +213,11 @@ func (a *groupAttempt) makeRoomForRest(left []*member) {
 		if m.refused != nil {
 			m.end(false)
 			a.fail(m.placement, m.refused)
+			continue
+		}
+		if m.failure == unreached {
+			m.end(false)
+			a.fail(m.placement, errUnreached)
 			continue
 		}
 		rest.members = append(rest.members, m)
@@ -252,6 +265,11 @@ func (a *groupAttempt) leaveOut(m *member) {
 		a.fail(m.placement, m.refused)
 		return
 	}
+	if m.failure == unreached || a.over() {
+		m.end(false)
+		a.fail(m.placement, errUnreached)
+		return
+	}
 	if a.domains == 0 && a.knownToFail(m.placement) {
 		m.end(false)
 		a.reject(m.placement, a.profile.failed.why, nil)
@@ -271,13 +289,14 @@ func (a *groupAttempt) leaveOut(m *member) {
 }
 
 // rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
-// group. If domains were left out, it is tried again after its back-off.
+// group. If domains were left out, or the bound was reached, it is tried again after its back-off.
 func (a *groupAttempt) rejectAll() {
 	nodes := a.reserve()
+	a.noteReached()
 	message := a.reason()
 	for _, m := range a.members {
 		m.end(false)
-		if a.cut && len(nodes) == 0 {
+		if (a.cut || a.further) && len(nodes) == 0 {
 			a.preemptions.unfit(m.item)
 			a.fail(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
 			continue
@@ -295,6 +314,9 @@ func (a *groupAttempt) rejectAll() {
 func (a *groupAttempt) why(m *member) *why {
 	if m.failure == nil {
 		return &why{message: waitingForQuorum, plugins: []string{groups.GangScheduling}}
+	}
+	if m.failure == unreached {
+		return &why{message: unreachedMessage}
 	}
 	rejectors := slices.Clone(m.failure.Plugins)
 	if m.failure.Rejector != "" {
@@ -395,7 +417,11 @@ func (a *groupAttempt) takeOff(m *member) {
 // try decides a member and counts it on its node. It returns false if there is none.
 func (a *groupAttempt) try(m *member) (bool, error) {
 	a.effort += costOfDecision
-	found := a.profile.Decide(m.asked)
+	return a.take(m, a.profile.Decide(m.asked))
+}
+
+// take counts a member on the node that was found for it, if there is one.
+func (a *groupAttempt) take(m *member, found decide.Decision) (bool, error) {
 	if found.Err != nil {
 		m.refused = found.Err
 		return false, found.Err
@@ -405,6 +431,7 @@ func (a *groupAttempt) try(m *member) (bool, error) {
 	}
 	if err := a.count(m, found); err != nil {
 		if refused := (*rejection)(nil); errors.As(err, &refused) {
+			a.declined = true
 			return false, nil
 		}
 		m.refused = err

@@ -284,8 +284,8 @@ func (a *groupAttempt) mostEffort() int {
 	return a.searchLimit + costOfDomain + 4*costOfDecision*len(a.members)
 }
 
-// spent tells whether the effort is used up.
-func (a *groupAttempt) spent() bool { return a.effort >= a.mostEffort() }
+// spent tells whether the effort is used up, or the bound of the attempt reached.
+func (a *groupAttempt) spent() bool { return a.effort >= a.mostEffort() || a.over() }
 
 // inTurn yields one domain after the other until the effort is used up, which cut then tells. After
 // half of it the rest follows at random, so that no domain is left out forever.

@@ -17,15 +17,15 @@ const DefaultSearchLimit = 100_000
 // places as many as the group needs, that stands. It is also the last pass if order cannot matter
 // (see differ): all members take the same room then, so no order places more. Otherwise members
 // that need each other get another chance after all have been tried, then other orders are tried,
-// and finally placements are searched for.
+// and finally placements are searched for. It ends early at the bound of the attempt.
 func (a *groupAttempt) place() error {
-	if err := a.pass(a.members, true); err != nil || len(a.placed) >= a.need {
+	if err := a.pass(a.members, true); err != nil || len(a.placed) >= a.need || a.shortened {
 		return err
 	}
-	if !a.differ() {
-		return nil
+	if !a.differ() || len(a.placed) == 0 && !a.declined {
+		return nil // without a first one no order helps
 	}
-	if err := a.again(); err != nil || len(a.placed) >= a.need {
+	if err := a.again(); err != nil || len(a.placed) >= a.need || a.shortened {
 		return err
 	}
 	for _, order := range []func() []*member{a.largestFirst, a.failedFirst} {
@@ -34,7 +34,7 @@ func (a *groupAttempt) place() error {
 		if err := a.pass(ordered, false); err != nil {
 			return err
 		}
-		if err := a.again(); err != nil || len(a.placed) >= a.need {
+		if err := a.again(); err != nil || len(a.placed) >= a.need || a.shortened {
 			return err
 		}
 	}
@@ -46,10 +46,10 @@ func (a *groupAttempt) place() error {
 }
 
 // pass tries each member that is not placed, in the given order. first: it notes why members fit
-// nowhere.
+// nowhere. It ends early at the bound of the attempt.
 func (a *groupAttempt) pass(order []*member, first bool) error {
 	failed := failures{}
-	for _, m := range order {
+	for i, m := range order {
 		if m.Node != "" {
 			continue
 		}
@@ -59,7 +59,15 @@ func (a *groupAttempt) pass(order []*member, first bool) error {
 			}
 			continue
 		}
-		ok, err := a.try(m)
+		if a.over() {
+			a.stop(order[i:], first)
+			return nil
+		}
+		decide := a.try
+		if first {
+			decide = a.tryAgain
+		}
+		ok, err := decide(m)
 		if err != nil {
 			return err
 		}

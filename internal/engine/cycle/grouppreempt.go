@@ -48,6 +48,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 		}
 	}
 	a.preemptions.forgetCounted()
+	a.begin()
 	key := a.group.TopologyKey()
 	if a.domains == 0 {
 		a.effort = 0
@@ -128,11 +129,12 @@ func (a *groupAttempt) planHere() *roomPlan {
 			return nil
 		}
 	}
+	a.begin() // to spare some takes as long as to find them, and need not end
 	a.spareFirst(units)
 	var leave [][]*cluster.Pod
 	together := a.leastTogether()
 	for _, unit := range units {
-		if a.effort > 2*a.mostEffort() || !a.spare(unit, gone, together) {
+		if a.effort > 2*a.mostEffort() || a.over() || !a.spare(unit, gone, together) {
 			leave = append(leave, unit)
 		}
 	}
@@ -284,6 +286,10 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 		if hopeless.of(m, a.cluster.Log.Len()) != nil {
 			continue
 		}
+		if a.over() {
+			a.shortened = true
+			break
+		}
 		if placed, err := a.try(m); err != nil {
 			return nil, false
 		} else if placed {
@@ -373,7 +379,7 @@ func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
 	for _, m := range a.members {
 		m.end(false)
 		w := a.why(m)
-		if m.failure == nil {
+		if m.failure == nil || m.failure == unreached {
 			w.message = waitingForVictims
 		}
 		node := nodes[m]

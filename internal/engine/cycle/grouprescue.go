@@ -16,6 +16,7 @@ type memberRescue struct {
 // members, in the order of the profile, and where the profile preempts, plans that for the whole
 // group. promised is set if plugins made room for as many members as are needed.
 func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) {
+	a.begin()
 	by := a.profile.rescue
 	preempter := slices.IndexFunc(by, func(r rescuer) bool { return r.preempts })
 	if preempter < 0 {
@@ -26,7 +27,7 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 	}
 	rest := a.withoutFinal()
 	plan = rest.planRoom()
-	if a.cut = rest.cut; plan == nil {
+	if a.cut, a.shortened = rest.cut, rest.shortened; plan == nil {
 		promised = a.rescueMembers(by[preempter+1:])
 	}
 	return promised, plan

@@ -91,6 +91,7 @@ func (a *groupAttempt) shareOf(places []place) float64 {
 // planReservation looks for the nodes on which the group is likely to fit soonest: where the fewest
 // pods have to end, in the best domain of the topology key. It leaves the cluster as it was.
 func (a *groupAttempt) planReservation() []place {
+	a.begin()
 	if a.domains == 0 {
 		nodes := slices.DeleteFunc(slices.Clone(a.cluster.Nodes), func(n *cluster.Node) bool { return n == nil })
 		if _, ok := a.boundOn(nodes, a.leastRequest(), a.ends); !ok {

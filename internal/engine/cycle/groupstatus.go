@@ -61,7 +61,7 @@ func (a *groupAttempt) reason() string {
 	}
 	var stopped *member
 	for _, m := range a.members {
-		if m.failure != nil {
+		if m.failure != nil && m.failure != unreached {
 			stopped = m
 			break
 		}
@@ -72,12 +72,26 @@ func (a *groupAttempt) reason() string {
 	}
 	if stopped != nil {
 		message += fmt.Sprintf("; %s: %s", podName(stopped.Pod), stopped.failure.Message(""))
+	} else {
+		message += "."
 	}
 	if a.delayed() {
 		message += fmt.Sprintf(" No pod is preempted before the group has been unschedulable for %s.", a.profile.PreemptionDelay)
 	}
 	if a.gaveUp {
 		message += fmt.Sprintf(" The search for other placements ended at its limit, after %d judgements of nodes.", a.searched)
+	}
+	if left := a.notReached(); left > 0 {
+		message += fmt.Sprintf(" It took too long to look at the other %d pods.", left)
+	} else if a.shortened {
+		message += " It took too long to look for all ways to place the pods."
+	}
+	switch {
+	case a.cut: // it is tried again in any case
+	case a.further:
+		message += " The group is tried again after its back-off, and the next attempt comes further."
+	case a.shortened:
+		message += " A higher --pod-group-search-limit allows more."
 	}
 	if a.cut {
 		message += " Not all domains could be tried at once; the group is tried again after its back-off."

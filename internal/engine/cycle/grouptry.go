@@ -88,7 +88,7 @@ func (a *groupAttempt) trial() *decision.GroupTrial {
 	}
 	for _, m := range a.members {
 		p := decision.GroupPlace{Name: m.Pod.Name, Node: nodes[m]}
-		if p.Node == "" && m.failure != nil {
+		if p.Node == "" && m.failure != nil && m.failure != unreached {
 			p.Message = m.failure.Message("")
 		} else if p.Node == "" {
 			p.Message = a.why(m).message

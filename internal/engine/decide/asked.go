@@ -106,6 +106,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 		}
 	}
 	r.d.asked = nodes
+	r.d.work += heaviness(r.plan.example) * len(nodes)
 	before := make([]int, len(r.groups))
 	for i, g := range r.groups {
 		if before[i] = len(r.plan.steps); g.ok > 0 && !g.feasible || g.ok == 0 && r.plan.asksEarly {

@@ -127,6 +127,7 @@ func (b *base) rebuild() {
 	b.statics, b.byStatic, b.byParts = nil, map[baseStatic]int32{}, map[parts]int32{}
 	b.at, b.spots = make([]int32, len(c.Nodes)), make([]spot, len(c.Nodes))
 	b.countSums()
+	b.d.work += bulkyWork(c, b.plan)
 	fresh := map[int32][]int32{}
 	for i := range c.Nodes {
 		node := int32(i)
@@ -262,6 +263,7 @@ func (b *base) groupOf(node int32) int32 {
 	}
 	static := b.staticOf(n)
 	b.d.looked += 1 + len(b.axes)
+	b.d.work += costOfSorting
 	if static == rejected {
 		return none
 	}

@@ -59,13 +59,15 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.rankingFor(p)
 	left := &effort{d.mostEffort}
 	if pl.way != ranked {
-		return preempt(d.c, d.profile, p, evaluate(d.c, d.profile, p), left)
+		defer func() { d.work += d.mostEffort - left.left }()
+		return preempt(d.c, d.profile, p, d.evaluate(p), left)
 	}
 	t := &trial{r: r, p: p, budgets: newBudgets(d.c, d.profile, p)}
 	if len(pl.asked) > 0 {
 		var ok bool
 		if t.questions, ok = d.questions(p, pl); !ok {
-			return preempt(d.c, d.profile, p, evaluate(d.c, d.profile, p), left)
+			defer func() { d.work += d.mostEffort - left.left }()
+			return preempt(d.c, d.profile, p, d.evaluate(p), left)
 		}
 		t.plain = prepare(d.c, d.profile, p)
 		r.candidates = nil // what holds for other pods need not hold for this one
@@ -191,6 +193,9 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 		if !known.byNode[node].known {
 			known.byNode[node] = t.cost(node)
 			left.spend(each * (costOfNode + t.judged))
+			if r.d.work++; t.judged > 0 {
+				r.d.work += each * (costOfNode + t.judged)
+			}
 		}
 		done++
 	}

@@ -53,6 +53,7 @@ type Decider struct {
 	saidEffort   map[uint64]*saidEffort    // by a hash of what strangers' terms say; see said.describe
 	clock        uint64                    // counts decisions, to tell what was used last
 	looked       int                       // counts nodes, groups and cells that were looked at
+	work         int                       // see Work
 
 	// Scratch space of one decision.
 	best     []*group
@@ -122,6 +123,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if d.clock++; d.clock%often == 0 {
 		d.tidy()
 	}
+	d.work += costOfDecision
 	d.preferred = d.preferredNode(p)
 	if d.selectsTooMuch(p) {
 		return Decision{Err: errTermsTooLong}
@@ -179,7 +181,26 @@ func (d *Decider) preferredNode(p *cluster.Pod) int32 {
 }
 
 // Evaluate is the plain way to the same answer.
-func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation { return Evaluate(d.c, d.profile, p) }
+func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation {
+	d.work += allPlainly(d.c, p)
+	return Evaluate(d.c, d.profile, p)
+}
+
+func (d *Decider) evaluate(p *cluster.Pod) *Evaluation {
+	d.work += allPlainly(d.c, p)
+	return evaluate(d.c, d.profile, p)
+}
+
+// Takes reports whether a node can take a pending pod. Filters are asked about this node alone.
+func (d *Decider) Takes(p *cluster.Pod, n *cluster.Node) bool {
+	d.work += costOfDecision * heaviness(p)
+	j := prepare(d.c, d.profile, p)
+	if j.err != nil || j.all != nil {
+		return false
+	}
+	_, rejection := j.nodeWithNominated(n)
+	return rejection == nil
+}
 
 // nominated returns the node that the pod was nominated to if it can take the pod now; no other
 // node is looked at then. As upstream, the nodes that PreFilter plugins name are ignored here.
@@ -244,6 +265,7 @@ func (d *Decider) scan(p *cluster.Pod) Decision {
 			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
 		}
 	}
+	d.work += allPlainly(d.c, p)
 	j := prepare(d.c, d.profile, p)
 	j.left = &effort{d.mostEffort}
 	if j.err != nil || j.all != nil {

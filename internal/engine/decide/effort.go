@@ -40,6 +40,23 @@ func (e *effort) spend(judgements int) bool {
 
 func (e *effort) over() bool { return e != nil && e.left <= 0 }
 
+// Work is about what all decisions, searches for victims and diagnoses have cost so far, in
+// judgements of a node. It depends on nothing but what the decider was asked and shown.
+func (d *Decider) Work() int { return d.work }
+
+// What some things cost, in judgements of a node.
+const (
+	costOfDecision  = 10 // in which there is nothing to catch up on
+	costOfSorting   = 4  // to find out where a node belongs, for all pods like one
+	looksAJudgement = 2  // as many looks of a survey cost one
+)
+
+// bulkyWork is what it costs beyond that to sort all nodes for pods that list thousands of terms.
+func bulkyWork(c *cluster.Cluster, pl *plan) int {
+	const judgement = 2 << 10 // so many bytes
+	return c.Len() * (pl.example.Class.Bulk / judgement)
+}
+
 // heaviness is how many times as long as a plain pod this pod takes to judge: most filters look at
 // the items that the pod lists, one by one.
 func heaviness(p *cluster.Pod) int {
@@ -63,6 +80,9 @@ func plainly(c *cluster.Cluster, p *cluster.Pod) int {
 	}
 	return heaviness(p) + terms*(c.Len()+c.Pods())/4
 }
+
+// allPlainly is the effort of judging all nodes the plain way.
+func allPlainly(c *cluster.Cluster, p *cluster.Pod) int { return plainly(c, p) + heaviness(p)*c.Len() }
 
 // selectsTooMuch reports whether to hold the pod's own terms against the classes that they may
 // select would take more than half of an attempt's effort. An object has room for tens of thousands

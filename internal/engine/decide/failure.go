@@ -88,7 +88,7 @@ func (e *Evaluation) Failure() *Failure {
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	r, pl := d.rankingFor(p)
 	if pl.way != ranked || len(pl.asked) > 0 {
-		return evaluate(d.c, d.profile, p).Failure()
+		return d.evaluate(p).Failure()
 	}
 	held, _ := r.holdBack(p, nil, true)
 	defer func() {
@@ -97,7 +97,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 		}
 	}()
 	if r.merged {
-		return evaluate(d.c, d.profile, p).Failure()
+		return d.evaluate(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	said := r.saidOf(held)

@@ -149,6 +149,7 @@ func (r *ranking) rebuild() {
 	} else {
 		r.at = make([]position, len(c.Nodes))
 	}
+	r.d.work += bulkyWork(c, r.plan)
 	for _, n := range c.Nodes {
 		if n != nil {
 			r.assess(n)
@@ -252,6 +253,7 @@ func (r *ranking) reassess(node int32) {
 func (r *ranking) assess(n *cluster.Node) {
 	static := r.staticOf(n)
 	r.d.looked += 1 + len(r.tallies)
+	r.d.work += costOfSorting
 	for len(r.values) < len(r.tallies) {
 		r.values = append(r.values, 0)
 	}

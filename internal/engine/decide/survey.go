@@ -362,6 +362,7 @@ func (s *survey) weigh(class *cluster.PodClass) {
 	const little = 64 // not worth recording
 	d := s.d
 	s.work += s.b.looked
+	d.work += s.work / looksAJudgement
 	if d.looked += s.work; s.work < little && !s.soon {
 		return
 	}

@@ -46,6 +46,11 @@ type Group struct {
 	Last  Attempt // the last attempt, if it failed
 	Short int     // at least this many more pods must be bound before the group can be scheduled
 
+	// Shortened counts the attempts since it was placed that ended at their bound, and Reached has the
+	// nodes that the last attempt had found, by pod, if it did.
+	Shortened int
+	Reached   map[types.UID]string
+
 	// Since is when it was first found to fit nowhere, or when room was reserved for it in vain.
 	Since time.Time
 }
@@ -60,6 +65,7 @@ type Attempt struct {
 // Forget clears the owner's fields, for a new object of the same name.
 func (g *Group) Forget() {
 	g.Done, g.Said, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
+	g.Shortened, g.Reached = 0, nil
 }
 
 // New returns a set without groups.

@@ -61,7 +61,7 @@ type scheduler struct {
 // case an event is lost, and here none is.
 func (s *scheduler) start(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
-	o := cycle.Options{Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates}
+	o := cycle.Options{Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates, Unhurried: true}
 	for _, p := range profiles {
 		s.profiles[p.SchedulerName] = p
 		served := cycle.Profile{Profile: p}
