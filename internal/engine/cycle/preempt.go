@@ -209,11 +209,18 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 	if gone {
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
 	}
-	if gone || !slices.ContainsFunc(append(r.also, r), pr.awaits) {
+	all := append([]*removal{r}, r.also...)
+	last := len(all) - 1
+	for last >= 0 && !pr.awaits(all[last]) {
+		last--
+	}
+	if gone || last < 0 {
 		pr.countVictims(r.victim.UID)
 		pr.told(r, nil)
 		return
 	}
+	r.also, r = nil, all[last] // who chose it later may have taken the room from those before
+	r.also = slices.Delete(all, last, last+1)
 	pr.leaves(p)
 	pr.remove(r)
 }
@@ -255,7 +262,7 @@ func (pr *preemptions) count(r *removal, fault *Fault) {
 		delete(pr.rounds, r.pod)
 	}
 	pr.observer().RemovedVictims(!r.failed, pr.now.Sub(r.began))
-	pr.podGroups.wake(pr.groups.ByUID(r.pod), queue.ForceActivate)
+	pr.podGroups.wake(pr.groups.ByUID(r.pod), queue.ForceActivate, queue.Gated)
 	switch item := pr.queue.Get(r.pod); {
 	case item == nil:
 	case r.failed: // backs off, so that a failing removal is not repeated without a pause
