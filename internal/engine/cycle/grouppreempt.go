@@ -293,6 +293,7 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 		if placed, err := a.try(m); err != nil {
 			return nil, false
 		} else if placed {
+			a.raise(m)
 			continue
 		}
 		a.effort += costOfPreemption
@@ -320,8 +321,22 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 		if a.count(m, decide.Decision{Node: found.Node}) != nil {
 			return nil, false
 		}
+		a.raise(m)
 	}
 	return units, len(a.placed) >= a.need
+}
+
+// raise keeps a member that was just placed from being a victim of the next one: where the PodGroup
+// matters more than its pods, the member counts on its node with the highest priority there is,
+// until it is taken off.
+func (a *groupAttempt) raise(m *member) {
+	if m.Waiting.Class.Priority >= m.asked.Class.Priority {
+		return
+	}
+	n, stand := m.found.Node, *m.Waiting
+	a.cluster.RemovePod(m.Pod.UID)
+	stand.Node, stand.Class = nil, topPriority(a.cluster, m.Waiting)
+	a.cluster.Place(&stand, n)
 }
 
 // plan returns the placement that is counted now, with the units that leave for it.
