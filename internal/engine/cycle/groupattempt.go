@@ -77,7 +77,7 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 			items = append(items, item)
 		}
 	}
-	if g.Object == nil { // it was deleted while they were active: their gate keeps them out
+	if as.podGroups.incomplete(g) { // something was deleted while they were active: their gate keeps them out
 		for _, item := range items {
 			as.queue.Failed(item, as.now)
 		}

@@ -34,18 +34,21 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	object.ManagedFields = nil
 	g := gs.groups.Get(nameOf(object))
 	fresh := g == nil || g.Object == nil || g.Object.UID != object.UID
-	least := 0
+	least, scheduled := 0, false
 	if g != nil {
-		least = g.MinCount()
+		least, scheduled = g.MinCount(), g.Done || g.Scheduled()
 	}
 	if fresh && g != nil {
 		g.Forget()
 	}
-	if g = gs.groups.SetObject(object); fresh || g.MinCount() != least {
-		gs.wake(g, "PodGroupAdd")
+	switch g = gs.groups.SetObject(object); {
+	case fresh || g.MinCount() != least:
+		gs.wake(g, "PodGroupAdd", queue.Gated, queue.Waiting)
 		gs.unitsChanged(g, "PodGroupAdd")
 		g.Short = 0 // what it asks for may be less now
 		gs.settle(g)
+	case !scheduled:
+		gs.wakeStarted(g)
 	}
 }
 
@@ -61,10 +64,10 @@ func (gs *podGroups) gone(name cluster.Name) {
 	}
 }
 
-// unitsChanged wakes waiting pods when a group has appeared, changed or gone: which pods they may
-// preempt depends on whether it is disrupted as a whole, and on its priority.
+// unitsChanged wakes waiting pods when a group with pods on nodes has appeared, changed or gone:
+// which pods they may preempt depends on whether it is disrupted as a whole, and on its priority.
 func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
-	if !gs.gates.Preemption || !g.Whole() && g.Count() == 0 {
+	if !gs.gates.Preemption || len(gs.membersOnNodes(g)) == 0 {
 		return
 	}
 	for _, item := range gs.queue.Sorted() {
@@ -85,14 +88,32 @@ func (gs *podGroups) join(pod *v1.Pod, served bool) (then func()) {
 	}
 	counts := pod.Spec.NodeName != "" || served
 	g, joined := gs.groups.SetPod(pod, counts)
-	if joined && g.Count() == g.MinCount() {
-		gs.wake(g, queue.Appeared)
+	if joined && g.Count() == gs.least(g) {
+		gs.wake(g, queue.Appeared, queue.Gated)
 	}
 	return func() {
 		if pod.Spec.NodeName != "" {
 			gs.settle(g)
+			gs.wakeStarted(g)
 		}
 	}
+}
+
+// wakeStarted has the gates asked again about members of a gang that is found to have been
+// scheduled: it may have fewer pods than it asks for. Whether it has been depends on its condition
+// and on its bound pods, and a list may show those last.
+func (gs *podGroups) wakeStarted(g *groups.Group) {
+	if g.Count() < gs.least(g) && gs.started(g) {
+		gs.wake(g, queue.Appeared, queue.Gated)
+	}
+}
+
+// least is how many pods of the group must be placed together: minCount, if gangs are on.
+func (gs *podGroups) least(g *groups.Group) int {
+	if !gs.gates.Gang {
+		return 0
+	}
+	return g.MinCount()
 }
 
 // settleAll finds groups that were scheduled before this scheduler began, and do not say so yet.
@@ -105,7 +126,7 @@ func (gs *podGroups) settleAll() {
 // settle writes that a group is scheduled, if it has what it asks for and does not say so yet. It
 // is called whenever one of its pods may have been bound.
 func (gs *podGroups) settle(g *groups.Group) {
-	if !gs.ready.decides() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled() || g.Count() < g.MinCount() {
+	if !gs.ready.decides() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled() || g.Count() < gs.least(g) {
 		return
 	}
 	if g.Short > 1 { // at most one more pod was bound since they were counted
@@ -113,7 +134,7 @@ func (gs *podGroups) settle(g *groups.Group) {
 		return
 	}
 	_, bound := gs.count(g)
-	if g.Short = max(1, g.MinCount()) - bound; g.Short <= 0 {
+	if g.Short = max(1, gs.least(g)) - bound; g.Short <= 0 {
 		g.Done = true
 		gs.writeScheduled(g)
 	}
@@ -129,35 +150,24 @@ func (gs *podGroups) leave(uid types.UID) {
 // keepOut has the gates asked again about members that wait, or are gated while room is being made
 // for them, since the group may be incomplete now.
 func (gs *podGroups) keepOut(g *groups.Group) {
-	if !gs.incomplete(g) {
-		return
-	}
-	var waiting []*queue.Item
-	for uid := range g.Members {
-		item := gs.queue.Get(uid)
-		if item != nil && (item.Place() == queue.Waiting || item.Place() == queue.Gated) {
-			waiting = append(waiting, item)
-		}
-	}
-	slices.SortFunc(waiting, earlier)
-	for _, item := range waiting {
-		gs.queue.Wake(item.Pod.UID, "PodGroupIncomplete", gs.now)
+	if gs.incomplete(g) {
+		gs.wake(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
 	}
 }
 
-// wake has the gates asked again about gated members.
-func (gs *podGroups) wake(g *groups.Group, label string) {
+// wake has the gates asked again about members in these places of the queue.
+func (gs *podGroups) wake(g *groups.Group, label string, places ...queue.Place) {
 	if g == nil {
 		return
 	}
-	var gated []*queue.Item
+	var items []*queue.Item
 	for uid := range g.Members {
-		if item := gs.queue.Get(uid); item != nil && item.Place() == queue.Gated {
-			gated = append(gated, item)
+		if item := gs.queue.Get(uid); item != nil && slices.Contains(places, item.Place()) {
+			items = append(items, item)
 		}
 	}
-	slices.SortFunc(gated, earlier)
-	for _, item := range gated {
+	slices.SortFunc(items, earlier)
+	for _, item := range items {
 		gs.queue.Wake(item.Pod.UID, label, gs.now)
 	}
 }
@@ -172,7 +182,7 @@ func earlier(a, b *queue.Item) int {
 // incomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
 // gang has too few pods to be scheduled as a whole.
 func (gs *podGroups) incomplete(g *groups.Group) bool {
-	return g.Object == nil || gs.gates.Gang && g.Count() < g.MinCount() && !gs.started(g)
+	return g.Object == nil || g.Count() < gs.least(g) && !gs.started(g)
 }
 
 // started tells whether the group has been scheduled and is still there: see podGroups.
@@ -210,11 +220,11 @@ func (gs *podGroups) count(g *groups.Group) (placed, bound int) {
 
 // missing is how many members must be placed together now: what a gang lacks of its quorum, or one.
 func (gs *podGroups) missing(g *groups.Group) int {
-	if !gs.gates.Gang || g.MinCount() == 0 || gs.started(g) {
+	if gs.least(g) == 0 || gs.started(g) {
 		return 1
 	}
 	placed, _ := gs.count(g)
-	return max(1, g.MinCount()-placed)
+	return max(1, gs.least(g)-placed)
 }
 
 // errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a
@@ -227,10 +237,10 @@ var errGroupBroken = &Fault{Message: waitingForQuorum, Verdict: true}
 // is tried again and the others keep what they have.
 func (gs *podGroups) memberLost(b *placement, why error) {
 	g := gs.groupOf(b.item)
-	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || !gs.gates.Gang || gs.started(g) {
+	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.started(g) {
 		return
 	}
-	if placed, bound := gs.count(g); placed >= g.MinCount() || bound > 0 {
+	if placed, bound := gs.count(g); placed >= gs.least(g) || bound > 0 {
 		return
 	}
 	var siblings []*placement

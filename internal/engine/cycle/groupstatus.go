@@ -125,7 +125,7 @@ func (as *attempts) ungrouped(item *queue.Item) {
 // decision describes the state of a group.
 func (gs *podGroups) decision(g *groups.Group) *decision.Group {
 	d := &decision.Group{
-		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: g.Done || g.Scheduled(),
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: gs.least(g), Members: g.Count(), Scheduled: g.Done || g.Scheduled(),
 	}
 	d.Placed, d.Bound = gs.count(g)
 	if d.Scheduled {
