@@ -34,6 +34,7 @@ type attempts struct {
 
 	asking      int // questions asked aside and not answered yet
 	searchLimit int // see Options.SearchLimit
+	mostWork    int // the constant of this name, or searchLimit; tests change it
 }
 
 // schedule starts an attempt for a pod that was popped from the queue.

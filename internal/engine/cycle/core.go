@@ -97,7 +97,7 @@ func assemble(s *common) *Core {
 	gates := s.options.Groups
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
 	c.news = &happenings{common: s}
-	c.nominations = &nominations{common: s, news: c.news, ofGroups: gates.Generic && gates.Preemption}
+	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic && gates.Preemption}
 	c.rooms = &rooms{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}}
@@ -108,7 +108,7 @@ func assemble(s *common) *Core {
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
 	c.attempts = &attempts{
 		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
-		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit),
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), mostWork: max(mostWork, s.options.SearchLimit),
 	}
 	c.placements.outcome = c.attempts
 	c.intake = &intake{

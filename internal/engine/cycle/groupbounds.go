@@ -288,7 +288,8 @@ func (a *groupAttempt) mostEffort() int {
 func (a *groupAttempt) spent() bool { return a.effort >= a.mostEffort() || a.over() }
 
 // inTurn yields one domain after the other until the effort is used up, which cut then tells. After
-// half of it the rest follows at random, so that no domain is left out forever.
+// half of it the rest follows at random, so that no domain is left out forever; where one domain may
+// take all of it, every other attempt begins at random.
 func (a *groupAttempt) inTurn(list []domainBound) iter.Seq[*domainBound] {
 	return func(yield func(*domainBound) bool) {
 		a.effort = 0
@@ -298,7 +299,7 @@ func (a *groupAttempt) inTurn(list []domainBound) iter.Seq[*domainBound] {
 				a.cut = true
 				return
 			}
-			if rest := list[i:]; !shuffled && a.effort >= a.mostEffort()/2 {
+			if rest := list[i:]; !shuffled && (a.effort >= a.mostEffort()/2 || a.group.Shortened%2 == 1) {
 				shuffled = true
 				a.rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 			}

@@ -58,10 +58,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 	if err != nil {
 		return nil
 	}
-	highest := a.members[0].asked.Class.Priority
-	for _, m := range a.members {
-		highest = max(highest, m.asked.Class.Priority)
-	}
+	highest := a.highest()
 	list := a.promising(key, domains, func(p *cluster.Pod) (priority int64, leaves bool) {
 		if p.Preempted {
 			return leftAlready, true
@@ -105,11 +102,11 @@ func (a *groupAttempt) planHere() *roomPlan {
 		return p
 	}
 	a.undo(0)
-	stand := a.podGroups.shields(a.group, a.profile, a.priority(), true)
+	stand := a.shields(true)
 	shielded := len(stand.pods)
 	units, ok := a.displaceWithin(gone, stand)
 	if !ok && shielded > 0 && !a.keeps() {
-		if stand = a.podGroups.shields(a.group, a.profile, a.priority(), false); len(stand.pods) < shielded {
+		if stand = a.shields(false); len(stand.pods) < shielded {
 			units, ok = a.displaceWithin(gone, stand)
 		}
 		stand.lower()
@@ -129,8 +126,9 @@ func (a *groupAttempt) planHere() *roomPlan {
 			return nil
 		}
 	}
-	a.begin() // to spare some takes as long as to find them, and need not end
 	a.spareFirst(units)
+	until := a.until
+	a.until = max(until, a.profile.Work()+a.bound()/2) // sparing need not come to its end
 	var leave [][]*cluster.Pod
 	together := a.leastTogether()
 	for _, unit := range units {
@@ -138,6 +136,7 @@ func (a *groupAttempt) planHere() *roomPlan {
 			leave = append(leave, unit)
 		}
 	}
+	a.until = until
 	p := a.plan(leave)
 	p.waits = len(leave)+len(gone.pods) > 0
 	return p
@@ -204,6 +203,19 @@ func (a *groupAttempt) priority() int32 {
 	return lowest
 }
 
+// highest is the highest priority of the members.
+func (a *groupAttempt) highest() int32 {
+	highest := a.members[0].asked.Class.Priority
+	for _, m := range a.members {
+		highest = max(highest, m.asked.Class.Priority)
+	}
+	return highest
+}
+
+func (a *groupAttempt) shields(budgets bool) *shield {
+	return a.podGroups.shields(a.group, a.profile, a.priority(), a.highest(), budgets)
+}
+
 func (a *groupAttempt) fitsWithout() bool {
 	return a.pass(a.members, false) == nil && len(a.placed) >= a.need
 }
@@ -253,7 +265,7 @@ func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok 
 			gone.add(p)
 		}
 		units = append(units, unit)
-		if more, ok := a.displaceWithin(gone, a.podGroups.shields(a.group, a.profile, a.priority(), a.keeps())); ok {
+		if more, ok := a.displaceWithin(gone, a.shields(a.keeps())); ok {
 			return append(units, more...), true
 		}
 	}

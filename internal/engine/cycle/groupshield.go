@@ -20,16 +20,17 @@ type shield struct {
 	pods []*cluster.Pod
 }
 
-// shields returns the shield for a preemptor of this priority. It protects the pods of the
-// preemptor's own group (nil for a lone pod) and groups of at least its priority that leave only as
+// shields returns the shield for a preemptor of this priority, or for a group whose lowest priority
+// that is, and highest its highest. It protects the pods of the preemptor's own group (nil for a lone
+// pod) and groups of at least its priority that leave only as
 // a whole; with budgets, also groups that could not leave without violating one. Gentle preemption
 // spares all groups of at least its priority: what replaces one of their pods would wait with that
 // priority, and could preempt the preemptor in turn.
-func (gs *podGroups) shields(own *groups.Group, of *profile, priority int32, budgets bool) *shield {
+func (gs *podGroups) shields(own *groups.Group, of *profile, priority, highest int32, budgets bool) *shield {
 	s := &shield{c: gs.cluster}
 	if own != nil {
 		for _, p := range gs.membersOnNodes(own) {
-			s.raise(p, priority)
+			s.raise(p, highest)
 		}
 	}
 	if !gs.gates.Preemption || !of.GentlePreemption && !gs.groups.AnyWhole() {

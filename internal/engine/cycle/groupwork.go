@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"maps"
 	"math"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,11 +18,13 @@ const (
 )
 
 // begin begins a part of the attempt that has the whole bound.
-func (a *groupAttempt) begin() {
-	a.until = a.profile.Work() + max(mostWork, a.searchLimit)<<min(a.group.Shortened, mostDoublings)
+func (a *groupAttempt) begin() { a.until = a.profile.Work() + a.bound() }
+
+func (a *groupAttempt) bound() int {
 	if a.options.Unhurried {
-		a.until = math.MaxInt
+		return math.MaxInt / 2
 	}
+	return a.mostWork << min(a.group.Shortened, mostDoublings)
 }
 
 // over tells whether the bound is reached.
@@ -72,7 +73,9 @@ func (a *groupAttempt) tryAgain(m *member) (bool, error) {
 func (a *groupAttempt) noteReached() {
 	g := a.group
 	a.further = a.shortened && (g.Shortened < mostDoublings || len(a.reached) > len(g.Reached))
-	g.Reached = maps.Clone(a.reached)
+	if a.domains == 0 || len(a.reached) > len(g.Reached) { // in another domain those are of no use, and do no harm
+		g.Reached = a.reached
+	}
 	if a.shortened {
 		g.Shortened++
 	}

@@ -17,7 +17,8 @@ import (
 // its group keeps out loses its nomination with the next lapse.
 type nominations struct {
 	*common
-	news *happenings
+	ready *readiness
+	news  *happenings
 	// ofGroups: groups may have a priority of their own.
 	ofGroups bool
 	doubtful []types.UID // pods that their groups have kept out since the last lapse
@@ -130,7 +131,9 @@ func (ns *nominations) moved(item *queue.Item, label string) {
 func (ns *nominations) lapse() {
 	for _, uid := range ns.doubtful {
 		if item := ns.queue.Get(uid); item != nil && item.Gate == groups.GangScheduling {
-			ns.clear(uid)
+			if ns.clear(uid); ns.ready.decides() {
+				ns.do(WriteStatus{Pod: item.Pod, Nominate: new(string)})
+			}
 		}
 	}
 	ns.doubtful = ns.doubtful[:0]

@@ -112,13 +112,13 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	pr.forgetCounted()
 	own, priority := pr.groupOf(b.item), b.Waiting.Class.Priority
-	stand := pr.podGroups.shields(own, b.profile, priority, true)
+	stand := pr.podGroups.shields(own, b.profile, priority, priority, true)
 	shielded := len(stand.pods)
 	found := preemptBehind(stand, b)
 	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets && priority < rules.SystemCritical {
 		return found
 	}
-	stand = pr.podGroups.shields(own, b.profile, priority, false)
+	stand = pr.podGroups.shields(own, b.profile, priority, priority, false)
 	if len(stand.pods) == shielded { // no budget made the difference
 		stand.lower()
 		return found
