@@ -66,11 +66,12 @@ func refusal(set *manifest.Set, i int, err error) error {
 // admittedAtATime bounds how many pods are in memory twice: as given, and as admitted.
 const admittedAtATime = 4096
 
-// readmit admits a pod that an API server has stored. Admission changes nothing in a pod that it
-// has seen; a manifest that has a UID but lacks what admission writes still gets it. A refusal is
-// ignored: other rules may have applied when the pod was created.
+// readmit admits a pod that an API server has stored. One with a resourceVersion is as that server
+// has admitted it, whatever its rules were. A manifest that has a UID only, and lacks what
+// admission writes, still gets it. A refusal is ignored: other rules may have applied when the pod
+// was created.
 func (s *pods) readmit(p *v1.Pod) *v1.Pod {
-	if p.Spec.NodeName == "" {
+	if p.Spec.NodeName == "" && p.ResourceVersion == "" {
 		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
 			return again
 		}
