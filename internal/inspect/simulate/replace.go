@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,7 @@ const (
 	ByScaling     Cause = "Scaled"
 	ByRollout     Cause = "RolledOut"
 	ByRebalance   Cause = "Rebalance"
+	ByJobFailure  Cause = "JobFailed"
 	ByTermination Cause = "Terminated" // it was being deleted from the beginning
 )
 
@@ -36,6 +38,7 @@ const (
 	Lost    Fate = "Lost"    // it has no controller that would make it again
 	Stays   Fate = "Stuck"   // its node cannot confirm that it has ended, and its controller waits for that
 	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
+	Fails   Fate = "Fails"   // its Job fails because of it, and does not make it again
 )
 
 // Departure is a pod that left its node.
@@ -48,6 +51,8 @@ type Departure struct {
 	// Owner is the controller as Kind/name, empty if there is none.
 	Owner string
 	Fate  Fate
+	// Reason is why its Job fails, if it does.
+	Reason string
 	// Broken lists the disruption budgets that are violated once it has left.
 	Broken []string
 	// Again is set if the pod was itself the replacement of one that a taint evicted.
@@ -117,7 +122,7 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 	d := c.departure(p, cause, detail, func() { c.pods.remove(p.Pod) })
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
 	switch {
-	case cause == ByScaling || cause == ByRollout:
+	case cause == ByScaling || cause == ByRollout || cause == ByJobFailure:
 		d.Fate = Ends
 	case terminating && !c.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
@@ -125,6 +130,8 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 		d.Fate = Lost
 	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !c.workloads.wanted(p.object):
 		d.Fate = Ends
+	case c.failsJob(d, owner):
+		d.Fate = Fails
 	case owner.Kind == "StatefulSet" && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
 		p.departure = d
@@ -193,6 +200,8 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 		d.Fate = Lost
 	case !c.workloads.wanted(p.object):
 		d.Fate = Ends
+	case c.failsJob(d, owner):
+		d.Fate = Fails
 	case c.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Stays
 	case owner.Kind == "DaemonSet":
@@ -234,13 +243,17 @@ func (c *controllers) returns(d *Departure, object *v1.Pod) {
 }
 
 // awaitsEnd reports whether the controller of a terminating pod replaces it only once it has ended.
-// Those of StatefulSets and DaemonSets do; all others replaced it when the deletion began.
+// Those of StatefulSets, DaemonSets and some Jobs do; all others replaced it when the deletion
+// began.
 func (c *controllers) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
 	switch {
 	case owner == nil:
 		return false
 	case owner.Kind == "StatefulSet":
 		return c.workloads.wanted(object)
+	case owner.Kind == "Job":
+		job, known := called(c.workloads.set.Jobs, Name{object.Namespace, owner.Name}).(*batchv1.Job)
+		return known && awaitsFailure(job)
 	}
 	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && c.runsDaemon(object, m.object)
 }
@@ -259,7 +272,7 @@ func (c *controllers) terminated(p *pod) {
 
 var eventOf = map[Cause]string{
 	ByTaint: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted", ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
-	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved",
+	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved", ByJobFailure: "PodDeleted",
 }
 
 // comeBack replaces a pod that was stuck on a node, now that it has ended there.

@@ -32,6 +32,10 @@ type workloads struct {
 	// renewed are those whose template was changed, by controllerName: pods of the old one may be
 	// left.
 	renewed map[string]bool
+	// failures counts the pods that Jobs have lost since the beginning, and failed has the Jobs
+	// that have failed because of it, by controllerName.
+	failures map[string]int32
+	failed   map[string]bool
 }
 
 // named finds a workload by TYPE/NAME as kubectl writes it, short names included.
@@ -136,11 +140,14 @@ func (w *workloads) forget(l *workload) {
 
 func controllerName(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
 
-// wanted reports whether the pod's controller would make it again: it has not been deleted, and it
-// has as many replicas, if it is a StatefulSet.
+// wanted reports whether the pod's controller would make it again: it has not been deleted, it has
+// as many replicas, if it is a StatefulSet, and it has not failed, if it is a Job.
 func (w *workloads) wanted(object *v1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(object)
-	if owner == nil || w.deleted[controllerName(owner.Kind, object.Namespace, owner.Name)] {
+	if owner == nil {
+		return false
+	}
+	if name := controllerName(owner.Kind, object.Namespace, owner.Name); w.deleted[name] || w.failed[name] {
 		return false
 	}
 	if owner.Kind != "StatefulSet" {

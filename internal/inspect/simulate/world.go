@@ -51,8 +51,10 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	clocks := clocksOf(set)
 	w := &World{
-		options: o, workloads: workloads{set: set, deleted: map[string]bool{}, renewed: map[string]bool{}}, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)},
-		gangs: gangs,
+		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)}, gangs: gangs,
+		workloads: workloads{
+			set: set, deleted: map[string]bool{}, renewed: map[string]bool{}, failures: map[string]int32{}, failed: map[string]bool{},
+		},
 	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now

@@ -142,7 +142,8 @@ func waiting(w *simulate.World) map[simulate.Name]string {
 
 func leavingOf(d *simulate.Departure) Leaving {
 	l := Leaving{
-		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail, Controller: d.Owner, Fate: d.Fate, Again: d.Again,
+		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail, Controller: d.Owner, Fate: d.Fate, Reason: d.Reason,
+		Again: d.Again,
 	}
 	if name, node, message, ok := d.Next(); ok {
 		l.Next = &Next{Name: name.Name, Node: node, Message: message}

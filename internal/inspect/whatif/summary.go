@@ -48,6 +48,8 @@ func (f *Forecast) Summary() string {
 			count["lost"]++
 		case l.Fate == simulate.Stays:
 			count["stuck"]++
+		case l.Fate == simulate.Fails:
+			count["failed"]++
 		case l.Next == nil:
 			count["ended"]++
 		case l.Next.Node != "":
@@ -65,7 +67,7 @@ func (f *Forecast) Summary() string {
 	if leaving > 0 {
 		text = answer.Count(leaving, "pod") + " " + verb(leaving, "leaves its node", "leave their nodes") + ": "
 		var words []string
-		for _, fate := range []string{"rescheduled", "pending", "lost", "stuck", "ended"} {
+		for _, fate := range []string{"rescheduled", "pending", "lost", "failed", "stuck", "ended"} {
 			if count[fate] > 0 {
 				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
 			}
@@ -114,6 +116,8 @@ func (l *Leaving) fate() string {
 		return "lost: no controller replaces it"
 	case l.Fate == simulate.Stays:
 		return "Terminating until its node answers or is removed"
+	case l.Fate == simulate.Fails:
+		return "ends, and its Job fails: " + l.Reason
 	case l.Next == nil:
 		return "ends"
 	case l.Next.Node == "":
