@@ -18,6 +18,8 @@ import (
 type bounds struct {
 	quotas map[string][]*quota
 	ranges map[string][]*v1.LimitRange
+	// freed are the namespaces whose quotas may have room for more than before.
+	freed map[string]bool
 }
 
 type quota struct {
@@ -26,7 +28,7 @@ type quota struct {
 }
 
 func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
-	b := &bounds{quotas: map[string][]*quota{}, ranges: map[string][]*v1.LimitRange{}}
+	b := &bounds{quotas: map[string][]*quota{}, ranges: map[string][]*v1.LimitRange{}, freed: map[string]bool{}}
 	for _, q := range quotas {
 		b.quotas[q.Namespace] = append(b.quotas[q.Namespace], &quota{q, v1.ResourceList{}})
 	}
@@ -110,6 +112,7 @@ func (b *bounds) release(p *v1.Pod) {
 	for _, q := range b.quotas[p.Namespace] {
 		if q.covers(p) {
 			q.count(usageOf(p), (*apiresource.Quantity).Sub)
+			b.freed[p.Namespace] = true
 		}
 	}
 }
@@ -136,9 +139,11 @@ func (b *bounds) restrict(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, c
 			}
 		}
 		b.quotas[q.Namespace] = with(b.quotas[q.Namespace], q)
+		b.freed[q.Namespace] = true
 	}
 	for _, r := range ranges {
 		b.ranges[r.Namespace] = with(b.ranges[r.Namespace], r)
+		b.freed[r.Namespace] = true
 	}
 }
 

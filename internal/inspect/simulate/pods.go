@@ -41,6 +41,7 @@ type pods struct {
 	entered  int      // how many pods have been added
 	homed    int      // how many of them had a node then
 	refusals []string // why pods could not be created, since manifests were last applied
+	denied   []*pod   // of controllers, refused by quotas or limit ranges when they were made
 	// ends is called when the grace period of a pod is over that was terminating when it was added.
 	ends func(p *pod)
 }
@@ -189,6 +190,9 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 	s.claims.makeFor(admitted)
 	s.report.touched = true
 	made := s.enter(admitted, s.bounds.charge(admitted, true))
+	if made.refused != "" && metav1.GetControllerOfNoCopy(admitted) != nil {
+		s.denied = append(s.denied, made)
+	}
 	if !replaces {
 		s.budgets.expect(made, 1)
 	}
@@ -196,6 +200,31 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 		s.budgets.joined(made.Pod)
 	}
 	return made
+}
+
+// allow creates the pods that quotas refused and now have room for: their controllers try until it
+// succeeds.
+func (s *pods) allow() {
+	if len(s.bounds.freed) == 0 {
+		return
+	}
+	freed := s.bounds.freed
+	s.bounds.freed = map[string]bool{}
+	s.denied = slices.DeleteFunc(s.denied, func(p *pod) bool {
+		if s.named[Name{p.object.Namespace, p.object.Name}] != p {
+			return true
+		}
+		if freed[p.object.Namespace] {
+			p.refused = s.bounds.charge(p.object, true)
+		}
+		if p.refused != "" {
+			return false
+		}
+		if p.charged, p.listed = true, false; p.fresh == nil { // else the scheduler has not been shown it yet
+			s.scheduler.add(p, p.object)
+		}
+		return true
+	})
 }
 
 // add adds a pod in place of one that has left, which its quotas have room for.

@@ -51,8 +51,10 @@ type scheduler struct {
 	// progress, if set, is called every progressEvery decisions.
 	progress func(decided int)
 	// landed is called when a pod has got a node, preempt to delete a victim, and remove to remove
-	// a pod that was terminating before it became a victim.
+	// a pod that was terminating before it became a victim. allow adds the pods that are no longer
+	// refused.
 	landed  func(p *pod)
+	allow   func()
 	preempt func(victim types.UID, by *pod)
 	remove  func(p *cluster.Pod)
 }
@@ -151,11 +153,13 @@ func (s *scheduler) awake() bool { return !s.core.Wake(s.coreClock()).After(s.co
 // settle tries pods until nothing is left to do at this time. Pods that an event has requeued are
 // tried before those that controllers create because of the same event.
 func (s *scheduler) settle() {
-	for !s.allowed.halted() && (s.awake() || len(s.created) > 0) {
-		if s.awake() {
+	for !s.allowed.halted() {
+		if s.allow(); s.awake() {
 			s.feed(cycle.Tick{})
-		} else {
+		} else if len(s.created) > 0 {
 			s.introduce()
+		} else {
+			break
 		}
 	}
 	s.behind = 0

@@ -82,7 +82,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		landed: w.pods.landed, preempt: w.controllers.preempt, remove: w.pods.remove,
+		landed: w.pods.landed, preempt: w.controllers.preempt, remove: w.pods.remove, allow: w.pods.allow,
 	}
 	if o.Progress != nil {
 		w.scheduler.progress = func(decided int) { o.Progress(decided, w.pods.entered) }

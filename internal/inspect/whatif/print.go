@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -158,7 +159,7 @@ func (p printer) pending(list []Waiting) {
 	var reasons []reason
 	byReason := map[reason][]string{}
 	for _, w := range list {
-		key := reason{message: w.Message}
+		key := reason{message: strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name))} // refused, as others may be
 		if w.Group != "" {
 			key.group = w.Namespace + "/" + w.Group
 		}
