@@ -103,7 +103,7 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 	return w, source, nil
 }
 
-// set reads the objects. Those of files are of no known time.
+// set reads the objects. Those of manifests are of no known time, those of a recording of its end.
 func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
 	meter := q.work.begin(cmd.ErrOrStderr(), "reading")
 	defer q.work.pause()
@@ -124,7 +124,14 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 		set.Expand(int64(q.seed))
 		q.work.pause()
 		tellIgnored(cmd.ErrOrStderr(), set)
-		return set, simulate.Source{From: strings.Join(q.files, ", ")}, nil
+		source.From = strings.Join(q.files, ", ")
+		if i := slices.IndexFunc(q.files, isRecording); i >= 0 {
+			var index *record.Index
+			if index, err = record.ReadIndex(q.files[i]); err == nil {
+				source.AsOf = index.Source.AsOf
+			}
+		}
+		return set, source, err
 	}
 	s, err := q.live(cmd.Context(), meter)
 	if err != nil {
@@ -217,11 +224,11 @@ func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
 
 // recorded tells whether one of the paths is a recording: what was taken from a cluster is read as
 // it is.
-func recorded(files []string) bool {
-	return slices.ContainsFunc(files, func(path string) bool {
-		_, err := os.Stat(filepath.Join(path, record.IndexFile))
-		return err == nil
-	})
+func recorded(files []string) bool { return slices.ContainsFunc(files, isRecording) }
+
+func isRecording(path string) bool {
+	_, err := os.Stat(filepath.Join(path, record.IndexFile))
+	return err == nil
 }
 
 // formats are those of the answers about a cluster.
