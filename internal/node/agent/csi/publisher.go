@@ -65,11 +65,7 @@ func NewPublisher(options Options) (*Publisher, error) {
 			return nil, fmt.Errorf("folder of CSI volumes: %w", err)
 		}
 	}
-	dirs, err := filepath.Glob(filepath.Join(p.pods, "*", "volumes", escaped, "*"))
-	if err != nil {
-		return nil, err
-	}
-	for _, dir := range dirs {
+	for _, dir := range below(p.pods, "*/volumes/"+escaped+"/*") {
 		switch d, err := readData(dir); {
 		case err == nil:
 			p.claims[dir] = d
@@ -79,6 +75,15 @@ func NewPublisher(options Options) (*Publisher, error) {
 		}
 	}
 	return p, nil
+}
+
+// below are the paths that match a pattern below a folder, of which the name may be any.
+func below(dir, pattern string) []string {
+	names, _ := fs.Glob(os.DirFS(dir), pattern) // fails only if the pattern is malformed
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
+	}
+	return names
 }
 
 // escaped is Name as the name of a folder.

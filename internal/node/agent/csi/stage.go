@@ -80,12 +80,8 @@ func (p *Publisher) unstage(ctx context.Context, driver *session, name, handle s
 // Sweep has staged volumes taken back that no pod has: an agent was killed in between, or a driver
 // could not.
 func (p *Publisher) Sweep(ctx context.Context) {
-	files, err := filepath.Glob(filepath.Join(p.staging, "*", "*", dataFile))
-	if err != nil {
-		return
-	}
 	hangs := map[string]bool{} // drivers that took too long, and would for each of their volumes
-	for _, file := range files {
+	for _, file := range below(p.staging, "*/*/"+dataFile) {
 		path := filepath.Join(filepath.Dir(file), "globalmount")
 		if p.isClaimed(path) {
 			continue
