@@ -155,19 +155,22 @@ func (d *decision) renew() {
 	d.do(Action{Kind: CreateSandbox, Attempt: next})
 }
 
-// wanted reports whether something is left to run in a new sandbox. For a pod that never restarts
-// there is nothing once it has begun.
+// wanted reports whether something is left to run in a new sandbox: a container that is restarted,
+// or that has not run yet, unless initialization has failed or the pod never restarts.
 func (d *decision) wanted() bool {
 	if !d.ran() {
 		return true
 	}
-	if d.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
-		return false
+	for i := range d.Pod.Spec.InitContainers {
+		c := &d.Pod.Spec.InitContainers[i]
+		if seen := d.Seen.newest(c.Name); !Sidecar(c) && seen != nil && seen.State == Exited && seen.ExitCode != 0 && !Restarts(d.Pod, c, seen.ExitCode) {
+			return false
+		}
 	}
 	for i := range d.Pod.Spec.Containers {
 		c := &d.Pod.Spec.Containers[i]
 		code, known := d.exitCode(c.Name, d.Seen.newest(c.Name))
-		if !known || Restarts(d.Pod, c, code) {
+		if known && Restarts(d.Pod, c, code) || !known && d.Pod.Spec.RestartPolicy != v1.RestartPolicyNever {
 			return true
 		}
 	}

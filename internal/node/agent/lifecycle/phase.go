@@ -25,8 +25,12 @@ func (d *decision) setPhase(st *v1.PodStatus) {
 		if !d.Static {
 			phase = v1.PodFailed
 		}
-	case Terminal(phase) && !d.out.Done:
-		phase = v1.PodRunning // sidecars, or the sandbox, are on their way out
+	case e == nil && d.out.Done && !Terminal(phase):
+		phase = v1.PodFailed // a pod that never restarts has lost its sandbox before all of its containers ran
+	case Terminal(phase) && !d.out.Done: // sidecars, or the sandbox, are on their way out
+		if phase = v1.PodRunning; !d.initialized() {
+			phase = v1.PodPending
+		}
 	}
 	if phase != st.Phase {
 		st.Reason, st.Message = "", ""

@@ -161,7 +161,7 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 	if (verdict.LivenessFailed || verdict.StartupFailed) && verdict.Grace != nil {
 		grace = time.Duration(*verdict.Grace) * time.Second
 	}
-	if restarts {
+	if restarts && !Sidecar(c) {
 		message += ", will be restarted"
 	}
 	d.stop(seen, d.Now.Add(grace), message)
