@@ -212,8 +212,9 @@ func (w *worker) postStart(ctx, whole context.Context, pod *v1.Pod, seen lifecyc
 		return nil
 	}
 	w.memory.Failed(c.Name, lifecycle.Failure{Reason: "PostStartHookError", Message: err.Error(), Image: c.Image, At: time.Now()})
+	grace := lifecycle.GraceOf(pod)
 	w.stopContainer(whole, pod, seen, lifecycle.Action{
-		ID: id, Name: c.Name, Container: c, By: time.Now().Add(lifecycle.GraceOf(pod)), Message: fmt.Sprintf("FailedPostStartHook: stopping container %s", c.Name),
+		ID: id, Name: c.Name, Container: c, By: time.Now().Add(grace), Hook: grace > 0, Message: fmt.Sprintf("FailedPostStartHook: stopping container %s", c.Name),
 	})
 	return nil
 }

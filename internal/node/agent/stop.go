@@ -46,7 +46,7 @@ func (w *worker) stopContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.
 		return
 	}
 	w.stops[action.ID] = action.By
-	hook := w.hooks[action.ID] == 0 && hasPreStop(action.Container) && time.Until(action.By) > leastGrace
+	hook := action.Hook && w.hooks[action.ID] == 0 && hasPreStop(action.Container)
 	if hook {
 		w.hooks[action.ID] = lifecycle.HookRunning
 	}

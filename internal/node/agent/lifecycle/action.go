@@ -46,6 +46,9 @@ type Action struct {
 	Attempt int
 	// By is when a container that is being stopped is killed.
 	By time.Time
+	// Hook: the preStop hook of the container runs before it is stopped, if it has one that has not
+	// begun.
+	Hook bool
 	// Message is that of the event about it.
 	Message string
 	// Resizes of containers, for Resize; ID is the sandbox there.

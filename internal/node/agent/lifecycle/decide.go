@@ -138,7 +138,7 @@ func (d *decision) renew() {
 	}
 	if running := d.Seen.running(); len(running) > 0 {
 		for _, c := range running {
-			d.stop(c, d.Now.Add(minimumGrace), "")
+			d.stop(c, d.Now.Add(minimumGrace), false, "")
 		}
 		return
 	}

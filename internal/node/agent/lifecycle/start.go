@@ -110,7 +110,7 @@ func (d *decision) initContainer(c *v1.Container) (done, failed bool) {
 			return false, true
 		}
 	case Unknown:
-		d.stop(seen, d.Now.Add(minimumGrace), "")
+		d.stop(seen, d.Now.Add(minimumGrace), false, "")
 		return false, false
 	}
 	d.start(c)
@@ -123,7 +123,7 @@ func (d *decision) keepSidecar(c *v1.Container) bool {
 	seen := d.Seen.in(d.sandbox.ID, c.Name)
 	if seen == nil || seen.State != Running {
 		if seen != nil && seen.State == Unknown {
-			d.stop(seen, d.Now.Add(minimumGrace), "")
+			d.stop(seen, d.Now.Add(minimumGrace), false, "")
 			return false
 		}
 		d.start(c)
@@ -164,7 +164,7 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 	if restarts && !Sidecar(c) {
 		message += ", will be restarted"
 	}
-	d.stop(seen, d.Now.Add(grace), message)
+	d.stop(seen, d.Now.Add(grace), grace > 0, message)
 	return true
 }
 
@@ -185,7 +185,7 @@ func (d *decision) mainContainers() {
 		case seen.State == Running:
 			d.replaced(c, seen, "Container")
 		case seen.State == Unknown:
-			d.stop(seen, d.Now.Add(minimumGrace), "")
+			d.stop(seen, d.Now.Add(minimumGrace), false, "")
 		case seen.State == Exited:
 			if !seen.changed(c) && !d.Memory.resizing[seen.ID] && !Restarts(d.Pod, c, seen.ExitCode) {
 				continue

@@ -40,7 +40,7 @@ func (d *decision) end(by time.Time) {
 			d.wakeAt(by)
 			continue
 		}
-		d.stop(c, by, "")
+		d.stop(c, by, false, "")
 	}
 	if len(running) > 0 {
 		return
@@ -88,12 +88,12 @@ func (d *decision) hasPreStop(c *Container) bool {
 	return c.State == Running && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 }
 
-// stop stops a container. Unless the pod as a whole ends, its preStop hook runs first.
-func (d *decision) stop(c *Container, by time.Time, message string) {
+// stop stops a container, after its preStop hook if that is to run.
+func (d *decision) stop(c *Container, by time.Time, hook bool, message string) {
 	if latest := d.Now.Add(minimumGrace); by.Before(latest) {
 		by = latest
 	}
-	d.do(Action{Kind: StopContainer, ID: c.ID, Name: c.Name, Container: d.spec(c.Name), By: by, Message: message})
+	d.do(Action{Kind: StopContainer, ID: c.ID, Name: c.Name, Container: d.spec(c.Name), By: by, Hook: hook, Message: message})
 }
 
 // spec is a container's spec; nil if the pod does not have it.
