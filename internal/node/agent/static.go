@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -252,7 +254,8 @@ func ofTheAPI(secret, configMap bool) string {
 }
 
 // runStatic starts workers for new static pods, and ends those whose files are gone. A pod whose
-// file has changed is a different pod, which starts when the previous one has ended.
+// file has changed is a different pod, which starts when the previous one has ended, unless the
+// file gives it a UID of its own, which is the same.
 func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
 	busy := map[types.NamespacedName]bool{}
 	for _, w := range a.pods.all() {
@@ -269,7 +272,11 @@ func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
 		}
 	}
 	for uid, pod := range wanted {
-		if a.pods.get(uid) != nil || busy[nameOf(pod)] {
+		if w := a.pods.get(uid); w != nil {
+			w.edited(pod)
+			continue
+		}
+		if busy[nameOf(pod)] {
 			continue
 		}
 		busy[nameOf(pod)] = true
@@ -279,6 +286,26 @@ func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
 		w.takenUp = !a.filesKnown.Load()
 		a.pods.start(ctx, w)
 	}
+}
+
+// edited records what the file of a static pod says now, if it has changed: only a file that says
+// which UID its pod has can do that without another pod being meant.
+func (w *worker) edited(pod *v1.Pod) {
+	w.mu.Lock()
+	own := *w.pod
+	own.Labels, own.Annotations, own.Spec = pod.Labels, maps.Clone(pod.Annotations), pod.Spec
+	own.Annotations[annotationConfigSeen] = w.pod.Annotations[annotationConfigSeen]
+	next := w.allocation.applied(&own)
+	same := apiequality.Semantic.DeepEqual([]any{next.Labels, next.Annotations, next.Spec}, []any{w.pod.Labels, w.pod.Annotations, w.pod.Spec})
+	if same || w.gone || !w.static {
+		w.mu.Unlock()
+		return
+	}
+	w.pod = next
+	w.mu.Unlock()
+	klog.InfoS("A static pod has changed", "pod", klog.KObj(next), "file", next.Annotations[annotationFile])
+	w.agent.volumes.Update(next)
+	w.wake()
 }
 
 func (a *Agent) mirrorSeen(pod *v1.Pod) {

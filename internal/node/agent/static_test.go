@@ -145,6 +145,43 @@ func TestChangedFileIsAnotherPod(t *testing.T) {
 	}
 }
 
+// A file that says which UID its pod has changes this pod, as with the kubelet: containers with
+// another image are replaced, and what else has changed counts from their next start on.
+func TestChangedFileOfAPodWithItsOwnUID(t *testing.T) {
+	n, ctx := newNode(t)
+	n.config.StaticPodPath = t.TempDir()
+	write := func(image, label string) {
+		t.Helper()
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: own, labels: {l: " + label + "}}\n" +
+			"spec: {terminationGracePeriodSeconds: 1, containers: [{name: c, image: " + image + ", imagePullPolicy: IfNotPresent}]}\n"
+		if err := os.WriteFile(filepath.Join(n.config.StaticPodPath, "web.yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		wanted, err := n.readStatic(map[string]string{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.runStatic(ctx, wanted)
+	}
+	runs := func(image string, restarts int32) {
+		t.Helper()
+		await(t, "it runs with "+image, func() bool {
+			s := n.pods.get("own").known().Status
+			return running(s) && s.ContainerStatuses[0].Image == image && s.ContainerStatuses[0].RestartCount == restarts
+		})
+	}
+	write("i:1", "a")
+	seen := n.pods.get("own").object().Annotations[annotationConfigSeen]
+	runs("i:1", 0)
+	write("i:1", "b")
+	runs("i:1", 0)
+	write("i:2", "b")
+	runs("i:2", 1)
+	if pod := n.pods.get("own").object(); pod.Labels["l"] != "b" || seen == "" || pod.Annotations[annotationConfigSeen] != seen {
+		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
+	}
+}
+
 // An API server that does not answer holds up no static pod.
 func TestStaticPodsDoNotWaitForTheAPI(t *testing.T) {
 	n, ctx := newNode(t)
