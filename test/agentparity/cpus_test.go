@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
@@ -74,24 +72,24 @@ type cpuProvider struct {
 }
 
 func (p cpuProvider) GetTopologyHints(pod *v1.Pod, c *v1.Container) map[string][]topologymanager.TopologyHint {
-	return p.Policy.GetTopologyHints(klog.Background(), p.state, pod, c)
+	return p.Policy.GetTopologyHints(logger, p.state, pod, c)
 }
 
 func (p cpuProvider) GetPodTopologyHints(pod *v1.Pod) map[string][]topologymanager.TopologyHint {
-	return p.Policy.GetPodTopologyHints(klog.Background(), p.state, pod)
+	return p.Policy.GetPodTopologyHints(logger, p.state, pod)
 }
 
 func (p cpuProvider) Allocate(pod *v1.Pod, c *v1.Container) error {
-	return p.Policy.Allocate(klog.Background(), p.state, pod, c)
+	return p.Policy.Allocate(logger, p.state, pod, c)
 }
 
 func (p cpuProvider) AllocatePod(pod *v1.Pod) error {
-	return p.Policy.AllocatePod(klog.Background(), p.state, pod)
+	return p.Policy.AllocatePod(logger, p.state, pod)
 }
 
 func (p cpuProvider) remove(uid string) {
 	for name := range p.state.GetCPUAssignments()[uid] {
-		_ = p.RemoveContainer(klog.Background(), p.state, uid, name)
+		_ = p.RemoveContainer(logger, p.state, uid, name)
 	}
 }
 
@@ -128,12 +126,46 @@ func aPinnedPod(t *rapid.T, name string, starts bool) *v1.Pod {
 	return pod
 }
 
+// addCPUs adds CPUs of their own for containers.
+func (c *contest) addCPUs(t *rapid.T, count int, reserved cpuset.CPUSet, options map[string]string) {
+	static, err := cpumanager.NewStaticPolicy(logger, c.theirMachine, count, reserved, c.manager, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := cpuProvider{static, state.NewMemoryState(logger)}
+	if err := static.Start(logger, theirs.state); err != nil {
+		t.Fatal(err)
+	}
+	o, err := cpus.ParseOptions(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := cpus.New(c.machine, count, reserved, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ours.Begin(cpus.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.add(giver{
+		theirs: theirs,
+		draft: func() (topology.Provider, func()) {
+			draft := ours.Draft(s)
+			return draft, func() { s = draft.State() }
+		},
+		remove: func(uid types.UID) {
+			theirs.remove(string(uid))
+			s = s.Release(uid)
+		},
+		diff: func() string { return cmp.Diff(theirState(theirs.state), ourState(s)) },
+	})
+}
+
 // Pods come and go on made-up machines: the same containers have the same CPUs, and the same pods
 // are refused for the same reason, whatever the options and the alignment.
 func TestCPUs(t *testing.T) {
-	logger := klog.Background()
-	rapid.Check(t, func(t *rapid.T) {
-		m, theirMachine, nodes := aMachine(t)
+	checkContests(t, func(t *rapid.T, c *contest) func(string) *v1.Pod {
 		options := map[string]string{}
 		for _, option := range strings.Fields(rapid.SampledFrom([]string{
 			"", "full-pcpus-only", "strict-cpu-reservation", "distribute-cpus-across-numa", "full-pcpus-only distribute-cpus-across-numa",
@@ -141,77 +173,13 @@ func TestCPUs(t *testing.T) {
 		}).Draw(t, "options")) {
 			options[option] = "true"
 		}
-		count, reserved := rapid.IntRange(1, min(3, len(m.CPUs))).Draw(t, "reserved"), cpuset.New()
+		count, reserved := rapid.IntRange(1, min(3, len(c.machine.CPUs))).Draw(t, "reserved"), cpuset.New()
 		if rapid.Bool().Draw(t, "certain CPUs are reserved") {
-			reserved = cpuset.New(rapid.Permutation(m.All().List()).Draw(t, "reserved CPUs")[:count]...)
+			reserved = cpuset.New(rapid.Permutation(c.machine.All().List()).Draw(t, "reserved CPUs")[:count]...)
 		}
-		policy := rapid.SampledFrom([]string{"none", "best-effort", "restricted", "single-numa-node"}).Draw(t, "alignment")
-		scope := rapid.SampledFrom([]string{"container", "pod"}).Draw(t, "scope")
-
-		manager, err := topologymanager.NewManager(nodes, policy, scope, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		static, err := cpumanager.NewStaticPolicy(logger, theirMachine, count, reserved, manager, options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		theirs := cpuProvider{static, state.NewMemoryState(logger)}
-		if err := static.Start(logger, theirs.state); err != nil {
-			t.Fatal(err)
-		}
-		manager.AddHintProvider(logger, theirs)
-
-		o, err := cpus.ParseOptions(options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ours, err := cpus.New(m, count, reserved, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := ours.Begin(cpus.State{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		alignment, err := topology.NewAlignment(policy, scope, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		var there []string
-		for i := range rapid.IntRange(1, 12).Draw(t, "steps") {
-			if len(there) > 0 && rapid.IntRange(0, 2).Draw(t, "a pod goes") == 0 {
-				uid := rapid.SampledFrom(there).Draw(t, "goes")
-				there = slices.DeleteFunc(there, func(other string) bool { return other == uid })
-				theirs.remove(uid)
-				s = s.Release(types.UID(uid))
-			} else {
-				// With whole cores only, the kubelet does not count those that init containers
-				// leave.
-				pod := aPinnedPod(t, fmt.Sprint("p", i), !o.FullCores)
-				result := manager.Admit(&lifecycle.PodAdmitAttributes{Pod: pod})
-				draft := ours.Draft(s)
-				refused := alignment.Assign(m, pod, draft)
-				got, want := "", ""
-				if !result.Admit {
-					want = result.Reason + ": " + result.Message
-					theirs.remove(pod.Name)
-				}
-				if refused != nil {
-					got = refused.Reason + ": " + refused.Message
-				} else {
-					s = draft.State()
-					there = append(there, pod.Name)
-				}
-				if got != want {
-					t.Fatalf("%s: %q, the kubelet says %q", pod.Name, got, want)
-				}
-			}
-			if diff := cmp.Diff(theirState(theirs.state), ourState(s)); diff != "" {
-				t.Fatalf("the kubelet's, and ours: %s", diff)
-			}
-		}
+		c.addCPUs(t, count, reserved, options)
+		// With whole cores only, the kubelet does not count those that init containers leave.
+		return func(name string) *v1.Pod { return aPinnedPod(t, name, options["full-pcpus-only"] == "") }
 	})
 }
 
@@ -242,35 +210,23 @@ func TestCPUCheckpoint(t *testing.T) {
 		file := filepath.Join(dir, cpus.CheckpointFile)
 		_ = os.Remove(file)
 		set := rapid.Map(rapid.SliceOfN(rapid.IntRange(0, 70), 0, 9), func(list []int) cpuset.CPUSet { return cpuset.New(list...) })
-		s := cpus.State{Pool: set.Draw(t, "pool"), Given: map[types.UID]map[string]cpuset.CPUSet{}}
-		name := rapid.StringMatching(`[a-z][a-z0-9-]{0,5}`)
-		for range rapid.IntRange(0, 3).Draw(t, "pods") {
-			uid := types.UID(name.Draw(t, "pod"))
-			s.Given[uid] = map[string]cpuset.CPUSet{}
-			for range rapid.IntRange(1, 3).Draw(t, "containers") {
-				s.Given[uid][name.Draw(t, "container")] = set.Draw(t, "CPUs")
-			}
-		}
+		s := cpus.State{Pool: set.Draw(t, "pool"), Given: givenTo(t, func() cpuset.CPUSet { return set.Draw(t, "CPUs") })}
 		policy := rapid.SampledFrom([]string{cpus.None, cpus.Static}).Draw(t, "policy")
 		text, err := cpus.Encode(policy, s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		theirs, err := state.NewCheckpointState(klog.Background(), dir, cpus.CheckpointFile, policy, containermap.NewContainerMap())
-		if err != nil {
-			t.Fatalf("the kubelet cannot read %s: %v", text, err)
-		}
-		if diff := cmp.Diff(theirState(theirs), ourState(s)); diff != "" {
-			t.Fatalf("the kubelet's, and ours: %s", diff)
-		}
-		theirs.SetDefaultCPUSet(theirs.GetDefaultCPUSet()) // has it written
-		again, err := os.ReadFile(file)
-		if err != nil || string(again) != string(text) {
-			t.Fatalf("the kubelet writes %s, %v\nnot            %s", again, err, text)
-		}
+		again := rewritten(t, file, text, func() error {
+			theirs, err := state.NewCheckpointState(logger, dir, cpus.CheckpointFile, policy, containermap.NewContainerMap())
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(theirState(theirs), ourState(s)); diff != "" {
+				t.Fatalf("the kubelet's, and ours: %s", diff)
+			}
+			theirs.SetDefaultCPUSet(theirs.GetDefaultCPUSet())
+			return nil
+		})
 		if back, err := cpus.Decode(policy, again); err != nil || !maps.Equal(ourState(back), ourState(s)) {
 			t.Fatalf("read back: %v, %v", back, err)
 		}
@@ -355,7 +311,7 @@ func TestAlignment(t *testing.T) {
 					p.hints["r"] = append(p.hints["r"], topologymanager.TopologyHint{NUMANodeAffinity: mask, Preferred: rapid.Bool().Draw(t, "preferred")})
 				}
 			}
-			manager.AddHintProvider(klog.Background(), p)
+			manager.AddHintProvider(logger, p)
 			ours, all = append(ours, p), append(all, p)
 		}
 		pod := &v1.Pod{}

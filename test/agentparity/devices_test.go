@@ -20,15 +20,11 @@ import (
 	"k8s.io/klog/v2"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
-	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
-	cpustate "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
-	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 
-	"github.com/berth-k8s/berth/internal/node/agent/cpus"
 	"github.com/berth-k8s/berth/internal/node/agent/devices"
 	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
@@ -147,141 +143,84 @@ func aPodWithDevices(t *rapid.T, name string) *v1.Pod {
 	return pod
 }
 
+// addDevices adds devices of a plugin. The kubelet's side of it, which is returned, is to be
+// stopped.
+func (c *contest) addDevices(t *rapid.T, dir string) *devicemanager.ManagerImpl {
+	theirs, err := newDeviceManager(logger, filepath.Join(dir, "kubelet.sock"), c.nodes, c.manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := func() []*v1.Pod { return c.pods }
+	if err := theirs.Start(logger, there, ready{}, containermap.NewContainerMap(), sets.New[string]()); err != nil {
+		t.Fatal(err)
+	}
+	list, theirList := someDevices(t, c.machine.Nodes)
+	if err := theirs.PluginConnected(context.Background(), string(network), plugin{}); err != nil {
+		t.Fatal(err)
+	}
+	theirs.PluginListAndWatchReceiver(logger, string(network), &api.ListAndWatchResponse{Devices: theirList})
+	ours := devices.New()
+	ours.Connected(string(network), devices.Options{Preferred: true})
+	ours.Listed(string(network), list)
+	c.add(giver{
+		theirs: theirs,
+		draft:  func() (topology.Provider, func()) { return deviceDraft{ours, c.machine.Nodes}, func() {} },
+		remove: func(uid types.UID) {
+			theirs.UpdateAllocatedDevices()
+			ours.Free(uid)
+		},
+		diff: func() string { return cmp.Diff(theirDevices(theirs, c.pods), ourDevices(ours, c.pods)) },
+	})
+	return theirs
+}
+
 // Pods come and go on made-up machines: the same containers have the same devices, alone or with
 // CPUs of their own, and the same pods are refused for the same reason.
 func TestDevices(t *testing.T) {
-	logger := klog.Background()
 	dir, err := os.MkdirTemp("", "devices") // short enough for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	rapid.Check(t, func(t *rapid.T) {
+	checkContests(t, func(t *rapid.T, c *contest) func(string) *v1.Pod {
 		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		m, theirMachine, nodes := aMachine(t)
-		policy := rapid.SampledFrom([]string{"none", "best-effort", "restricted", "single-numa-node"}).Draw(t, "alignment")
-		scope := rapid.SampledFrom([]string{"container", "pod"}).Draw(t, "scope")
-		manager, err := topologymanager.NewManager(nodes, policy, scope, nil)
-		if err != nil {
-			t.Fatal(err)
+		theirs := c.addDevices(t, dir)
+		t.Cleanup(func() { _ = theirs.Stop(logger) })
+		if rapid.Bool().Draw(t, "with CPUs of their own") {
+			c.addCPUs(t, 1, cpuset.New(), nil)
 		}
-		theirs, err := newDeviceManager(logger, filepath.Join(dir, "kubelet.sock"), nodes, manager)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var there []*v1.Pod
-		if err := theirs.Start(logger, func() []*v1.Pod { return there }, ready{}, containermap.NewContainerMap(), sets.New[string]()); err != nil {
-			t.Fatal(err)
-		}
-		defer theirs.Stop(logger)
-		list, theirList := someDevices(t, m.Nodes)
-		if err := theirs.PluginConnected(context.Background(), string(network), plugin{}); err != nil {
-			t.Fatal(err)
-		}
-		theirs.PluginListAndWatchReceiver(logger, string(network), &api.ListAndWatchResponse{Devices: theirList})
-		manager.AddHintProvider(logger, theirs)
-		ours := devices.New()
-		ours.Connected(string(network), devices.Options{Preferred: true})
-		ours.Listed(string(network), list)
-		alignment, err := topology.NewAlignment(policy, scope, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		withCPUs := rapid.Bool().Draw(t, "with CPUs of their own")
-		var theirCPUs cpuProvider
-		var ourCPUs *cpus.Policy
-		var pinned cpus.State
-		if withCPUs {
-			theirPolicy, err := cpumanager.NewStaticPolicy(logger, theirMachine, 1, cpuset.New(), manager, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			theirCPUs = cpuProvider{theirPolicy, cpustate.NewMemoryState(logger)}
-			if err := theirPolicy.Start(logger, theirCPUs.state); err != nil {
-				t.Fatal(err)
-			}
-			manager.AddHintProvider(logger, theirCPUs)
-			if ourCPUs, err = cpus.New(m, 1, cpuset.New(), cpus.Options{}); err != nil {
-				t.Fatal(err)
-			}
-			if pinned, err = ourCPUs.Begin(cpus.State{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-
-		goes := func(uid types.UID) {
-			there = slices.DeleteFunc(there, func(other *v1.Pod) bool { return other.UID == uid })
-			theirs.UpdateAllocatedDevices()
-			ours.Free(uid)
-			if withCPUs {
-				theirCPUs.remove(string(uid))
-				pinned = pinned.Release(uid)
-			}
-		}
-		for i := range rapid.IntRange(1, 12).Draw(t, "steps") {
-			if len(there) > 0 && rapid.IntRange(0, 2).Draw(t, "a pod goes") == 0 {
-				goes(rapid.SampledFrom(there).Draw(t, "goes").UID)
-			} else {
-				pod := aPodWithDevices(t, fmt.Sprint("p", i))
-				there = append(there, pod)
-				result := manager.Admit(&lifecycle.PodAdmitAttributes{Pod: pod})
-				providers := []topology.Provider{deviceDraft{ours, m.Nodes}}
-				var pins *cpus.Draft
-				if withCPUs {
-					pins = ourCPUs.Draft(pinned)
-					providers = append(providers, pins)
-				}
-				refused := alignment.Assign(m, pod, providers...)
-				got, want := "", ""
-				if !result.Admit {
-					want = result.Reason + ": " + result.Message
-				}
-				if refused != nil {
-					got = refused.Reason + ": " + refused.Message
-				} else if withCPUs {
-					pinned = pins.State()
-				}
-				if got != want {
-					t.Fatalf("%s: %q, the kubelet says %q", pod.Name, got, want)
-				}
-				if refused != nil {
-					goes(pod.UID)
-				}
-			}
-			if diff := cmp.Diff(theirDevices(theirs, there), ourDevices(ours, there)); diff != "" {
-				t.Fatalf("the kubelet's, and ours: %s", diff)
-			}
-		}
+		return func(name string) *v1.Pod { return aPodWithDevices(t, name) }
 	})
 }
 
 func theirDevices(m *devicemanager.ManagerImpl, pods []*v1.Pod) map[string][]string {
-	out := map[string][]string{}
-	for _, pod := range pods {
-		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			for id := range m.GetDevices(pod.Name, c.Name)[string(network)] {
-				out[pod.Name+" "+c.Name] = append(out[pod.Name+" "+c.Name], id)
-			}
-			if name := pod.Name + " " + c.Name; out[name] != nil {
-				slices.Sort(out[name])
-			}
+	return devicesOf(pods, func(pod *v1.Pod, c string) (out []string) {
+		for id := range m.GetDevices(pod.Name, c)[string(network)] {
+			out = append(out, id)
 		}
-	}
-	return out
+		return out
+	})
 }
 
 func ourDevices(l *devices.Ledger, pods []*v1.Pod) map[string][]string {
+	return devicesOf(pods, func(pod *v1.Pod, c string) (out []string) {
+		for _, d := range l.Held(pod.UID, c)[string(network)] {
+			out = append(out, d.ID)
+		}
+		return out
+	})
+}
+
+// devicesOf are the devices that containers have, by pod and container.
+func devicesOf(pods []*v1.Pod, of func(pod *v1.Pod, container string) []string) map[string][]string {
 	out := map[string][]string{}
 	for _, pod := range pods {
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			for _, d := range l.Held(pod.UID, c.Name)[string(network)] {
-				out[pod.Name+" "+c.Name] = append(out[pod.Name+" "+c.Name], d.ID)
-			}
-			if name := pod.Name + " " + c.Name; out[name] != nil {
-				slices.Sort(out[name])
+			if ids := of(pod, c.Name); ids != nil {
+				slices.Sort(ids)
+				out[pod.Name+" "+c.Name] = ids
 			}
 		}
 	}

@@ -12,17 +12,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
-	cpustate "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
 	"k8s.io/kubernetes/pkg/kubelet/cm/memorymanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/memorymanager/state"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
-	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 
-	"github.com/berth-k8s/berth/internal/node/agent/cpus"
 	"github.com/berth-k8s/berth/internal/node/agent/memory"
 	"github.com/berth-k8s/berth/internal/node/agent/topology"
 )
@@ -36,24 +31,24 @@ type memoryProvider struct {
 }
 
 func (p memoryProvider) GetTopologyHints(pod *v1.Pod, c *v1.Container) map[string][]topologymanager.TopologyHint {
-	return p.Policy.GetTopologyHints(klog.Background(), p.state, pod, c)
+	return p.Policy.GetTopologyHints(logger, p.state, pod, c)
 }
 
 func (p memoryProvider) GetPodTopologyHints(pod *v1.Pod) map[string][]topologymanager.TopologyHint {
-	return p.Policy.GetPodTopologyHints(klog.Background(), p.state, pod)
+	return p.Policy.GetPodTopologyHints(logger, p.state, pod)
 }
 
 func (p memoryProvider) Allocate(pod *v1.Pod, c *v1.Container) error {
-	return p.Policy.Allocate(klog.Background(), p.state, pod, c)
+	return p.Policy.Allocate(logger, p.state, pod, c)
 }
 
 func (p memoryProvider) AllocatePod(pod *v1.Pod) error {
-	return p.Policy.AllocatePod(klog.Background(), p.state, pod)
+	return p.Policy.AllocatePod(logger, p.state, pod)
 }
 
 func (p memoryProvider) remove(uid string) {
 	for name := range p.state.GetMemoryAssignments()[uid] {
-		p.RemoveContainer(klog.Background(), p.state, uid, name)
+		p.RemoveContainer(logger, p.state, uid, name)
 	}
 }
 
@@ -117,113 +112,54 @@ func aPodWithMemory(t *rapid.T, name string) *v1.Pod {
 	return pod
 }
 
+// addMemory adds memory of certain NUMA nodes for containers. It needs nodes that have some.
+func (c *contest) addMemory(t *rapid.T, banks map[int]memory.Bank, reserved memory.Reserved, theirReserved map[int]map[v1.ResourceName]uint64, all v1.ResourceList) {
+	static, err := memorymanager.NewPolicyStatic(logger, &cadvisor.MachineInfo{Topology: c.nodes}, theirReserved, c.manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := memoryProvider{static, state.NewMemoryState(logger)}
+	if err := static.Start(logger, theirs.state); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := memory.New(banks, reserved, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ours.Begin(memory.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.add(giver{
+		theirs: theirs,
+		draft: func() (topology.Provider, func()) {
+			draft := ours.Draft(s)
+			return draft, func() { s = draft.State() }
+		},
+		remove: func(uid types.UID) {
+			theirs.remove(string(uid))
+			s = s.Release(uid)
+		},
+		diff: func() string {
+			again, err := ours.Begin(s)
+			if err != nil {
+				return fmt.Sprint("an agent would not go on with it: ", err)
+			}
+			return cmp.Diff(theirMemory(theirs.state), ourMemory(s)) + cmp.Diff(ourMemory(again), ourMemory(s))
+		},
+	})
+}
+
 // Pods come and go on made-up machines: the same containers have memory of the same nodes, alone or
 // with CPUs of their own, and the same pods are refused for the same reason.
 func TestMemory(t *testing.T) {
-	logger := klog.Background()
-	rapid.Check(t, func(t *rapid.T) {
-		m, theirMachine, nodes := aMachine(t)
-		banks, reserved, theirReserved, all := banksOf(t, nodes)
-		policy := rapid.SampledFrom([]string{"none", "best-effort", "restricted", "single-numa-node"}).Draw(t, "alignment")
-		scope := rapid.SampledFrom([]string{"container", "pod"}).Draw(t, "scope")
-		manager, err := topologymanager.NewManager(nodes, policy, scope, nil)
-		if err != nil {
-			t.Fatal(err)
+	checkContests(t, func(t *rapid.T, c *contest) func(string) *v1.Pod {
+		banks, reserved, theirReserved, all := banksOf(t, c.nodes)
+		if rapid.Bool().Draw(t, "with CPUs of their own") {
+			c.addCPUs(t, 1, cpuset.New(), nil)
 		}
-		static, err := memorymanager.NewPolicyStatic(logger, &cadvisor.MachineInfo{Topology: nodes}, theirReserved, manager)
-		if err != nil {
-			t.Fatal(err)
-		}
-		theirs := memoryProvider{static, state.NewMemoryState(logger)}
-		if err := static.Start(logger, theirs.state); err != nil {
-			t.Fatal(err)
-		}
-		ours, err := memory.New(banks, reserved, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := ours.Begin(memory.State{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		alignment, err := topology.NewAlignment(policy, scope, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		withCPUs := rapid.Bool().Draw(t, "with CPUs of their own")
-		var theirCPUs cpuProvider
-		var ourCPUs *cpus.Policy
-		var pinned cpus.State
-		if withCPUs {
-			theirPolicy, err := cpumanager.NewStaticPolicy(logger, theirMachine, 1, cpuset.New(), manager, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			theirCPUs = cpuProvider{theirPolicy, cpustate.NewMemoryState(logger)}
-			if err := theirPolicy.Start(logger, theirCPUs.state); err != nil {
-				t.Fatal(err)
-			}
-			manager.AddHintProvider(logger, theirCPUs)
-			if ourCPUs, err = cpus.New(m, 1, cpuset.New(), cpus.Options{}); err != nil {
-				t.Fatal(err)
-			}
-			if pinned, err = ourCPUs.Begin(cpus.State{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		manager.AddHintProvider(logger, theirs)
-
-		var there []string
-		for i := range rapid.IntRange(1, 12).Draw(t, "steps") {
-			if len(there) > 0 && rapid.IntRange(0, 2).Draw(t, "a pod goes") == 0 {
-				uid := rapid.SampledFrom(there).Draw(t, "goes")
-				there = slices.DeleteFunc(there, func(other string) bool { return other == uid })
-				theirs.remove(uid)
-				s = s.Release(types.UID(uid))
-				if withCPUs {
-					theirCPUs.remove(uid)
-					pinned = pinned.Release(types.UID(uid))
-				}
-			} else {
-				pod := aPodWithMemory(t, fmt.Sprint("p", i))
-				result := manager.Admit(&lifecycle.PodAdmitAttributes{Pod: pod})
-				draft := ours.Draft(s)
-				providers := []topology.Provider{draft}
-				var pins *cpus.Draft
-				if withCPUs {
-					pins = ourCPUs.Draft(pinned)
-					providers = []topology.Provider{pins, draft}
-				}
-				refused := alignment.Assign(m, pod, providers...)
-				got, want := "", ""
-				if !result.Admit {
-					want = result.Reason + ": " + result.Message
-					theirs.remove(pod.Name)
-					if withCPUs {
-						theirCPUs.remove(pod.Name)
-					}
-				}
-				if refused != nil {
-					got = refused.Reason + ": " + refused.Message
-				} else {
-					there = append(there, pod.Name)
-					s = draft.State()
-					if withCPUs {
-						pinned = pins.State()
-					}
-				}
-				if got != want {
-					t.Fatalf("%s: %q, the kubelet says %q", pod.Name, got, want)
-				}
-			}
-			if diff := cmp.Diff(theirMemory(theirs.state), ourMemory(s)); diff != "" {
-				t.Fatalf("the kubelet's, and ours: %s", diff)
-			}
-			if again, err := ours.Begin(s); err != nil || cmp.Diff(ourMemory(again), ourMemory(s)) != "" {
-				t.Fatalf("an agent would not go on with it: %v", err)
-			}
-		}
+		c.addMemory(t, banks, reserved, theirReserved, all)
+		return func(name string) *v1.Pod { return aPodWithMemory(t, name) }
 	})
 }
 
@@ -284,7 +220,9 @@ func TestMemoryCheckpoint(t *testing.T) {
 		_ = os.Remove(file)
 		ids := rapid.SliceOfNDistinct(rapid.IntRange(0, 7), 1, 4, rapid.ID).Draw(t, "nodes")
 		some := rapid.Uint64Range(0, 1<<40)
-		s := memory.State{Machine: memory.Machine{}, Given: map[types.UID]map[string][]memory.Block{}}
+		s := memory.State{Machine: memory.Machine{}, Given: givenTo(t, func() []memory.Block {
+			return []memory.Block{{NUMAAffinity: ids, Type: v1.ResourceMemory, Size: some.Draw(t, "size")}}
+		})}
 		for _, id := range ids {
 			node := &memory.Node{NumberOfAssignments: rapid.IntRange(0, 9).Draw(t, "assignments"), MemoryMap: map[v1.ResourceName]*memory.Table{}, Cells: []int{id}}
 			for _, name := range []v1.ResourceName{v1.ResourceMemory, hugePages} {
@@ -292,31 +230,18 @@ func TestMemoryCheckpoint(t *testing.T) {
 			}
 			s.Machine[id] = node
 		}
-		name := rapid.StringMatching(`[a-z][a-z0-9-]{0,5}`)
-		for range rapid.IntRange(0, 3).Draw(t, "pods") {
-			uid := types.UID(name.Draw(t, "pod"))
-			s.Given[uid] = map[string][]memory.Block{}
-			for range rapid.IntRange(1, 3).Draw(t, "containers") {
-				s.Given[uid][name.Draw(t, "container")] = []memory.Block{{NUMAAffinity: ids, Type: v1.ResourceMemory, Size: some.Draw(t, "size")}}
-			}
-		}
 		policy := rapid.SampledFrom([]string{memory.None, memory.Static}).Draw(t, "policy")
 		text, err := memory.Encode(policy, s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		theirs, err := state.NewCheckpointState(klog.Background(), dir, memory.CheckpointFile, policy)
-		if err != nil {
-			t.Fatalf("the kubelet cannot read %s: %v", text, err)
-		}
-		theirs.SetMachineState(theirs.GetMachineState()) // has it written
-		again, err := os.ReadFile(file)
-		if err != nil || string(again) != string(text) {
-			t.Fatalf("the kubelet writes %s, %v\nnot            %s", again, err, text)
-		}
+		again := rewritten(t, file, text, func() error {
+			theirs, err := state.NewCheckpointState(logger, dir, memory.CheckpointFile, policy)
+			if err == nil {
+				theirs.SetMachineState(theirs.GetMachineState())
+			}
+			return err
+		})
 		if back, err := memory.Decode(policy, again); err != nil || cmp.Diff(ourMemory(back), ourMemory(s)) != "" {
 			t.Fatalf("read back: %v, %v", back, err)
 		}
