@@ -24,14 +24,23 @@ type Memory struct {
 	// NotBefore: something that all containers need was not available; nothing is started until
 	// then.
 	NotBefore time.Time
-	// resizing are the containers that were stopped to be restarted with other resources, by ID.
-	resizing map[string]bool
+	// replacing are the containers that were stopped to be restarted with another image or other
+	// resources, whatever their restart policy, by ID.
+	replacing map[string]bool
 	// resizeFailed is the last resize that failed.
 	resizeFailed failedResize
 	// finishBy is the end of the grace period for what still runs of a finished pod.
 	finishBy time.Time
 	// stuck are the containers that the runtime cannot remove, by ID.
 	stuck map[string]bool
+}
+
+// replace records that a container is stopped to be restarted, whatever its restart policy.
+func (m *Memory) replace(id string) {
+	if m.replacing == nil {
+		m.replacing = map[string]bool{}
+	}
+	m.replacing[id] = true
 }
 
 // CannotRemove records that the runtime refuses to remove a container. A new one does not wait for
@@ -86,8 +95,8 @@ func (m *Memory) Started(c *v1.Container, previous *Container, now time.Time) {
 	if previous == nil || previous.State != Exited {
 		return
 	}
-	if resized := m.resizing[previous.ID]; resized || previous.changed(c) {
-		delete(m.resizing, previous.ID)
+	if m.replacing[previous.ID] || previous.changed(c) {
+		delete(m.replacing, previous.ID)
 		if m.restarts == nil {
 			m.restarts = map[string]*restart{}
 		}

@@ -143,16 +143,14 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 	restarts := c.RestartPolicy == nil && d.Pod.Spec.RestartPolicy != v1.RestartPolicyNever || c.RestartPolicy != nil && *c.RestartPolicy != v1.ContainerRestartPolicyNever
 	switch {
 	case seen.changed(c):
+		d.Memory.replace(seen.ID)
 		message, restarts = fmt.Sprintf("%s %s definition changed", what, c.Name), true
 	case verdict.LivenessFailed:
 		message = fmt.Sprintf("%s %s failed liveness probe", what, c.Name)
 	case verdict.StartupFailed:
 		message = fmt.Sprintf("%s %s failed startup probe", what, c.Name)
 	case d.resizeRestarts(c, seen):
-		if d.Memory.resizing == nil {
-			d.Memory.resizing = map[string]bool{}
-		}
-		d.Memory.resizing[seen.ID] = true
+		d.Memory.replace(seen.ID)
 		message, restarts = resizeMessage(c), false
 	default:
 		d.resize(c, seen)
@@ -187,7 +185,7 @@ func (d *decision) mainContainers() {
 		case seen.State == Unknown:
 			d.stop(seen, d.Now.Add(minimumGrace), false, "")
 		case seen.State == Exited:
-			if !seen.changed(c) && !d.Memory.resizing[seen.ID] && !Restarts(d.Pod, c, seen.ExitCode) {
+			if !d.Memory.replacing[seen.ID] && !Restarts(d.Pod, c, seen.ExitCode) {
 				continue
 			}
 			d.start(c)
@@ -225,7 +223,7 @@ func (d *decision) start(c *v1.Container) {
 			return
 		}
 	}
-	if last != nil && last.State == Exited && last.SandboxID == d.sandbox.ID && !last.changed(c) && !d.Memory.resizing[last.ID] {
+	if last != nil && last.State == Exited && last.SandboxID == d.sandbox.ID && !last.changed(c) && !d.Memory.replacing[last.ID] {
 		delay := d.Memory.backOff(last)
 		if at := last.FinishedAt.Add(delay); d.Now.Before(at) {
 			d.waiting[c.Name] = v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf(
