@@ -47,6 +47,7 @@ type Agent struct {
 	runtime *cri.Runtime
 
 	pods     *pods
+	mirrors  *mirrors
 	statuses *statuses
 	tell     func(eventlog.Event) // queues an event; never waits
 	objects  *objects.Store
@@ -87,13 +88,8 @@ type Agent struct {
 	nodeChanged chan struct{}
 	// admission is held during an admission decision, so that two pods do not take the same room.
 	admission sync.Mutex
-
-	mu   sync.Mutex
-	node *v1.Node // the newest seen
-	// nodeVersion is the newest version seen, of the node or of its deletion.
-	nodeVersion string
-	// missing: the node's object has been deleted, and must be registered again.
-	missing bool
+	// object is the node's in the API.
+	object nodeObject
 
 	// Ready is called when the node is registered.
 	Ready func(node string, took time.Duration)
@@ -135,12 +131,13 @@ func New(config Config, cfg *rest.Config) (*Agent, error) {
 		nodeChanged: make(chan struct{}, 1), starts: make(gate, max(4, 2*stdruntime.NumCPU())),
 		Ready: func(string, time.Duration) {},
 	}
+	a.mirrors = newMirrors(client, a.Node)
 	a.statuses = newStatuses(client, a.target)
 	a.kubelet = metrics.NewKubelet(config.NodeName, a.Pods)
 	for _, ip := range config.NodeIPs {
 		a.hostAddresses = append(a.hostAddresses, ip.String())
 	}
-	a.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: config.NodeName, Labels: a.labels()}}
+	a.object.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: config.NodeName, Labels: a.labels()}}
 	return a, nil
 }
 
@@ -342,7 +339,7 @@ func (a *Agent) target(w *worker) *v1.Pod {
 	defer w.mu.Unlock()
 	switch {
 	case w.static:
-		return a.mirrorOf(w.pod)
+		return a.mirrors.of(w.pod)
 	case w.gone:
 		return nil
 	}

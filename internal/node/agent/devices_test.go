@@ -232,7 +232,7 @@ func TestDevicesOfAnotherMachine(t *testing.T) {
 	if _, err := n.api.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.nodeSeen(node)
+	n.object.seen(node)
 	if err := n.updateNode(ctx, true); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func alignedNode(t *testing.T) (*node, context.Context) {
 		t.Fatal(err)
 	}
 	n.machine.cpus = 8
-	n.Agent.node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("7")
+	n.object.node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("7")
 	p := n.withPlugin(t, ctx, "a", "b", "c")
 	list := fake.Devices("a", "b", "c")
 	list[2].Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}

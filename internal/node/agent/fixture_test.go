@@ -60,10 +60,11 @@ func newNode(t *testing.T, objects ...runtime.Object) (*node, context.Context) {
 		hostAddresses: []string{"192.0.2.1"},
 	}
 	n.Agent = a
+	a.mirrors = newMirrors(n.api, a.Node)
 	a.statuses = newStatuses(n.api, a.target)
 	a.kubelet = metrics.NewKubelet(config.NodeName, a.Pods)
 	a.runtime.Runtime = a.kubelet.Runtime(n.runtime)
-	a.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: config.NodeName}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+	a.object.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: config.NodeName}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 	}}}
 	ctx, cancel := context.WithCancel(context.Background())

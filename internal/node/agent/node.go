@@ -14,51 +14,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/node/agent/server"
 )
 
-// nodeSeen records the node's object, unless a newer one is known: answers to requests and changes
-// from the watch come in any order.
-func (a *Agent) nodeSeen(node *v1.Node) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !isOlder(node.ResourceVersion, a.nodeVersion) {
-		a.node, a.nodeVersion, a.missing = node, node.ResourceVersion, false
-	}
-}
-
 // nodeGone records that the API had no node object at a version. As long as the agent runs, it is
 // registered again.
 func (a *Agent) nodeGone(version string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !isOlder(version, a.nodeVersion) {
-		a.nodeVersion, a.missing = version, true
+	if a.object.gone(version) {
 		a.reportNode()
 	}
 }
 
-// isOlder is false for versions that cannot be compared: then the last one counts.
-func isOlder(is, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(is, than)
-	return err == nil && order < 0
-}
-
-func (a *Agent) isMissing() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.missing
-}
-
 // Node returns the node as last seen, or as it will register.
-func (a *Agent) Node() *v1.Node {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.node
-}
+func (a *Agent) Node() *v1.Node { return a.object.newest() }
 
 // register creates the node's object, or takes over an existing one. It retries until it succeeds.
 func (a *Agent) register(ctx context.Context) bool {
@@ -100,7 +70,7 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 			return fmt.Errorf("update the node's labels: %w", err)
 		}
 	}
-	a.nodeSeen(have)
+	a.object.seen(have)
 	a.drivers.Registered()
 	if err := a.updateNode(ctx, true); err != nil {
 		return err
@@ -164,7 +134,7 @@ func (a *Agent) keepNode(ctx context.Context) {
 		case <-ticker.C:
 		case <-a.nodeChanged:
 		}
-		if a.isMissing() {
+		if a.object.isMissing() {
 			klog.InfoS("The node was deleted while its agent runs; it registers again", "node", a.config.NodeName)
 			if !a.register(ctx) {
 				return
@@ -203,7 +173,7 @@ func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 		}
 		updated, err := nodes.Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err == nil {
-			a.nodeSeen(updated)
+			a.object.seen(updated)
 			return nil
 		}
 		if !apierrors.IsConflict(err) {

@@ -43,7 +43,7 @@ func TestDeletedNodeComesBack(t *testing.T) {
 		await(t, "the node is back", func() bool {
 			node, err := nodes.Get(context.Background(), "node-1", metav1.GetOptions{})
 			return err == nil && !node.Spec.Unschedulable && len(node.Spec.Taints) == 1 && node.Labels[v1.LabelHostname] == "node-1" &&
-				!node.Status.Allocatable.Cpu().IsZero() && !n.isMissing()
+				!node.Status.Allocatable.Cpu().IsZero() && !n.object.isMissing()
 		})
 	}
 }
@@ -62,19 +62,19 @@ func TestNodeIsAsTheNewestWordHasIt(t *testing.T) {
 		taints  int
 		missing bool
 	}{
-		{func() { n.nodeSeen(version("9", notReady)) }, 1, false},
+		{func() { n.object.seen(version("9", notReady)) }, 1, false},
 		{func() { watch.Seen(version("11")) }, 0, false},
-		{func() { n.nodeSeen(version("10", notReady)) }, 0, false},
+		{func() { n.object.seen(version("10", notReady)) }, 0, false},
 		{func() { watch.Gone(version("13")) }, 0, true},
-		{func() { n.nodeSeen(version("12", notReady)) }, 0, true},
-		{func() { n.nodeSeen(version("100", notReady)) }, 1, false},
+		{func() { n.object.seen(version("12", notReady)) }, 0, true},
+		{func() { n.object.seen(version("100", notReady)) }, 1, false},
 		{func() { watch.Gone(version("13")) }, 1, false},
 		{func() { watch.Listed(nil, "99") }, 1, false},
 		{func() { watch.Listed(nil, "101") }, 1, true},
 	} {
 		step.told()
-		if got := n.Node(); len(got.Spec.Taints) != step.taints || n.isMissing() != step.missing {
-			t.Fatalf("the node is %s with taints %v, missing: %v; want %+v", got.ResourceVersion, got.Spec.Taints, n.isMissing(), step)
+		if got := n.Node(); len(got.Spec.Taints) != step.taints || n.object.isMissing() != step.missing {
+			t.Fatalf("the node is %s with taints %v, missing: %v; want %+v", got.ResourceVersion, got.Spec.Taints, n.object.isMissing(), step)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestDroppedFeaturesAreNotSentAgain(t *testing.T) {
 	}
 	dropped := n.Node().DeepCopy()
 	dropped.Status.DeclaredFeatures = nil
-	n.nodeSeen(dropped)
+	n.object.seen(dropped)
 	n.api.ClearActions()
 	if err := n.updateNode(ctx, false); err != nil {
 		t.Fatal(err)

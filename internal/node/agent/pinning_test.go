@@ -52,7 +52,7 @@ func (n *node) pin(t *testing.T, ctx context.Context, o cpus.Options) {
 	}
 	n.cgroups.pinning, n.cgroups.tree.NoQuota = &n.pinning, n.pinning.podOwns
 	n.machine.cpus = 4
-	n.Agent.node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("3900m")
+	n.object.node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("3900m")
 	n.pods.running.Go(func() { n.placeAround(ctx) })
 }
 
@@ -176,7 +176,7 @@ func TestCPUsThatCannotBeGiven(t *testing.T) {
 	odd, most := sized("odd", "1", "50Mi"), sized("most", "2", "50Mi")
 	more := sized("more", "2", "50Mi")
 	n, ctx := pinningNode(t, cpus.Options{FullCores: true}, odd, most, more)
-	n.Agent.node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("8")
+	n.object.node.Status.Allocatable[v1.ResourceCPU] = resource.MustParse("8")
 	n.listed.Store(true)
 	refused := func(pod *v1.Pod, reason, message string) {
 		t.Helper()

@@ -13,13 +13,11 @@ import (
 type pods struct {
 	mu      sync.Mutex
 	workers map[types.UID]*worker
-	// mirrors are the mirror pods of static pods in the API, by namespace and name.
-	mirrors map[types.NamespacedName]*v1.Pod
 	running sync.WaitGroup
 }
 
 func newPods() *pods {
-	return &pods{workers: map[types.UID]*worker{}, mirrors: map[types.NamespacedName]*v1.Pod{}}
+	return &pods{workers: map[types.UID]*worker{}}
 }
 
 func (p *pods) get(uid types.UID) *worker {
@@ -57,22 +55,6 @@ func (p *pods) drop(w *worker) {
 	}
 }
 
-func (p *pods) mirror(name types.NamespacedName) *v1.Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mirrors[name]
-}
-
-func (p *pods) setMirror(name types.NamespacedName, pod *v1.Pod) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pod == nil {
-		delete(p.mirrors, name)
-		return
-	}
-	p.mirrors[name] = pod
-}
-
 // podSeen records the newest object of an API pod.
 func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 	if isMirror(pod) {
@@ -107,7 +89,7 @@ func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 // podGone records that the API no longer has a pod: it was deleted without waiting for the agent.
 func (a *Agent) podGone(pod *v1.Pod) {
 	if isMirror(pod) {
-		a.mirrorGone(pod)
+		a.mirrors.gone(pod)
 		return
 	}
 	if w := a.pods.get(pod.UID); w != nil {

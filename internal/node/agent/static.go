@@ -15,7 +15,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -309,25 +308,10 @@ func (w *worker) edited(pod *v1.Pod) {
 }
 
 func (a *Agent) mirrorSeen(pod *v1.Pod) {
-	a.pods.setMirror(nameOf(pod), pod)
+	a.mirrors.seen(pod)
 	if w := a.pods.get(types.UID(pod.Annotations[v1.MirrorPodAnnotationKey])); w != nil {
 		a.statuses.again(w)
 	}
-}
-
-func (a *Agent) mirrorGone(pod *v1.Pod) {
-	if have := a.pods.mirror(nameOf(pod)); have != nil && have.UID == pod.UID {
-		a.pods.setMirror(nameOf(pod), nil)
-	}
-}
-
-// mirrorOf is a static pod's mirror in the API; nil if there is none for this version of the pod.
-func (a *Agent) mirrorOf(pod *v1.Pod) *v1.Pod {
-	m := a.pods.mirror(nameOf(pod))
-	if m == nil || m.DeletionTimestamp != nil || m.Annotations[v1.MirrorPodAnnotationKey] != string(pod.UID) {
-		return nil
-	}
-	return m
 }
 
 // keepMirrors creates missing mirror pods, and deletes those without a static pod.
@@ -341,10 +325,10 @@ func (a *Agent) keepMirrors(ctx context.Context, complained map[string]string) {
 			continue
 		}
 		shown[nameOf(pod)] = true
-		if a.mirrorOf(pod) != nil {
+		if a.mirrors.of(pod) != nil {
 			continue
 		}
-		if err := a.makeMirror(ctx, pod); err != nil && complained[pod.Name] != err.Error() {
+		if err := a.mirrors.create(ctx, pod); err != nil && complained[pod.Name] != err.Error() {
 			complained[pod.Name] = err.Error()
 			klog.InfoS("Cannot show a static pod in the API; it runs, and this is tried again", "pod", klog.KObj(pod), "err", err)
 		} else if err == nil {
@@ -354,50 +338,9 @@ func (a *Agent) keepMirrors(ctx context.Context, complained map[string]string) {
 			}
 		}
 	}
-	for _, m := range a.pods.allMirrors() {
+	for _, m := range a.mirrors.all() {
 		if !shown[nameOf(m)] {
-			a.removeMirror(ctx, m)
+			a.mirrors.remove(ctx, m)
 		}
 	}
-}
-
-func (p *pods) allMirrors() []*v1.Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make([]*v1.Pod, 0, len(p.mirrors))
-	for _, m := range p.mirrors {
-		out = append(out, m)
-	}
-	slices.SortFunc(out, func(x, y *v1.Pod) int { return strings.Compare(x.Name, y.Name) })
-	return out
-}
-
-func (a *Agent) removeMirror(ctx context.Context, m *v1.Pod) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if err := deletePod(ctx, a.client, m); err != nil {
-		klog.V(2).InfoS("Cannot remove the mirror of a static pod; it is tried again", "pod", klog.KObj(m), "err", err)
-	}
-}
-
-func (a *Agent) makeMirror(ctx context.Context, pod *v1.Pod) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if old := a.pods.mirror(nameOf(pod)); old != nil {
-		a.removeMirror(ctx, old)
-		return nil // created once the watch shows that the old one is gone
-	}
-	mirror := pod.DeepCopy()
-	mirror.UID, mirror.ResourceVersion = "", ""
-	delete(mirror.Annotations, annotationFile)
-	mirror.Annotations[v1.MirrorPodAnnotationKey] = string(pod.UID)
-	if node := a.Node(); node.UID != "" {
-		controller := true
-		mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
-	}
-	_, err := a.client.CoreV1().Pods(pod.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return nil // the watch will show it
-	}
-	return err
 }

@@ -27,11 +27,11 @@ func (a *Agent) watchNode(ctx context.Context) {
 
 func (a *Agent) ownNode() feed.Whole[*v1.Node] {
 	return feed.Whole[*v1.Node]{
-		Seen: a.nodeSeen,
+		Seen: a.object.seen,
 		Gone: func(node *v1.Node) { a.nodeGone(node.ResourceVersion) },
 		Listed: func(list []*v1.Node, version string) {
 			for _, node := range list {
-				a.nodeSeen(node)
+				a.object.seen(node)
 			}
 			if len(list) == 0 {
 				a.nodeGone(version) // or it has not been registered yet, and will be
