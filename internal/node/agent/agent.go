@@ -33,7 +33,6 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 	"github.com/berth-k8s/berth/internal/node/agent/probe"
-	"github.com/berth-k8s/berth/internal/node/agent/pulls"
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 	"github.com/berth-k8s/berth/internal/node/agent/volumes/objects"
 )
@@ -67,11 +66,9 @@ type Agent struct {
 	pinning   pinning
 	kubelet   *metrics.Kubelet
 	collector *metrics.Collector
-	// pulls records which pods may use the images on the node.
-	pulls   *pulls.Records
-	garbage *pressure.Garbage
-	watcher *pressure.Watcher
-	images  imageList
+	images    *images
+	garbage   *pressure.Garbage
+	watcher   *pressure.Watcher
 
 	hostAddresses []string
 
@@ -177,7 +174,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are managed from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.showStatic, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.devices.Run, a.drivers.Run, a.watchPlugins, a.serveResources, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
+		events.Run, a.askRuntime, a.images.run, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.showStatic, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.devices.Run, a.drivers.Run, a.watchPlugins, a.serveResources, a.rotateLogs, a.retryResizesAround, a.placeAround, a.awaitShutdown, a.serveHealthz,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -261,7 +258,7 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.openVolumes(ctx); err != nil {
 		return err
 	}
-	if err := a.openPulls(ctx); err != nil {
+	if err := a.openImages(ctx); err != nil {
 		return err
 	}
 	a.openDevices()
@@ -282,6 +279,14 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	}
 	a.wire(ctx)
 	return nil
+}
+
+func (a *Agent) openImages(ctx context.Context) (err error) {
+	a.images, err = openImages(ctx, imageOptions{
+		runtime: a.runtime.Images, dir: a.config.RootDir, policy: a.config.ImagePulls, secret: a.objects.Secret, event: a.containerEvent,
+		pulled: a.kubelet.Pulled, listed: a.reportNode,
+	})
+	return err
 }
 
 // openVolumes creates the store of the objects that pods use, and the manager of the pods' volumes.

@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -25,12 +23,12 @@ type credential struct {
 
 // credentials returns the ones to try for an image, in this order: the pod's, then the node's; an
 // empty one if there are none for its registry.
-func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
+func (i *images) credentials(pod *v1.Pod, image string) ([]credential, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil, err
 	}
-	ofPod, err := keyring.FromSecrets(a.pullSecrets(pod))
+	ofPod, err := keyring.FromSecrets(i.pullSecrets(pod))
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +37,7 @@ func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
 		home = "/"
 	}
 	var out []credential
-	for _, k := range []*keyring.Keyring{ofPod, keyring.Node(a.config.RootDir, home)} {
+	for _, k := range []*keyring.Keyring{ofPod, keyring.Node(i.options.dir, home)} {
 		for _, login := range k.For(named.Name()) {
 			// Without a server address the runtime uses it for the registry that it pulls from.
 			// Containerd would parse one as a URL, and finds no host in "localhost:5000".
@@ -58,8 +56,8 @@ func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
 }
 
 // podSecrets returns those of the pod's secrets that are for an image's registry.
-func (a *Agent) podSecrets(pod *v1.Pod, image string) (out []config.ImagePullSecret, err error) {
-	all, err := a.credentials(pod, image)
+func (i *images) podSecrets(pod *v1.Pod, image string) (out []config.ImagePullSecret, err error) {
+	all, err := i.credentials(pod, image)
 	for _, one := range all {
 		if one.secret != nil {
 			out = append(out, *one.secret)
@@ -68,31 +66,15 @@ func (a *Agent) podSecrets(pod *v1.Pod, image string) (out []config.ImagePullSec
 	return out, err
 }
 
-// openPulls reads the image pull records, once the runtime can list its images.
-func (a *Agent) openPulls(ctx context.Context) (err error) {
-	present := map[string]string{}
-	images, err := a.runtime.Images.ListImages(ctx, nil)
-	if err != nil {
-		klog.InfoS("Cannot list the images in the container runtime; pulls that were cut off stay recorded as such", "err", err)
-	}
-	for _, image := range images {
-		for _, name := range append(slices.Clone(image.RepoTags), image.RepoDigests...) {
-			present[name] = image.Id
-		}
-	}
-	a.pulls, err = pulls.Open(a.config.RootDir, a.config.ImagePulls, present)
-	return err
-}
-
 // pullSecrets returns the pod's pull secrets that exist. An event reports the missing ones; the
 // image may be available without them.
-func (a *Agent) pullSecrets(pod *v1.Pod) (secrets []*v1.Secret) {
+func (i *images) pullSecrets(pod *v1.Pod) (secrets []*v1.Secret) {
 	var missing []string
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {
 			continue
 		}
-		secret, err := a.objects.Secret(pod.Namespace, ref.Name)
+		secret, err := i.options.secret(pod.Namespace, ref.Name)
 		if err != nil {
 			klog.InfoS("Cannot read an image pull secret", "pod", klog.KObj(pod), "secret", ref.Name, "err", err)
 			missing = append(missing, ref.Name)
@@ -101,7 +83,7 @@ func (a *Agent) pullSecrets(pod *v1.Pod) (secrets []*v1.Secret) {
 		secrets = append(secrets, secret)
 	}
 	if len(missing) > 0 {
-		a.event(pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+		i.options.event(pod, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
 	}
 	return secrets

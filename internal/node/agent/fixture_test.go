@@ -71,7 +71,7 @@ func newNode(t *testing.T, objects ...runtime.Object) (*node, context.Context) {
 	if err := a.openVolumes(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.openPulls(ctx); err != nil {
+	if err := a.openImages(ctx); err != nil {
 		t.Fatal(err)
 	}
 	a.openDevices()

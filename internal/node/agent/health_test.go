@@ -62,7 +62,7 @@ func TestHungRuntimeIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, ctx := newNode(t)
 		n.Agent.config.StatusReport = time.Hour
-		for _, part := range []func(context.Context){n.askRuntime, n.listImages, n.glanceAround} {
+		for _, part := range []func(context.Context){n.askRuntime, n.Agent.images.run, n.glanceAround} {
 			n.pods.running.Go(func() { part(ctx) })
 		}
 		n.pods.running.Go(func() {

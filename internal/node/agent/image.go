@@ -16,8 +16,8 @@ import (
 	config "k8s.io/kubelet/config/v1beta1"
 )
 
-// image makes sure that a container's image is present, according to its pull policy.
-func (a *Agent) image(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+// ensure makes sure that a container's image is present, according to its pull policy.
+func (i *images) ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	name, err := withTag(c.Image)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
@@ -25,18 +25,18 @@ func (a *Agent) image(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, Annotations: pod.Annotations}
 	if c.ImagePullPolicy != v1.PullAlways {
-		image, err := a.present(ctx, spec)
+		image, err := i.present(ctx, spec)
 		if err != nil {
 			message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
 			return nil, &refusal{reason: "ImageInspectError", message: message, event: "InspectFailed", said: message}
 		}
 		if image != nil {
-			may, err := a.pulls.MayUse(name, image.Id, func() ([]config.ImagePullSecret, error) { return a.podSecrets(pod, name) })
+			may, err := i.pulls.MayUse(name, image.Id, func() ([]config.ImagePullSecret, error) { return i.podSecrets(pod, name) })
 			if err != nil {
 				return nil, &refusal{reason: "ErrImagePull", message: err.Error(), pull: err.Error()}
 			}
 			if may {
-				a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled",
+				i.options.event(pod, c.Name, v1.EventTypeNormal, "Pulled",
 					fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 				return image, nil
 			}
@@ -46,57 +46,57 @@ func (a *Agent) image(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox
 			return nil, &refusal{reason: "ErrImageNeverPull", message: message, event: "ErrImageNeverPull", said: message}
 		}
 	}
-	return a.pull(ctx, pod, c, spec, sandbox)
+	return i.pull(ctx, pod, c, spec, sandbox)
 }
 
-func (a *Agent) present(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	response, err := a.runtime.Images.ImageStatus(ctx, spec, false)
+func (i *images) present(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	response, err := i.options.runtime.ImageStatus(ctx, spec, false)
 	if err != nil {
 		return nil, err
 	}
 	return response.GetImage(), nil
 }
 
-func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
-	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+func (i *images) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	i.options.event(pod, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	began := time.Now()
-	if err := a.pulls.Begin(spec.Image); err != nil {
+	if err := i.pulls.Begin(spec.Image); err != nil {
 		return nil, &refusal{reason: "ErrImagePull", message: err.Error(), pull: err.Error()}
 	}
-	secret, err := a.tryPull(ctx, pod, spec, sandbox)
+	secret, err := i.tryPull(ctx, pod, spec, sandbox)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, errUnanswered) {
-			a.pulls.Unknown(spec.Image)
+			i.pulls.Unknown(spec.Image)
 		} else {
-			a.pulls.Failed(spec.Image)
+			i.pulls.Failed(spec.Image)
 		}
 		return nil, &refusal{
 			reason: "ErrImagePull", message: err.Error(), event: "Failed", said: fmt.Sprintf("Failed to pull image %q: %v", c.Image, err),
 			pull: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", c.Image, err),
 		}
 	}
-	image, err := a.present(ctx, spec)
+	image, err := i.present(ctx, spec)
 	if err != nil || image == nil {
-		a.pulls.Unknown(spec.Image) // it is not preloaded, whatever hides it now
+		i.pulls.Unknown(spec.Image) // it is not preloaded, whatever hides it now
 		return nil, &refusal{reason: "ImageInspectError", message: fmt.Sprintf("image %q is not there after it was pulled: %v", c.Image, err)}
 	}
-	a.pulls.Done(spec.Image, image.Id, secret)
-	a.kubelet.Pulled(time.Since(began), image.Size)
-	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v. Image size: %d bytes.",
+	i.pulls.Done(spec.Image, image.Id, secret)
+	i.options.pulled(time.Since(began), image.Size)
+	i.options.event(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v. Image size: %d bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), image.Size))
 	return image, nil
 }
 
 // tryPull tries one set of credentials after the other until one is accepted, and returns the
 // secret that it came from.
-func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*config.ImagePullSecret, error) {
-	credentials, err := a.credentials(pod, spec.Image)
+func (i *images) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*config.ImagePullSecret, error) {
+	credentials, err := i.credentials(pod, spec.Image)
 	if err != nil {
 		return nil, err
 	}
 	var failed []error
 	for _, one := range credentials {
-		_, err := a.runtime.Images.PullImage(ctx, spec, one.auth, sandbox)
+		_, err := i.options.runtime.PullImage(ctx, spec, one.auth, sandbox)
 		if err == nil {
 			return one.secret, nil
 		}

@@ -91,7 +91,7 @@ func TestPullsWithThePodsCredentials(t *testing.T) {
 			var tried []string
 			n.images.images, n.images.pull = map[string]bool{}, guarded(&tried)
 			n.objects.Use(pod)
-			_, err := n.image(t.Context(), pod, &pod.Spec.Containers[0], nil)
+			_, err := n.Agent.images.ensure(t.Context(), pod, &pod.Spec.Containers[0], nil)
 			if got := strings.Join(tried, " "); got != c.tried || (err == nil) != c.pulled {
 				t.Errorf("tried %q, %v; want %q", got, err, c.tried)
 			}
@@ -120,7 +120,7 @@ func TestPullsWithTheNodesCredentials(t *testing.T) {
 	var tried []string
 	n.images.images, n.images.pull = map[string]bool{}, guarded(&tried)
 	n.objects.Use(pod)
-	if _, err := n.image(t.Context(), pod, &pod.Spec.Containers[0], nil); err != nil || strings.Join(tried, " ") != "wrong:x right:pass:word" {
+	if _, err := n.Agent.images.ensure(t.Context(), pod, &pod.Spec.Containers[0], nil); err != nil || strings.Join(tried, " ") != "wrong:x right:pass:word" {
 		t.Errorf("tried %v, %v", tried, err)
 	}
 }
@@ -134,7 +134,7 @@ func TestUnreadablePullSecretIsNamed(t *testing.T) {
 	n, _ := newNode(t, pod, secret)
 	n.images.images = map[string]bool{}
 	n.objects.Use(pod)
-	_, err := n.image(t.Context(), pod, &pod.Spec.Containers[0], nil)
+	_, err := n.Agent.images.ensure(t.Context(), pod, &pod.Spec.Containers[0], nil)
 	var refused *refusal
 	if !errors.As(err, &refused) || refused.reason != "ErrImagePull" ||
 		refused.message != "image pull secret default/broken, .dockerconfigjson: not a docker configuration in JSON" {
@@ -156,7 +156,7 @@ func TestPulledImageIsNotForAll(t *testing.T) {
 	n.images.images, n.images.pull = map[string]bool{}, guarded(&tried)
 	n.objects.Use(owner)
 	for range 2 {
-		if _, err := n.image(t.Context(), owner, &owner.Spec.Containers[0], nil); err != nil {
+		if _, err := n.Agent.images.ensure(t.Context(), owner, &owner.Spec.Containers[0], nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestPulledImageIsNotForAll(t *testing.T) {
 	}
 	for policy, reason := range map[v1.PullPolicy]string{v1.PullIfNotPresent: "ErrImagePull", v1.PullNever: "ErrImageNeverPull"} {
 		thief.Spec.Containers[0].ImagePullPolicy = policy
-		_, err := n.image(t.Context(), thief, &thief.Spec.Containers[0], nil)
+		_, err := n.Agent.images.ensure(t.Context(), thief, &thief.Spec.Containers[0], nil)
 		var refused *refusal
 		if !errors.As(err, &refused) || refused.reason != reason {
 			t.Errorf("%s: %v, want %s", policy, err, reason)
@@ -192,13 +192,13 @@ func TestImageThatIsHiddenAfterItsPullIsNotForAll(t *testing.T) {
 			there := map[string]bool{"example.com/c:1": true}
 			n.images.images = map[string]bool{}
 			n.images.pulled = func() error { return hide(n, stop) }
-			if _, err := n.image(pulling, owner, &owner.Spec.Containers[0], nil); err == nil {
+			if _, err := n.Agent.images.ensure(pulling, owner, &owner.Spec.Containers[0], nil); err == nil {
 				t.Fatal("the owner has it")
 			}
 			n.images.images = there
 			thief.Spec.Containers[0].ImagePullPolicy = v1.PullNever
 			var refused *refusal
-			if _, err := n.image(ctx, thief, &thief.Spec.Containers[0], nil); !errors.As(err, &refused) || refused.reason != "ErrImageNeverPull" {
+			if _, err := n.Agent.images.ensure(ctx, thief, &thief.Spec.Containers[0], nil); !errors.As(err, &refused) || refused.reason != "ErrImageNeverPull" {
 				t.Errorf("a pod without a secret: %v", err)
 			}
 		})

@@ -99,7 +99,7 @@ func (w *worker) refused(pod *v1.Pod, c *v1.Container, r *refusal) {
 
 func (a *Agent) makeContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, action lifecycle.Action, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	c := action.Container
-	image, err := a.image(ctx, pod, c, sandbox)
+	image, err := a.images.ensure(ctx, pod, c, sandbox)
 	if err != nil {
 		return "", err
 	}
