@@ -136,12 +136,11 @@ func (d *decision) renew() {
 		d.finish()
 		return
 	}
-	if running := d.Seen.running(); len(running) > 0 {
-		for _, c := range running {
-			d.stop(c, d.Now.Add(minimumGrace), false, "")
-		}
+	if len(d.Seen.running()) > 0 {
+		d.stopAll(d.graceFrom(&d.Memory.renewBy))
 		return
 	}
+	d.Memory.renewBy = time.Time{}
 	stopping := false
 	for _, s := range d.Seen.Sandboxes {
 		if s.Ready {

@@ -31,6 +31,8 @@ type Memory struct {
 	resizeFailed failedResize
 	// finishBy is the end of the grace period for what still runs of a finished pod.
 	finishBy time.Time
+	// renewBy is the same for what still runs of a pod that has lost its sandbox.
+	renewBy time.Time
 	// stuck are the containers that the runtime cannot remove, by ID.
 	stuck map[string]bool
 }

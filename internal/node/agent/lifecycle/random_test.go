@@ -13,8 +13,8 @@ import (
 
 // TestAnyHistory plays random pods through random events, with agents and runtimes lost in between.
 // Whatever happens: no container runs twice, init containers run in order and alone, a phase that
-// is for ever stays, nothing is done over and over at one moment, and a pod that is deleted ends
-// and leaves nothing.
+// is for ever stays, and is there when a pod is done, nothing is done over and over at one moment,
+// and a pod that is deleted ends and leaves nothing.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := randomWorld(rt)
@@ -47,10 +47,23 @@ func randomWorld(rt *rapid.T) *world {
 	w.pod.Name, w.pod.Namespace, w.pod.UID = "p", "default", "u"
 	w.pod.Spec.RestartPolicy = rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(rt, "policy")
 	always := v1.ContainerRestartPolicyAlways
+	own := func(c *v1.Container, policies ...v1.ContainerRestartPolicy) {
+		if !rapid.Bool().Draw(rt, "a policy of its own") {
+			return
+		}
+		c.RestartPolicy = new(rapid.SampledFrom(policies).Draw(rt, "own policy"))
+		if rapid.Bool().Draw(rt, "a rule") {
+			c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+				Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{rapid.Int32Range(0, 1).Draw(rt, "code of the rule")},
+			}}}
+		}
+	}
 	for i := range rapid.IntRange(0, 3).Draw(rt, "inits") {
 		c := v1.Container{Name: fmt.Sprintf("i%d", i), Image: "x"}
 		if rapid.Bool().Draw(rt, "sidecar") {
 			c.RestartPolicy = &always
+		} else {
+			own(&c, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
 		}
 		w.pod.Spec.InitContainers = append(w.pod.Spec.InitContainers, c)
 	}
@@ -59,6 +72,7 @@ func randomWorld(rt *rapid.T) *world {
 		if rapid.Bool().Draw(rt, "hook") {
 			c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
 		}
+		own(&c, always, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
 		w.pod.Spec.Containers = append(w.pod.Spec.Containers, c)
 	}
 	w.pod.Status.Phase = v1.PodPending
@@ -89,7 +103,7 @@ func (w *world) event(rt *rapid.T) {
 	case "forget":
 		w.forget()
 	case "lose":
-		w.lose()
+		w.lose(rapid.Bool().Draw(rt, "only the sandbox"))
 	case "wipe":
 		w.seen = Seen{}
 	case "exit":
@@ -116,6 +130,9 @@ func (w *world) steps(rt *rapid.T) {
 		w.status = w.last.Status
 		if Terminal(before) && w.status.Phase != before {
 			rt.Fatalf("%s became %s", before, w.status.Phase)
+		}
+		if w.last.Done && w.ending == nil && !Terminal(w.status.Phase) {
+			rt.Fatalf("it is done, and %s", w.status.Phase)
 		}
 		did := false
 		for _, a := range w.last.Actions {

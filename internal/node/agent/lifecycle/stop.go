@@ -15,18 +15,40 @@ func (d *decision) finish() {
 }
 
 // finishBy is the end of the grace period that began when the pod was first seen to be done.
-func (d *decision) finishBy() time.Time {
-	if d.Memory.finishBy.IsZero() {
-		d.Memory.finishBy = d.Now.Add(GraceOf(d.Pod))
+func (d *decision) finishBy() time.Time { return d.graceFrom(&d.Memory.finishBy) }
+
+// graceFrom is the end of a grace period that begins now, if it has not begun before.
+func (d *decision) graceFrom(by *time.Time) time.Time {
+	if by.IsZero() {
+		*by = d.Now.Add(GraceOf(d.Pod))
 	}
-	return d.Memory.finishBy
+	return *by
 }
 
-// end stops everything: preStop hooks run at once, main containers get SIGTERM when their hook is
-// done, sidecars when all that started after them has ended. What still runs at the end of the
-// grace period is killed.
+// end stops everything, and then the sandbox.
 func (d *decision) end(by time.Time) {
 	d.out.Wake = time.Time{}
+	if d.stopAll(by) {
+		return
+	}
+	for _, s := range d.Seen.Sandboxes {
+		if s.Ready {
+			d.do(Action{Kind: StopSandbox, ID: s.ID})
+		}
+	}
+	if len(d.out.Actions) > 0 {
+		return
+	}
+	d.out.Done = true
+	if d.Ending != nil && d.Ending.Gone {
+		d.removeAll()
+	}
+}
+
+// stopAll stops everything that runs, and reports whether anything does: preStop hooks run at once,
+// main containers get SIGTERM when their hook is done, sidecars when all that started after them
+// has ended. What still runs at the end of the grace period is killed.
+func (d *decision) stopAll(by time.Time) bool {
 	running := d.Seen.running()
 	for _, c := range running {
 		if hook := d.PreStop[c.ID]; d.hasPreStop(c) && hook != HookDone && d.Now.Before(by) {
@@ -42,21 +64,7 @@ func (d *decision) end(by time.Time) {
 		}
 		d.stop(c, by, false, "")
 	}
-	if len(running) > 0 {
-		return
-	}
-	for _, s := range d.Seen.Sandboxes {
-		if s.Ready {
-			d.do(Action{Kind: StopSandbox, ID: s.ID})
-		}
-	}
-	if len(d.out.Actions) > 0 {
-		return
-	}
-	d.out.Done = true
-	if d.Ending != nil && d.Ending.Gone {
-		d.removeAll()
-	}
+	return len(running) > 0
 }
 
 // removeAll removes a deleted pod from the runtime.

@@ -27,7 +27,7 @@ import (
 //	delete [grace=D]        the pod is deleted; evict REASON
 //	hook C         its preStop hook is done
 //	stopped C [CODE]        a container that was told to stop has (143)
-//	lose           the sandbox is gone, and what ran in it
+//	lose [sandbox] the sandbox is gone, and what ran in it, unless only the sandbox is
 //	forget         the agent is killed, and another takes up the pod
 //	cut C [stuck]  the same, between creating and starting the container, which the runtime
 //	               cannot remove if it is stuck
@@ -122,7 +122,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 	case "hook":
 		w.hooks[first().ID] = HookDone
 	case "lose":
-		w.lose()
+		w.lose(len(words) > 0)
 	case "wipe":
 		w.seen = Seen{}
 	case "forget":
@@ -220,11 +220,14 @@ func (w *world) fail(words []string) {
 	w.fails[words[0]] = f
 }
 
-func (w *world) lose() {
+func (w *world) lose(only bool) {
 	for i := range w.seen.Sandboxes {
 		w.seen.Sandboxes[i].Ready = false
 	}
 	for i := range w.seen.Containers {
+		if only {
+			break
+		}
 		if c := &w.seen.Containers[i]; c.State == Running {
 			c.State, c.ExitCode, c.Reason, c.FinishedAt = Exited, 137, "Error", w.now
 		}
