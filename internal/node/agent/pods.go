@@ -115,14 +115,21 @@ func (w *worker) end() {
 	w.breakOff()
 }
 
-// Pods returns the pods of this node, with their statuses as the agent knows them.
+// Pods returns the pods of this node, with their statuses as the agent knows them. Those that no
+// longer exist come last: another one may have the name.
 func (a *Agent) Pods() []*v1.Pod {
-	workers := a.pods.all()
-	out := make([]*v1.Pod, 0, len(workers))
-	for _, w := range workers {
-		out = append(out, w.known())
+	there, gone := []*v1.Pod{}, []*v1.Pod{}
+	for _, w := range a.pods.all() {
+		w.mu.Lock()
+		isGone := w.gone
+		w.mu.Unlock()
+		if isGone {
+			gone = append(gone, w.known())
+		} else {
+			there = append(there, w.known())
+		}
 	}
-	return out
+	return append(there, gone...)
 }
 
 // ActivePods returns the admitted pods that have not ended.

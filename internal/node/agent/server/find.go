@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -47,17 +46,22 @@ func fail(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// pod returns the pod with this name and, if given, this UID.
+// pod returns the pod with this name and, if given, this UID. Without a UID the first of that name
+// is meant.
 func (s *Server) pod(r route) (*v1.Pod, error) {
-	pods := s.options.Pods()
-	i := slices.IndexFunc(pods, func(p *v1.Pod) bool { return p.Namespace == r.namespace && p.Name == r.pod })
-	if i < 0 {
-		return nil, refuse(http.StatusNotFound, "pod %q does not exist", r.pod)
+	named := false
+	for _, p := range s.options.Pods() {
+		if p.Namespace != r.namespace || p.Name != r.pod {
+			continue
+		}
+		if named = true; r.uid == "" || string(p.UID) == r.uid {
+			return p, nil
+		}
 	}
-	if r.uid != "" && string(pods[i].UID) != r.uid {
+	if named {
 		return nil, refuse(http.StatusNotFound, "pod %q has another UID than %s", r.pod, r.uid)
 	}
-	return pods[i], nil
+	return nil, refuse(http.StatusNotFound, "pod %q does not exist", r.pod)
 }
 
 // container looks up a container of the pod by name, of any kind. attach needs to know whether it

@@ -24,7 +24,7 @@ type Options struct {
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 	// Pods are the pods of this node, including static ones, with their statuses as the agent knows
-	// them. They must not be changed.
+	// them; of two of one name, the one that is meant by it comes first. They must not be changed.
 	Pods func() []*v1.Pod
 	// Runtime is the container runtime.
 	Runtime Runtime

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestWhatPathsMean(t *testing.T) {
@@ -149,4 +153,21 @@ func FuzzPath(f *testing.F) {
 			t.Errorf("%q: a stream to nowhere: %+v", uri, r)
 		}
 	})
+}
+
+// Of two pods with a name, one of which is on its way out, the first is meant, or the one whose UID
+// is given.
+func TestPodsOfOneName(t *testing.T) {
+	named := func(uid types.UID) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: uid}}
+	}
+	s := &Server{options: Options{Pods: func() []*v1.Pod { return []*v1.Pod{named("new"), named("old")} }}}
+	for uid, want := range map[string]types.UID{"": "new", "new": "new", "old": "old"} {
+		if got, err := s.pod(route{namespace: "default", pod: "web", uid: uid}); err != nil || got.UID != want {
+			t.Errorf("%q: %v, %v", uid, got, err)
+		}
+	}
+	if _, err := s.pod(route{namespace: "default", pod: "web", uid: "other"}); err == nil || err.Error() != `pod "web" has another UID than other` {
+		t.Errorf("other: %v", err)
+	}
 }
