@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,7 +84,13 @@ func GraceOf(pod *v1.Pod) time.Duration {
 	if deletion := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && deletion != nil {
 		seconds = *deletion
 	}
-	return time.Duration(max(seconds, 0)) * time.Second
+	return Seconds(seconds)
+}
+
+// Seconds is how long this many seconds are: none at least, and at most what fits into 32 bits,
+// some decades. The API accepts more, and whoever asks for that means for ever.
+func Seconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), math.MaxInt32)) * time.Second
 }
 
 // usable returns the newest sandbox if it is ready, and the only one that is.

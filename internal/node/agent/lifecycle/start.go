@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -157,7 +156,7 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 		return false
 	}
 	if (verdict.LivenessFailed || verdict.StartupFailed) && verdict.Grace != nil {
-		grace = time.Duration(*verdict.Grace) * time.Second
+		grace = Seconds(*verdict.Grace)
 	}
 	if restarts && !Sidecar(c) {
 		message += ", will be restarted"

@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
 // Hooks runs a container's postStart and preStop hooks.
@@ -77,7 +79,7 @@ func (h *Hooks) run(ctx context.Context, pod *v1.Pod, c *v1.Container, hook *v1.
 		err = h.get(ctx, pod, c, hook.HTTPGet, podIP)
 		what = fmt.Sprintf("HTTP lifecycle hook (%s)", hook.HTTPGet.Path)
 	case hook.Sleep != nil:
-		err = sleep(ctx, time.Duration(hook.Sleep.Seconds)*time.Second)
+		err = sleep(ctx, lifecycle.Seconds(hook.Sleep.Seconds))
 		what = fmt.Sprintf("Sleep lifecycle hook (%d)", hook.Sleep.Seconds)
 	default:
 		return &hookError{text: fmt.Sprintf("Cannot run handler: invalid handler: %v", hook)}

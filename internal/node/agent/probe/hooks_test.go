@@ -78,6 +78,19 @@ func TestPreStopIsPartOfTheGracePeriod(t *testing.T) {
 	})
 }
 
+// A sleep of any length that the API accepts lasts as long as its container may.
+func TestLongSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := parsePod(t, hooked)
+		c := &pod.Spec.Containers[0]
+		c.Lifecycle.PreStop.Sleep.Seconds = 9_999_999_999
+		began := time.Now()
+		if NewHooks(newRuntime().options()).PreStop(t.Context(), pod, c, "c1", "", time.Hour); time.Since(began) != time.Hour {
+			t.Errorf("it took %s", time.Since(began))
+		}
+	})
+}
+
 func TestSleepEndsWithItsContainer(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
 // critical is the lowest priority of system-critical pods.
@@ -107,7 +108,7 @@ func (g Group) Grace(pod *v1.Pod) time.Duration {
 	}
 	grace := max(g.Period.Grace-kept, g.Period.Grace/2)
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
-		grace = min(grace, time.Duration(*own)*time.Second)
+		grace = min(grace, lifecycle.Seconds(*own))
 	}
 	return grace
 }

@@ -76,6 +76,10 @@ func TestGraceLeavesTimeForSidecars(t *testing.T) {
 	if got, want := (Group{Period: Period{0, 60 * time.Second}}).Grace(pod), 56*time.Second; got != want {
 		t.Errorf("%s of 60 s, want %s", got, want)
 	}
+	*pod.Spec.TerminationGracePeriodSeconds = 9_999_999_999 // nanoseconds would not fit
+	if got, want := (Group{Period: Period{0, 60 * time.Second}}).Grace(pod), 56*time.Second; got != want {
+		t.Errorf("%s of 60 s, want %s", got, want)
+	}
 	if got, want := (Group{Period: Period{0, 6 * time.Second}}).Grace(pod), 3*time.Second; got != want {
 		t.Errorf("%s of 6 s, want %s", got, want)
 	}
