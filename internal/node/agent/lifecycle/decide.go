@@ -169,8 +169,8 @@ func (d *decision) wanted() bool {
 	}
 	for i := range d.Pod.Spec.InitContainers {
 		c := &d.Pod.Spec.InitContainers[i]
-		if seen := d.Seen.newest(c.Name); !Sidecar(c) && seen != nil && seen.State == Exited && seen.ExitCode != 0 && !Restarts(d.Pod, c, seen.ExitCode) {
-			return false
+		if seen := d.Seen.newest(c.Name); !Sidecar(c) && seen != nil && seen.State == Exited && seen.ExitCode != 0 {
+			return Restarts(d.Pod, c, seen.ExitCode)
 		}
 	}
 	for i := range d.Pod.Spec.Containers {
