@@ -21,19 +21,19 @@ import (
 // logger is that of the kubelet's components.
 var logger = klog.Background()
 
-// contest is a made-up machine of which the kubelet and the agent give pods the same resources.
-type contest struct {
+// comparison is a made-up machine of which the kubelet and the agent give pods the same resources.
+type comparison struct {
 	machine      *topology.Machine
 	theirMachine *theirtopology.CPUTopology
 	nodes        []cadvisor.Node
 	alignment    topology.Alignment
 	manager      topologymanager.Manager
-	givers       []giver
+	allocators   []allocator
 	pods         []*v1.Pod // those that are there
 }
 
-// giver gives pods one kind of resource, on both sides.
-type giver struct {
+// allocator gives pods one kind of resource, on both sides.
+type allocator struct {
 	theirs topologymanager.HintProvider
 	// draft provides the agent's for a pod that is to be admitted; keep is called when it is.
 	draft func() (provider topology.Provider, keep func())
@@ -43,8 +43,8 @@ type giver struct {
 	diff func() string
 }
 
-func newContest(t *rapid.T) *contest {
-	c := &contest{}
+func newComparison(t *rapid.T) *comparison {
+	c := &comparison{}
 	c.machine, c.theirMachine, c.nodes = aMachine(t)
 	policy := rapid.SampledFrom([]string{"none", "best-effort", "restricted", "single-numa-node"}).Draw(t, "alignment")
 	scope := rapid.SampledFrom([]string{"container", "pod"}).Draw(t, "scope")
@@ -59,21 +59,21 @@ func newContest(t *rapid.T) *contest {
 }
 
 // add a kind of resource, which is asked for hints after those before it.
-func (c *contest) add(g giver) {
+func (c *comparison) add(g allocator) {
 	c.manager.AddHintProvider(logger, g.theirs)
-	c.givers = append(c.givers, g)
+	c.allocators = append(c.allocators, g)
 }
 
-// play has pods come and go. The same ones must be refused, for the same reason, and containers
-// must have the same afterwards.
-func (c *contest) play(t *rapid.T, newPod func(name string) *v1.Pod) {
+// run has pods come and go. The same ones must be refused, for the same reason, and containers must
+// have the same afterwards.
+func (c *comparison) run(t *rapid.T, newPod func(name string) *v1.Pod) {
 	for i := range rapid.IntRange(1, 12).Draw(t, "steps") {
 		if len(c.pods) > 0 && rapid.IntRange(0, 2).Draw(t, "a pod goes") == 0 {
 			c.remove(rapid.SampledFrom(c.pods).Draw(t, "goes").UID)
 		} else {
 			c.admit(t, newPod(fmt.Sprint("p", i)))
 		}
-		for _, g := range c.givers {
+		for _, g := range c.allocators {
 			if diff := g.diff(); diff != "" {
 				t.Fatalf("the kubelet's, and ours: %s", diff)
 			}
@@ -81,12 +81,12 @@ func (c *contest) play(t *rapid.T, newPod func(name string) *v1.Pod) {
 	}
 }
 
-func (c *contest) admit(t *rapid.T, pod *v1.Pod) {
+func (c *comparison) admit(t *rapid.T, pod *v1.Pod) {
 	c.pods = append(c.pods, pod)
 	result := c.manager.Admit(&lifecycle.PodAdmitAttributes{Pod: pod})
 	var providers []topology.Provider
 	var keeps []func()
-	for _, g := range c.givers {
+	for _, g := range c.allocators {
 		provider, keep := g.draft()
 		providers, keeps = append(providers, provider), append(keeps, keep)
 	}
@@ -110,9 +110,9 @@ func (c *contest) admit(t *rapid.T, pod *v1.Pod) {
 	}
 }
 
-func (c *contest) remove(uid types.UID) {
+func (c *comparison) remove(uid types.UID) {
 	c.pods = slices.DeleteFunc(c.pods, func(pod *v1.Pod) bool { return pod.UID == uid })
-	for _, g := range c.givers {
+	for _, g := range c.allocators {
 		g.remove(uid)
 	}
 }
@@ -147,10 +147,11 @@ func rewritten(t *rapid.T, file string, text []byte, rewrite func() error) []byt
 	return again
 }
 
-// checkContests plays contests with pods from newPod, after add has added what they are about.
-func checkContests(t *testing.T, add func(*rapid.T, *contest) (newPod func(name string) *v1.Pod)) {
+// compareOnMachines compares the kubelet and the agent on random machines: add adds the kinds of
+// resources, and returns how pods are made that request them.
+func compareOnMachines(t *testing.T, add func(*rapid.T, *comparison) (newPod func(name string) *v1.Pod)) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newContest(t)
-		c.play(t, add(t, c))
+		c := newComparison(t)
+		c.run(t, add(t, c))
 	})
 }

@@ -127,7 +127,7 @@ func aPinnedPod(t *rapid.T, name string, starts bool) *v1.Pod {
 }
 
 // addCPUs adds CPUs of their own for containers.
-func (c *contest) addCPUs(t *rapid.T, count int, reserved cpuset.CPUSet, options map[string]string) {
+func (c *comparison) addCPUs(t *rapid.T, count int, reserved cpuset.CPUSet, options map[string]string) {
 	static, err := cpumanager.NewStaticPolicy(logger, c.theirMachine, count, reserved, c.manager, options)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func (c *contest) addCPUs(t *rapid.T, count int, reserved cpuset.CPUSet, options
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.add(giver{
+	c.add(allocator{
 		theirs: theirs,
 		draft: func() (topology.Provider, func()) {
 			draft := ours.Draft(s)
@@ -165,7 +165,7 @@ func (c *contest) addCPUs(t *rapid.T, count int, reserved cpuset.CPUSet, options
 // Pods come and go on made-up machines: the same containers have the same CPUs, and the same pods
 // are refused for the same reason, whatever the options and the alignment.
 func TestCPUs(t *testing.T) {
-	checkContests(t, func(t *rapid.T, c *contest) func(string) *v1.Pod {
+	compareOnMachines(t, func(t *rapid.T, c *comparison) func(string) *v1.Pod {
 		options := map[string]string{}
 		for _, option := range strings.Fields(rapid.SampledFrom([]string{
 			"", "full-pcpus-only", "strict-cpu-reservation", "distribute-cpus-across-numa", "full-pcpus-only distribute-cpus-across-numa",

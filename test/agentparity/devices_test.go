@@ -145,7 +145,7 @@ func aPodWithDevices(t *rapid.T, name string) *v1.Pod {
 
 // addDevices adds devices of a plugin. The kubelet's side of it, which is returned, is to be
 // stopped.
-func (c *contest) addDevices(t *rapid.T, dir string) *devicemanager.ManagerImpl {
+func (c *comparison) addDevices(t *rapid.T, dir string) *devicemanager.ManagerImpl {
 	theirs, err := newDeviceManager(logger, filepath.Join(dir, "kubelet.sock"), c.nodes, c.manager)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func (c *contest) addDevices(t *rapid.T, dir string) *devicemanager.ManagerImpl 
 	ours := devices.New()
 	ours.Connected(string(network), devices.Options{Preferred: true})
 	ours.Listed(string(network), list)
-	c.add(giver{
+	c.add(allocator{
 		theirs: theirs,
 		draft:  func() (topology.Provider, func()) { return deviceDraft{ours, c.machine.Nodes}, func() {} },
 		remove: func(uid types.UID) {
@@ -182,7 +182,7 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	checkContests(t, func(t *rapid.T, c *contest) func(string) *v1.Pod {
+	compareOnMachines(t, func(t *rapid.T, c *comparison) func(string) *v1.Pod {
 		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
 			t.Fatal(err)
 		}

@@ -113,7 +113,7 @@ func aPodWithMemory(t *rapid.T, name string) *v1.Pod {
 }
 
 // addMemory adds memory of certain NUMA nodes for containers. It needs nodes that have some.
-func (c *contest) addMemory(t *rapid.T, banks map[int]memory.Bank, reserved memory.Reserved, theirReserved map[int]map[v1.ResourceName]uint64, all v1.ResourceList) {
+func (c *comparison) addMemory(t *rapid.T, banks map[int]memory.Bank, reserved memory.Reserved, theirReserved map[int]map[v1.ResourceName]uint64, all v1.ResourceList) {
 	static, err := memorymanager.NewPolicyStatic(logger, &cadvisor.MachineInfo{Topology: c.nodes}, theirReserved, c.manager)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func (c *contest) addMemory(t *rapid.T, banks map[int]memory.Bank, reserved memo
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.add(giver{
+	c.add(allocator{
 		theirs: theirs,
 		draft: func() (topology.Provider, func()) {
 			draft := ours.Draft(s)
@@ -153,7 +153,7 @@ func (c *contest) addMemory(t *rapid.T, banks map[int]memory.Bank, reserved memo
 // Pods come and go on made-up machines: the same containers have memory of the same nodes, alone or
 // with CPUs of their own, and the same pods are refused for the same reason.
 func TestMemory(t *testing.T) {
-	checkContests(t, func(t *rapid.T, c *contest) func(string) *v1.Pod {
+	compareOnMachines(t, func(t *rapid.T, c *comparison) func(string) *v1.Pod {
 		banks, reserved, theirReserved, all := banksOf(t, c.nodes)
 		if rapid.Bool().Draw(t, "with CPUs of their own") {
 			c.addCPUs(t, 1, cpuset.New(), nil)
