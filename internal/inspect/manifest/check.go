@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
@@ -60,6 +61,8 @@ func (s *Set) check(strict bool) Errors {
 
 type checker struct {
 	set                         *Set
+	about                       subject
+	shared                      map[spot]int // how many objects begin on a line; see onItsOwn
 	strict                      bool
 	nodes, priorities, runtimes map[string]bool
 	errs                        []*located
@@ -71,8 +74,34 @@ type located struct {
 	err  *Error
 }
 
+// subject is the object that is being checked.
+type subject struct {
+	kind   string
+	object metav1.Object
+}
+
+type spot struct{ file, line int32 }
+
 func (c *checker) fail(at place, line int32, path, format string, args ...any) {
-	c.errs = append(c.errs, &located{at.file, &Error{File: c.set.name(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}})
+	fault := &Error{File: c.set.name(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
+	if !c.onItsOwn(at) {
+		o := c.about.object
+		fault.Object = c.about.kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+	}
+	c.errs = append(c.errs, &located{at.file, fault})
+}
+
+// onItsOwn reports whether the line on which an object begins has no other one.
+func (c *checker) onItsOwn(at place) bool {
+	if c.shared == nil {
+		c.shared = map[spot]int{}
+		for _, places := range c.set.places {
+			for _, p := range places {
+				c.shared[spot{p.file, p.line}]++
+			}
+		}
+	}
+	return c.shared[spot{at.file, at.line}] == 1
 }
 
 func duplicates[T any, P object[T]](c *checker, kind string, list []*T) {
@@ -81,6 +110,7 @@ func duplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	for i, o := range list {
 		id := name{P(o).GetNamespace(), P(o).GetName()}
 		at := c.set.places[kind][i]
+		c.about = subject{kind, P(o)}
 		if before, found := first[id]; found {
 			c.fail(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind, c.set.name(before.file), before.line)
 			continue
@@ -102,6 +132,7 @@ func (c *checker) references() {
 	}
 	for i, pod := range s.Pods {
 		at := s.places["Pod"][i]
+		c.about = subject{"Pod", pod}
 		// A pod that ended may outlive its node for a while.
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
 			c.elsewhere(at, name)
@@ -113,6 +144,7 @@ func (c *checker) references() {
 	}
 	for i, group := range s.PodGroups {
 		if group.UID == "" {
+			c.about = subject{"PodGroup", group}
 			c.group(s.places["PodGroup"][i], group)
 		}
 	}
@@ -120,6 +152,7 @@ func (c *checker) references() {
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
 			if template.meta.UID == "" {
+				c.about = subject{kind, template.meta}
 				c.classes(s.places[kind][i], template.spec, "spec.template.spec.")
 			}
 		}
