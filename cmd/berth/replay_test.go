@@ -177,7 +177,7 @@ func TestReplayUnderAnotherConfiguration(t *testing.T) {
 	}
 	none := file(t, "none.yaml", replayedConfiguration+"profiles: [{schedulerName: another}]\n")
 	code, out, errors = runReplay(dir, "--config", none, "--fail-on", "pending")
-	if code != exitHeld || !strings.Contains(out, "pending now: 1") {
+	if code != exitHeld || !strings.Contains(out, "pending now: 1") || !strings.Contains(out, `serves the scheduler "default-scheduler", of 1 pod.`) {
 		t.Errorf("exit code %d\n%s%s", code, out, errors)
 	}
 	picky := file(t, "picky.yaml", replayedConfiguration+"profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -136,10 +137,13 @@ func tellCompared(page *answer.Page, all []compared) {
 			row("pending at the end", "%d", func(s *trial.Summary) any { return s.Pending }),
 			row("preempted", "%d", func(s *trial.Summary) any { return s.Preempted }),
 			row("nodes with pods", "%d", func(s *trial.Summary) any { return s.Nodes }),
-			row("wait, median", "%s", func(s *trial.Summary) any { return seconds(s.Median) }),
-			row("wait, 99 %", "%s", func(s *trial.Summary) any { return seconds(s.Percentile) }),
-			row("wait, longest", "%s", func(s *trial.Summary) any { return seconds(s.Longest) }),
+			row("wait, median", "%s", func(s *trial.Summary) any { return wait(s, s.Median) }),
+			row("wait, 99 %", "%s", func(s *trial.Summary) any { return wait(s, s.Percentile) }),
+			row("wait, longest", "%s", func(s *trial.Summary) any { return wait(s, s.Longest) }),
 		})
+		for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {
+			page.Warning("  No profile of %s serves the scheduler %q, of %s.", c.Config, name, answer.Count(c.Unserved[name], "pod"))
+		}
 		few(page, "placed elsewhere", len(c.Elsewhere), func(i int) string {
 			m := &c.Elsewhere[i]
 			return fmt.Sprintf("%s/%s on %s, was %s", m.Namespace, m.Name.Name, m.After, m.Before)
@@ -159,8 +163,25 @@ func tellCompared(page *answer.Page, all []compared) {
 		few(page, "preempted no longer", len(c.NoLonger), named(c.NoLonger))
 		few(page, "pending now", len(c.Pending), named(c.Pending))
 		few(page, "pending no longer", len(c.NowPlaced), named(c.NowPlaced))
-		page.Line("  Played under its own configuration, %d of %s go where they went.", c.Agreed, answer.Count(c.Recorded, "bound pod"))
+		page.Line("  Played under its own configuration, %d of %s go where they went%s.", c.Agreed, answer.Count(c.Recorded, "bound pod"), preempted(c.Comparison))
 	}
+}
+
+// preempted says how many pods were preempted, if a replay under the same configuration preempts
+// more or fewer.
+func preempted(c *trial.Comparison) string {
+	if c.RecordedPreempted == c.Before.Preempted {
+		return ""
+	}
+	return fmt.Sprintf(", and %d instead of %d are preempted", c.Before.Preempted, c.RecordedPreempted)
+}
+
+// wait is how long placed pods have waited.
+func wait(s *trial.Summary, of float64) string {
+	if s.Placed == 0 {
+		return "-"
+	}
+	return seconds(of)
 }
 
 func seconds(s float64) string {

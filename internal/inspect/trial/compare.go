@@ -22,12 +22,18 @@ type Course struct {
 	Began, Ended time.Time
 	// Pods are the pods that were scheduled here, by UID.
 	Pods map[types.UID]*Fate
-	// Preempted are the victims, in order.
-	Preempted []Name
+	// Preempted are the victims, in order, but for those that were made in the place of others,
+	// which PreemptedAgain counts.
+	Preempted      []Name
+	PreemptedAgain int
+	// Unserved counts the pods that the journal's scheduler served and this course's does not, by
+	// scheduler name.
+	Unserved map[string]int
 	// Nodes is how many nodes had pods of this course at the end.
 	Nodes int
 
-	again int
+	again             int
+	recordedPreempted int
 }
 
 // Name names a pod.
@@ -92,12 +98,17 @@ type Comparison struct {
 	// simulated answers can be trusted.
 	Recorded int `json:"recorded"`
 	Agreed   int `json:"agreed"`
+	// RecordedPreempted is how many pods were preempted in the journal: the same measure for
+	// Before.Preempted.
+	RecordedPreempted int `json:"recordedPreempted"`
+	// Unserved counts the pods that the other configuration has no profile for, by scheduler name.
+	Unserved map[string]int `json:"unserved,omitempty"`
 
 	Elsewhere []Moved  `json:"elsewhere"`
 	Longer    []Waited `json:"longer"` // by a second at least
 	Shorter   []Waited `json:"shorter"`
 	// Preempted are the victims under the other configuration only, NoLonger those under the
-	// journal's only.
+	// journal's only: pods that the journal has, and none that were made in the place of victims.
 	Preempted []Name `json:"preempted"`
 	NoLonger  []Name `json:"noLongerPreempted"`
 	// Pending are the pods that are pending at the end under the other configuration only,
@@ -134,7 +145,7 @@ type Waited struct {
 }
 
 func (c *Course) summary() Summary {
-	s := Summary{Pods: len(c.Pods), Preempted: len(c.Preempted), Nodes: c.Nodes}
+	s := Summary{Pods: len(c.Pods), Preempted: len(c.Preempted) + c.PreemptedAgain, Nodes: c.Nodes}
 	var waits []time.Duration
 	for _, f := range c.Pods {
 		switch {
@@ -156,7 +167,7 @@ func (c *Course) summary() Summary {
 func Compare(before, after *Course) *Comparison {
 	c := &Comparison{
 		APIVersion: APIVersion, Kind: Kind, Before: before.summary(), After: after.summary(), Elsewhere: []Moved{}, Longer: []Waited{}, Shorter: []Waited{},
-		Pending: []Name{}, NowPlaced: []Name{},
+		Pending: []Name{}, NowPlaced: []Name{}, RecordedPreempted: before.recordedPreempted, Unserved: after.Unserved,
 	}
 	for uid, was := range before.Pods {
 		if was.Recorded != "" {

@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"cmp"
 	"container/heap"
 	"errors"
 	"fmt"
@@ -80,7 +79,8 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	}
 	d := &day{
 		core: core, known: map[cycle.Kind]map[types.UID]metav1.Object{}, recalled: o.Known,
-		course: &Course{Pods: map[types.UID]*Fate{}, Began: r.Header.Began}, now: r.Header.Began, pods: map[types.UID]*pod{},
+		course: &Course{Pods: map[types.UID]*Fate{}, Unserved: map[string]int{}, Began: r.Header.Began, recordedPreempted: o.Known.preempted},
+		now:    r.Header.Began, pods: map[types.UID]*pod{},
 		relists: map[cycle.Kind]map[types.UID]metav1.Object{},
 		late:    map[string]bool{}, spare: map[types.UID]int{}, served: map[string]bool{},
 	}
@@ -119,55 +119,6 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	d.settle()
 	d.close()
 	return d.course, nil
-}
-
-// Known is what a whole journal tells of its pods.
-type Known struct {
-	nodes map[types.UID]string // where they were bound, or nominated, at last
-	// leaving is how long placed pods took to leave after they were deleted: by pod, and by
-	// controller the longest.
-	leaving map[types.UID]time.Duration
-}
-
-// Recall reads a journal to its end, for what a course has to know beforehand.
-func Recall(r *journal.Reader) (Known, error) {
-	known := Known{map[types.UID]string{}, map[types.UID]time.Duration{}}
-	deleted := map[types.UID]time.Time{}
-	for {
-		record, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return known, nil
-		}
-		if err != nil {
-			return known, err
-		}
-		switch e := record.Event.(type) {
-		case cycle.Seen:
-			pod, ok := e.Object.(*v1.Pod)
-			if !ok {
-				continue
-			}
-			if node := cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName); node != "" {
-				known.nodes[pod.UID] = node
-			}
-			if _, known := deleted[pod.UID]; !known && pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" {
-				deleted[pod.UID] = record.At
-			}
-		case cycle.Gone:
-			pod, ok := e.Object.(*v1.Pod)
-			if !ok {
-				continue
-			}
-			if since, ok := deleted[pod.UID]; ok {
-				took := record.At.Sub(since)
-				known.leaving[pod.UID] = took
-				if owner := ownerOf(pod); owner != "" {
-					known.leaving[owner] = max(known.leaving[owner], took)
-				}
-				delete(deleted, pod.UID)
-			}
-		}
-	}
 }
 
 // until lets time pass.

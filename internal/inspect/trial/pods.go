@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -66,6 +67,9 @@ func (d *day) newPod(seen *v1.Pod) {
 		object := *seen
 		object.Status.NominatedNodeName = ""
 		p.object, p.fate = &object, d.course.fate(seen, d.now)
+		if name := seen.Spec.SchedulerName; d.core.Decider(name) == nil {
+			d.course.Unserved[name]++
+		}
 	}
 	d.show(cycle.Pods, p.object)
 }
@@ -205,7 +209,11 @@ func (d *day) removeVictim(a cycle.Remove) {
 		return
 	}
 	p.leaves = true
-	d.course.Preempted = append(d.course.Preempted, Name{p.object.Namespace, p.object.Name})
+	if p.fate != nil && p.fate.Again {
+		d.course.PreemptedAgain++
+	} else {
+		d.course.Preempted = append(d.course.Preempted, Name{p.object.Namespace, p.object.Name})
+	}
 	if p.fate != nil {
 		p.fate.Preempted = true
 	}
@@ -219,22 +227,22 @@ func (d *day) removeVictim(a cycle.Remove) {
 	d.show(cycle.Pods, &object)
 	owner := metav1.GetControllerOfNoCopy(&object)
 	ordered := owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet") // these wait until it has ended
-	replace := func() { d.at(d.now.Add(controllerTakes), func() { d.again(&object) }) }
+	replace := func(after time.Duration) { d.at(d.now.Add(after), func() { d.again(&object) }) }
 	if owner != nil && !ordered {
-		replace()
+		replace(cmp.Or(d.recalled.renewing[owner.UID], controllerTakes))
 	}
 	d.at(d.now.Add(d.recalled.leaves(&object, grace)), func() {
 		if p.object == nil { // it was deleted meanwhile
 			return
 		}
 		if d.remove(p); ordered {
-			replace()
+			replace(controllerTakes)
 		}
 	})
 }
 
-// controllerTakes is how long a controller takes to replace a pod. Pods that have been pending for
-// longer are decided first, as they were.
+// controllerTakes is how long a controller takes to replace a pod, if the journal does not tell.
+// Pods that have been pending for longer are decided first, as they were.
 const controllerTakes = 50 * time.Millisecond
 
 // leaves returns how long a victim takes to leave: as long as it took when the journal was written,

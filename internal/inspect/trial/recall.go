@@ -1,0 +1,124 @@
+package trial
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+)
+
+// Known is what a whole journal tells of its pods. Times count from when the scheduler requested
+// that a pod be deleted or, if others did, from when it was shown as deleted.
+type Known struct {
+	nodes map[types.UID]string // where they were bound, or nominated, at last
+	// leaving is how long placed pods took to leave: by pod, and by controller the longest.
+	leaving map[types.UID]time.Duration
+	// renewing is how long controllers took to replace a victim: the median.
+	renewing  map[types.UID]time.Duration
+	preempted int // how many pods the scheduler requested to be deleted
+}
+
+// Recall reads a journal to its end, for what a course has to know beforehand.
+func Recall(r *journal.Reader) (Known, error) {
+	m := memory{
+		Known:   Known{nodes: map[types.UID]string{}, leaving: map[types.UID]time.Duration{}, renewing: map[types.UID]time.Duration{}},
+		owners:  map[types.UID]types.UID{},
+		deleted: map[types.UID]time.Time{}, victims: map[types.UID][]time.Time{}, took: map[types.UID][]time.Duration{},
+	}
+	for {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			for owner, took := range m.took {
+				slices.Sort(took)
+				m.renewing[owner] = took[len(took)/2]
+			}
+			return m.Known, nil
+		}
+		if err != nil {
+			return m.Known, err
+		}
+		m.note(&record)
+	}
+}
+
+// memory is what has been read so far.
+type memory struct {
+	Known
+	owners  map[types.UID]types.UID       // of the pods that are there
+	deleted map[types.UID]time.Time       // when it began, of placed pods that are there
+	victims map[types.UID][]time.Time     // by controller: when those went that are not replaced yet
+	took    map[types.UID][]time.Duration // by controller: what it took to replace others
+}
+
+func (m *memory) note(record *journal.Record) {
+	switch e := record.Event.(type) {
+	case cycle.Seen:
+		if pod, ok := e.Object.(*v1.Pod); ok {
+			m.see(pod, record.At)
+		}
+	case cycle.Gone:
+		if pod, ok := e.Object.(*v1.Pod); ok {
+			m.lose(pod, record.At)
+		}
+	}
+	for action := range strings.SplitSeq(record.Actions, "\n") {
+		uid, ok := victimOf(action)
+		if !ok {
+			continue
+		}
+		if _, again := m.deleted[uid]; again { // a second request for the same pod
+			continue
+		}
+		m.preempted++
+		m.deleted[uid] = record.At
+		if owner := m.owners[uid]; owner != "" {
+			m.victims[owner] = append(m.victims[owner], record.At)
+		}
+	}
+}
+
+func (m *memory) see(pod *v1.Pod, at time.Time) {
+	owner := ownerOf(pod)
+	if _, before := m.owners[pod.UID]; !before && len(m.victims[owner]) > 0 {
+		m.took[owner] = append(m.took[owner], at.Sub(m.victims[owner][0]))
+		m.victims[owner] = m.victims[owner][1:]
+	}
+	m.owners[pod.UID] = owner
+	if node := cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName); node != "" {
+		m.nodes[pod.UID] = node
+	}
+	if _, before := m.deleted[pod.UID]; !before && pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" {
+		m.deleted[pod.UID] = at
+	}
+}
+
+func (m *memory) lose(pod *v1.Pod, at time.Time) {
+	if since, ok := m.deleted[pod.UID]; ok {
+		took := at.Sub(since)
+		m.leaving[pod.UID] = took
+		if owner := ownerOf(pod); owner != "" {
+			m.leaving[owner] = max(m.leaving[owner], took)
+		}
+		delete(m.deleted, pod.UID)
+	}
+	delete(m.owners, pod.UID)
+}
+
+// victimOf returns the pod of a request to delete it, as [cycle.Remove] is written.
+func victimOf(action string) (types.UID, bool) {
+	rest, ok := strings.CutPrefix(action, "remove ")
+	if !ok {
+		return "", false
+	}
+	_, rest, _ = strings.Cut(rest, " (")
+	uid, _, ok := strings.Cut(rest, ")")
+	return types.UID(uid), ok
+}
