@@ -177,7 +177,11 @@ func (p printer) queue(q *Queue) {
 func (p printer) suggestions(e *Explanation) {
 	p.Line("\nAny one of these would let it run, the smallest change first:")
 	for i, s := range e.Suggestions {
-		p.Line("  %d. %s (then on %s)", i+1, s.Text, s.Node)
+		then := fmt.Sprintf(" (then on %s)", s.Node)
+		if strings.HasSuffix(s.Text, fmt.Sprintf(" (on %s)", s.Node)) {
+			then = ""
+		}
+		p.Line("  %d. %s%s", i+1, s.Text, then)
 		for _, c := range s.Changes {
 			if c.Command != "" {
 				p.Line("     %s", c.Command)
