@@ -188,6 +188,9 @@ func (p printer) pending(list []Waiting) {
 
 func (p printer) drains(list []Drain) {
 	for _, d := range list {
+		if len(d.Refused) > 0 {
+			continue // it has not begun
+		}
 		p.blocked("Held by a disruption budget to the end:", d.Blocked)
 		p.blocked("Held by a disruption budget for a while:", d.Waited)
 		if n := len(d.Ignored); n > 0 {

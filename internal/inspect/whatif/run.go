@@ -107,6 +107,9 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 // compare separates the pods that leave because of the operations from those that leave without
 // them, too.
 func (f *Forecast) compare(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained) {
+	for _, d := range w.Departures()[:departed] { // victims of pods that are pending now
+		f.Anyway = append(f.Anyway, leavingOf(d))
+	}
 	departures := w.Departures()[departed:]
 	f.Spared = base.spared(w, departures)
 	var caused []*simulate.Departure

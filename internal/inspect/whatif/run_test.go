@@ -95,6 +95,17 @@ func TestWhatWaitsIsTriedFirst(t *testing.T) {
 	}
 }
 
+// A pod that is pending now and preempts another does so anyway.
+func TestVictimsOfPendingPodsLeaveAnyway(t *testing.T) {
+	objects := town("1", 1, 1)
+	urgent, priority := objects[1].(*v1.Pod).DeepCopy(), int32(10)
+	urgent.Name, urgent.UID, urgent.Spec.NodeName, urgent.Spec.Priority = "urgent", "urgent", "", &priority
+	f := forecast(t, append(objects, urgent), whatif.Step{Operation: &simulate.Operation{Uncordon: &simulate.Nodes{Node: "node-0"}}})
+	if len(f.Leaving) > 0 || len(f.Anyway) != 1 || f.Anyway[0].Cause != simulate.ByPreemption || f.Anyway[0].Detail != "default/urgent" {
+		t.Errorf("anyway %+v, leaving %+v", f.Anyway, f.Leaving)
+	}
+}
+
 // A budget lets pods go one by one, each when the one before runs elsewhere; kubectl tries again
 // every five seconds.
 func TestADrainWaitsForBudgets(t *testing.T) {
