@@ -13,8 +13,11 @@ import (
 // failsJob reports whether the Job of a pod fails because the pod leaves. Its other pods are then
 // deleted.
 func (c *controllers) failsJob(d *Departure, owner *metav1.OwnerReference) bool {
+	if owner.Kind != "Job" {
+		return false
+	}
 	job, known := called(c.workloads.set.Jobs, Name{d.Namespace, owner.Name}).(*batchv1.Job)
-	if owner.Kind != "Job" || !known {
+	if !known {
 		return false
 	}
 	if d.Reason = c.workloads.exhausted(job, d.object, d.Cause); d.Reason == "" {

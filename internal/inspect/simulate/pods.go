@@ -41,7 +41,7 @@ type pods struct {
 	entered  int      // how many pods have been added
 	homed    int      // how many of them had a node then
 	refusals []string // why pods could not be created, since manifests were last applied
-	denied   []*pod   // of controllers, refused by quotas or limit ranges when they were made
+	denied   []*pod   // of controllers, and refused by quotas or limit ranges
 	// ends is called when the grace period of a pod is over that was terminating when it was added.
 	ends func(p *pod)
 }
@@ -99,6 +99,9 @@ func (s *pods) enter(object *v1.Pod, refusal string) *pod {
 	if object.Spec.NodeName == "" {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
 			return p // no scheduler will place it
+		}
+		if s.lasting && refusal != "" && metav1.GetControllerOfNoCopy(object) != nil {
+			s.denied = append(s.denied, p)
 		}
 		s.scheduler.add(p, object)
 		return p
@@ -190,9 +193,6 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 	s.claims.makeFor(admitted)
 	s.report.touched = true
 	made := s.enter(admitted, s.bounds.charge(admitted, true))
-	if made.refused != "" && metav1.GetControllerOfNoCopy(admitted) != nil {
-		s.denied = append(s.denied, made)
-	}
 	if !replaces {
 		s.budgets.expect(made, 1)
 	}
