@@ -131,10 +131,14 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	end, err := endOf(s.files)
+	if err != nil {
+		return err
+	}
 	meter.begin("simulating")
 	answer, err := simulate.Run(set, simulate.Options{
 		Profiles: configuration.Profiles, Seed: s.seed, Gates: s.gates, Explain: s.explain, For: s.time, Discard: scenario == nil,
-		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at,
+		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at, Now: end.Time,
 	})
 	if err != nil {
 		return err

@@ -125,12 +125,7 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 		q.work.pause()
 		tellIgnored(cmd.ErrOrStderr(), set)
 		source.From = strings.Join(q.files, ", ")
-		if i := slices.IndexFunc(q.files, isRecording); i >= 0 {
-			var index *record.Index
-			if index, err = record.ReadIndex(q.files[i]); err == nil {
-				source.AsOf = index.Source.AsOf
-			}
-		}
+		source.AsOf, err = endOf(q.files)
 		return set, source, err
 	}
 	s, err := q.live(cmd.Context(), meter)
@@ -225,6 +220,19 @@ func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
 // recorded tells whether one of the paths is a recording: what was taken from a cluster is read as
 // it is.
 func recorded(files []string) bool { return slices.ContainsFunc(files, isRecording) }
+
+// endOf returns the end of the recording among the paths; zero if there is none.
+func endOf(files []string) (metav1.Time, error) {
+	i := slices.IndexFunc(files, isRecording)
+	if i < 0 {
+		return metav1.Time{}, nil
+	}
+	index, err := record.ReadIndex(files[i])
+	if err != nil {
+		return metav1.Time{}, err
+	}
+	return index.Source.AsOf, nil
+}
 
 func isRecording(path string) bool {
 	_, err := os.Stat(filepath.Join(path, record.IndexFile))
