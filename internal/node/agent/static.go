@@ -130,9 +130,26 @@ func filesIn(dir string) ([]string, error) {
 	return out, nil
 }
 
+// maxPodFile is the largest file of a static pod that is read, as by the kubelet.
+const maxPodFile = 10 << 20
+
+// readFile reads a file that is not too large. Anything else, a pipe among them, is not touched.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: not a file", path)
+	case info.Size() > maxPodFile:
+		return nil, fmt.Errorf("%s: larger than %d MiB", path, maxPodFile>>20)
+	}
+	return os.ReadFile(path)
+}
+
 // readPod reads the pod in a file, with the API's defaults.
 func readPod(path, node string) (*v1.Pod, error) {
-	text, err := os.ReadFile(path)
+	text, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}

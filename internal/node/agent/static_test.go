@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,6 +87,44 @@ func TestFilesThatAreNoStaticPods(t *testing.T) {
 		_, err := readText(t, text)
 		if err == nil || !strings.Contains(err.Error(), "pod.yaml: ") || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v; want %s", text, err, why)
+		}
+	}
+}
+
+// What is no file, or too large for a pod, is refused without being read: a pipe that nobody writes
+// to would hold up all static pods.
+func TestWhatIsNoFile(t *testing.T) {
+	n, _ := newNode(t)
+	n.config.StaticPodPath = t.TempDir()
+	in := func(name string) string { return filepath.Join(n.config.StaticPodPath, name) }
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n"
+	elsewhere := filepath.Join(t.TempDir(), "web.yaml")
+	for _, err := range []error{
+		unix.Mkfifo(in("a-pipe.yaml"), 0o644), os.Symlink("/dev/null", in("b-device.yaml")), os.Symlink(t.TempDir(), in("c-folder.yaml")),
+		os.WriteFile(in("d-large.yaml"), nil, 0o644), os.Truncate(in("d-large.yaml"), 11<<20),
+		os.WriteFile(elsewhere, []byte(text), 0o644), os.Symlink(elsewhere, in("web.yaml")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	complained, done := map[string]string{}, make(chan struct{})
+	var wanted map[types.UID]*v1.Pod
+	var err error
+	go func() { wanted, err = n.readStatic(complained); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the folder is never read to its end")
+	}
+	if err != nil || len(wanted) != 1 {
+		t.Errorf("%d pods, %v", len(wanted), err)
+	}
+	for name, why := range map[string]string{
+		"a-pipe.yaml": "not a file", "b-device.yaml": "not a file", "c-folder.yaml": "not a file", "d-large.yaml": "larger than 10 MiB",
+	} {
+		if got, want := complained[in(name)], in(name)+": "+why; got != want {
+			t.Errorf("%q, not %q", got, want)
 		}
 	}
 }
