@@ -28,8 +28,8 @@ import (
 //	refuse POD times=N [for-good]   a webhook refuses its evictions
 //	no-journal; no-taint NODE       it cannot be written
 //	lose-answer                     the next eviction is made, and its answer lost
-//	stall made=DURATION busy=DURATION  the next eviction gets no answer, and is made so much later; the others are
-//	                                refused until the API server is no longer busy
+//	stall made=DURATION busy=DURATION  the next eviction gets no answer, and is made so much
+//	                                later; the others are refused for as long as busy says
 //	kill-after-eviction             of the next pod
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
