@@ -41,7 +41,6 @@ preemptionPolicy: Never
 type trouble struct {
 	silent string // the node without heartbeats, if there is one
 	left   int    // how many operations it stays silent for
-	drains int    // how many drains are under way
 	counts map[string]int
 }
 
