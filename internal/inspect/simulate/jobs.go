@@ -23,7 +23,7 @@ func (c *controllers) failsJob(d *Departure, owner *metav1.OwnerReference) bool 
 	if d.Reason = c.workloads.exhausted(job, d.object, d.Cause); d.Reason == "" {
 		return false
 	}
-	c.report.tell(Event{Kind: "JobFailed", Namespace: d.Namespace, Name: job.Name, Message: d.Reason})
+	c.report.tell(Event{Kind: "JobFailed", Message: fmt.Sprintf("job %s/%s: %s", job.Namespace, job.Name, d.Reason)})
 	l := workloadOf(job)
 	c.workloads.failed[controllerName(l.kind, job.Namespace, job.Name)] = true
 	for _, p := range c.podsOf(l) {
@@ -48,7 +48,7 @@ func (w *workloads) exhausted(job *batchv1.Job, p *v1.Pod, cause Cause) (why str
 	name := controllerName("Job", job.Namespace, job.Name)
 	w.failures[name]++
 	limit := ptr.Deref(job.Spec.BackoffLimit, defaultBackoffLimit)
-	if job.Status.Failed+w.failures[name] <= limit {
+	if int64(job.Status.Failed)+w.failures[name] <= int64(limit) {
 		return ""
 	}
 	return fmt.Sprintf("backoffLimit %d", limit)

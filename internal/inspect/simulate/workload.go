@@ -34,7 +34,7 @@ type workloads struct {
 	renewed map[string]bool
 	// failures counts the pods that Jobs have lost since the beginning, and failed has the Jobs
 	// that have failed because of it, by controllerName.
-	failures map[string]int32
+	failures map[string]int64
 	failed   map[string]bool
 }
 

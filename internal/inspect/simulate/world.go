@@ -53,7 +53,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w := &World{
 		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)}, gangs: gangs,
 		workloads: workloads{
-			set: set, deleted: map[string]bool{}, renewed: map[string]bool{}, failures: map[string]int32{}, failed: map[string]bool{},
+			set: set, deleted: map[string]bool{}, renewed: map[string]bool{}, failures: map[string]int64{}, failed: map[string]bool{},
 		},
 	}
 	if !o.Now.IsZero() {
