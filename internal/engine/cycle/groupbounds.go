@@ -288,8 +288,8 @@ func (a *groupAttempt) mostEffort() int {
 func (a *groupAttempt) spent() bool { return a.effort >= a.mostEffort() || a.over() }
 
 // inTurn yields one domain after the other until the effort is used up, which cut then tells. After
-// half of it the rest follows at random, so that no domain is left out forever; where one domain may
-// take all of it, every other attempt begins at random.
+// half of it the rest follows at random, so that no domain is left out forever; where one domain
+// may take all of it, every other attempt begins at random.
 func (a *groupAttempt) inTurn(list []domainBound) iter.Seq[*domainBound] {
 	return func(yield func(*domainBound) bool) {
 		a.effort = 0

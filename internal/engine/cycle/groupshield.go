@@ -21,11 +21,11 @@ type shield struct {
 }
 
 // shields returns the shield for a preemptor of this priority, or for a group whose lowest priority
-// that is, and highest its highest. It protects the pods of the preemptor's own group (nil for a lone
-// pod) and groups of at least its priority that leave only as
-// a whole; with budgets, also groups that could not leave without violating one. Gentle preemption
-// spares all groups of at least its priority: what replaces one of their pods would wait with that
-// priority, and could preempt the preemptor in turn.
+// that is, and highest its highest. It protects the pods of the preemptor's own group (nil for a
+// lone pod) and groups of at least its priority that leave only as a whole; with budgets, also
+// groups that could not leave without violating one. Gentle preemption spares all groups of at
+// least its priority: what replaces one of their pods would wait with that priority, and could
+// preempt the preemptor in turn.
 func (gs *podGroups) shields(own *groups.Group, of *profile, priority, highest int32, budgets bool) *shield {
 	s := &shield{c: gs.cluster}
 	if own != nil {

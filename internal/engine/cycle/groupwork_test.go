@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt: the pods of a gang all differ, each domain
-// takes as long as an attempt may, and the last one alone has the disk. It is found, by a new
-// placement or by preemption.
+// TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt: the pods of a gang all differ, each
+// domain takes as long as an attempt may, and the last one alone has the disk. It is found, by a
+// new placement or by preemption.
 func TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt(t *testing.T) {
 	const racks, members, most = 8, 6, 20
 	for _, full := range []bool{false, true} {

@@ -46,8 +46,8 @@ type Group struct {
 	Last  Attempt // the last attempt, if it failed
 	Short int     // at least this many more pods must be bound before the group can be scheduled
 
-	// Shortened counts the attempts since it was placed that ended at their bound, and Reached has the
-	// nodes that the last attempt had found, by pod, if it did.
+	// Shortened counts the attempts since it was placed that ended at their bound, and Reached has
+	// the nodes that the last attempt had found, by pod, if it did.
 	Shortened int
 	Reached   map[types.UID]string
 
