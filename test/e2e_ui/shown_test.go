@@ -163,6 +163,27 @@ func TestAForecastIsInTheAddress(t *testing.T) {
 	p.wait("new URLSearchParams(location.search).get('forecast') === 'cordon node/node-2'")
 }
 
+// The browser's Back leads to the colours that were seen.
+func TestBackLeadsToTheColoursThatWereSeen(t *testing.T) {
+	p := open(t, ofCrowd(t, busy(12, nil)).URL, "", desk)
+	shows := func(colour string) {
+		t.Helper()
+		p.wait("document.querySelector('#map').map.view.colour === '" + colour + "' && document.querySelector('#colour [aria-checked=true]').dataset.value === '" + colour + "'")
+	}
+	p.click("#colour [data-value=zone]")
+	shows("zone")
+	eval[bool](p, "(location.hash = '#/node/node-1', true)")
+	p.shows("#body h2", "node-1")
+	p.click("#colour [data-value=taint]")
+	shows("taint")
+	eval[bool](p, "(history.back(), true)")
+	p.wait("location.hash === ''")
+	shows("zone")
+	eval[bool](p, "(history.forward(), true)")
+	p.shows("#body h2", "node-1")
+	shows("taint")
+}
+
 // The same operations in another namespace are another forecast.
 func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "?forecast=cordon+node%2Fnode-1&in=shop#/what-if", desk)

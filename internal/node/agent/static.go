@@ -336,7 +336,7 @@ func (a *Agent) keepMirrors(ctx context.Context, complained map[string]string) {
 	shown := map[types.NamespacedName]bool{}
 	for _, w := range a.pods.all() {
 		w.mu.Lock()
-		pod, live, status := w.pod, w.static && !w.gone, w.reported
+		pod, live := w.pod, w.static && !w.gone
 		w.mu.Unlock()
 		if !live {
 			continue
@@ -350,9 +350,7 @@ func (a *Agent) keepMirrors(ctx context.Context, complained map[string]string) {
 			klog.InfoS("Cannot show a static pod in the API; it runs, and this is tried again", "pod", klog.KObj(pod), "err", err)
 		} else if err == nil {
 			delete(complained, pod.Name)
-			if status != nil {
-				a.statuses.set(w, *status)
-			}
+			a.statuses.renew(w)
 		}
 	}
 	for _, m := range a.mirrors.all() {

@@ -62,6 +62,26 @@ func (s *statuses) set(w *worker, status v1.PodStatus) {
 	s.change(w, func(x *wish) { x.status, x.set = status, true })
 }
 
+// renew writes the status of a pod to an object that is new: the one reported last, if no newer one
+// waits to be written.
+func (s *statuses) renew(w *worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.mu.Lock()
+	reported := w.reported
+	w.mu.Unlock()
+	if reported == nil {
+		return
+	}
+	if s.want[w] == nil {
+		s.want[w] = &wish{}
+	}
+	if x := s.want[w]; !x.set {
+		x.status, x.set = *reported, true
+	}
+	s.queue.Add(w)
+}
+
 // remove deletes the pod from the API: everything of it has ended here.
 func (s *statuses) remove(w *worker) { s.change(w, func(x *wish) { x.remove = true }) }
 

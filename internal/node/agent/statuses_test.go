@@ -188,3 +188,34 @@ func TestAPodIsDeletedAfterAConflict(t *testing.T) {
 		t.Errorf("%v for a pod that has gone meanwhile", err)
 	}
 }
+
+// What a static pod reports while its mirror is being made is the newer status: the mirror does not
+// get the one from before in its place.
+func TestStatusReportedWhileTheMirrorIsMadeCounts(t *testing.T) {
+	client := fake.NewClientset()
+	a := &Agent{client: client, pods: newPods(), mirrors: newMirrors(client, func() *v1.Node { return &v1.Node{} })}
+	a.statuses = newStatuses(client, a.target)
+	pod := podNamed("p")
+	pod.Annotations = map[string]string{}
+	w := &worker{uid: pod.UID, pod: pod, static: true, agent: a, reported: &v1.PodStatus{Phase: v1.PodPending}}
+	a.pods.workers[w.uid] = w
+	report := func(phase v1.PodPhase) {
+		w.mu.Lock()
+		w.reported = &v1.PodStatus{Phase: phase}
+		w.mu.Unlock()
+		a.statuses.set(w, v1.PodStatus{Phase: phase})
+	}
+	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		report(v1.PodRunning)
+		return false, nil, nil
+	})
+	a.keepMirrors(t.Context(), map[string]string{})
+	if wish := a.statuses.want[w]; wish == nil || wish.status.Phase != v1.PodRunning {
+		t.Errorf("the mirror is to get %+v, and the pod is running", wish)
+	}
+	a.statuses.drop(w) // it is written; then somebody deletes the mirror
+	a.keepMirrors(t.Context(), map[string]string{})
+	if wish := a.statuses.want[w]; wish == nil || wish.status.Phase != v1.PodRunning {
+		t.Errorf("the next mirror is to get %+v, and the pod is running", wish)
+	}
+}

@@ -76,6 +76,11 @@ export function nodeLink(name) {
 // tail is a name of which the end is kept where there is no room for all of it: names of nodes and zones differ there.
 export const tail = (name) => h('span', {class: 'tail', title: name.length > 12 ? name : null}, h('bdi', {}, name));
 
+// middle is a name that is cut in its middle where there is no room for all of it: names of workloads differ at either end.
+const kept = 12;
+export const middle = (name) => (name.length < 2 * kept ? h('bdi', {}, name) :
+  h('span', {class: 'middle', title: name}, h('span', {class: 'beginning'}, name.slice(0, -kept)), h('bdi', {}, name.slice(-kept))));
+
 // nodeTail is a link to a node in a column.
 export const nodeTail = (name) => h('a', {href: link('node', name), class: 'name'}, tail(name));
 

@@ -40,14 +40,27 @@ let shown, shownTab, route = '', cluster = '';
 
 // The stage: map or table, and what colours mean.
 
-radios($('colour'), [['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
-const setMetric = radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
-radios($('shape'), [['map', 'Map'], ['table', 'Table']], view.shape, (value) => { choose('shape', value); });
+const chosen = {};
+chosen.colour = radios($('colour'), [['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
+chosen.metric = radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
+chosen.shape = radios($('shape'), [['map', 'Map'], ['table', 'Table']], view.shape, (value) => { choose('shape', value); });
 
 function choose(what, value) {
   view[what] = value;
   remembered.set(what, value);
   write({[what]: value === choices[what] ? '' : value});
+  stage();
+}
+
+// sayChoices puts what differs from the usual into the address, recall shows what it says.
+function sayChoices() {
+  write(Object.fromEntries(Object.entries(choices).map(([what, usual]) => [what, view[what] === usual ? '' : view[what]])));
+}
+function recall() {
+  for (const [what, usual] of Object.entries(choices)) {
+    view[what] = read(what) || usual;
+    chosen[what](view[what], false);
+  }
   stage();
 }
 
@@ -62,7 +75,7 @@ function others() {
   box.dataset.drawn = drawn;
   replace(box, h('option', {value: ''}, 'Others'), list.map((name) => h('option', {value: name, selected: name === view.metric}, name)));
   box.classList.toggle('on', names.has(view.metric));
-  setMetric(view.metric, false);
+  chosen.metric(view.metric, false);
 }
 $('others').addEventListener('change', (event) => choose('metric', event.target.value || 'cpu'));
 
@@ -318,9 +331,10 @@ $('theme').addEventListener('click', () => {
 system.addEventListener('change', theme);
 
 addEventListener('hashchange', go);
-// The way back may lead to another forecast or filter.
+// The way back may lead to another forecast, another filter, or other colours.
 addEventListener('popstate', () => {
   filters.load();
+  recall();
   if (shown === whatIf) whatIf.load();
 });
 const elsewhere = (event) => event.target.closest?.('input, textarea, select, dialog') || event.ctrlKey || event.metaKey || event.altKey;
@@ -345,6 +359,7 @@ new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash
   if (!values.labels && !values.taint && !['queue', 'evictions', 'events'].includes(shownTab)) location.hash = link('queue');
 }});
 shownTab = 'queue';
+sayChoices(); // they may be those that this browser remembers
 theme();
 status();
 go();

@@ -1,6 +1,6 @@
 // The queue: a line per workload or pod group with what keeps its pods pending, which unfolds to the pods, in the order in which they are tried.
 
-import {h, link, tail, text} from './dom.js';
+import {h, link, middle, tail, text} from './dom.js';
 import {age, count, natural, plural} from './format.js';
 import {workloadOf} from './filters.js';
 import {blank} from './lists.js';
@@ -36,7 +36,7 @@ export class Queue {
     const button = h('button', {type: 'button', class: 'fold', 'aria-expanded': String(g.open), onclick: () => {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
-    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name', title: name}, name), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
+    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, middle(name)), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
       h('span', {class: 'quiet kind'}, [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, kind].filter(Boolean).join(' · ')));
     return h('div', {class: 'two'}, h('div', {class: 'line'}, button), h('div', {class: 'why both', title: g.why}, g.why));
   }
