@@ -2,14 +2,12 @@ package cycle
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -359,61 +357,3 @@ func (a *groupAttempt) plan(leave [][]*cluster.Pod) *roomPlan {
 	}
 	return p
 }
-
-// makeGroupRoom evicts the victims of a plan, and keeps the room for the members by nominating each
-// to its node. The group is not tried again before all removals were answered.
-func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
-	g := a.group
-	a.reserved.over(g)
-	all := &round{began: a.now}
-	nodes := map[*member]string{}
-	for _, p := range plan.places {
-		nodes[p.member] = p.found.Node.Name
-		if plan.beside {
-			continue
-		}
-		for _, waiting := range slices.Clone(p.found.Node.Nominated) {
-			if waiting.Class.Priority < a.priority() && a.groups.Of(waiting.UID) != g {
-				a.nominations.moveOn(waiting)
-			}
-		}
-	}
-	count := 0
-	var names []decision.Name
-	for _, unit := range plan.victims {
-		for _, victim := range unit {
-			count++
-			names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-			if victim.Node == nil || victim.Terminating {
-				continue
-			}
-			a.preemptions.evict(victim, &removal{
-				victim:     v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
-				generation: victim.Generation,
-				by:         a.members[0].Profile, pod: g.Object.UID, message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
-			})
-		}
-	}
-	a.observer().Preempted(count)
-	for _, m := range a.members {
-		m.victims = names
-	}
-	a.awaitRoom(nodes)
-}
-
-// awaitRoom returns the members to the queue until there is room for them on these nodes.
-func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
-	for _, m := range a.members {
-		m.end(false)
-		w := a.why(m)
-		if m.failure == nil || m.failure == unreached {
-			w.message = waitingForVictims
-		}
-		node := nodes[m]
-		a.reject(m.placement, w, &node)
-	}
-	a.writeUnscheduled(v1.PodReasonUnschedulable, waitingForVictims)
-}
-
-// waitingForVictims is upstream's message for a group for which room is being made.
-const waitingForVictims = "pod group is waiting for preemption to complete"

@@ -267,7 +267,7 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 			t.Errorf("beside those in lanes, %d of %d are dropped", dropped, 2*fit)
 		}
 		close(answers)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // in the bubble's time
 		if log.waits != 0 || log.bytes != 0 {
 			t.Errorf("%d of %d bytes wait", log.waits, log.bytes)
 		}

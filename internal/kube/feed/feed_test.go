@@ -320,7 +320,7 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 		said := run(t, a, func() {
 			a.fail(c.err)
 			a.current().Stop()
-			time.Sleep(uselessAfter - time.Second)
+			time.Sleep(uselessAfter - time.Second) // in the bubble's time, as all waits here
 			a.say("not yet")
 			time.Sleep(3 * time.Second)
 			a.fail(nil)
@@ -495,7 +495,7 @@ func TestBriefWatchesAreLost(t *testing.T) {
 func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	said := run(t, a, func() {
-		time.Sleep(uselessAfter - time.Second)
+		time.Sleep(uselessAfter - time.Second) // in the bubble's time
 		a.say("not yet")
 		time.Sleep(5 * time.Second)
 	})
@@ -517,7 +517,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 		} {
 			a.fail(each.err)
 			a.current().Stop()
-			time.Sleep(each.lasts)
+			time.Sleep(each.lasts) // in the bubble's time
 		}
 	})
 	if n := strings.Count(said, "listing"); n != 1 {

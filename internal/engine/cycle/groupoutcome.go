@@ -1,0 +1,262 @@
+package cycle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// What becomes of a group once it was decided: its members are placed, wait for room that is being
+// made, or return to the queue.
+
+// commit starts the placement of each member that has a node, and rejects the others. If
+// out-of-tree plugins refuse so many that fewer are left than the group needs, all are given up.
+func (a *groupAttempt) commit() {
+	placed := a.placed
+	a.group.Last, a.group.Shortened, a.group.Reached = groups.Attempt{}, 0, nil
+	a.letGo()
+	for _, m := range placed {
+		a.decisions.place(m.placement, m.Node, m.found.Total, m.found.Feasible)
+		a.placements.enter(m.placement)
+		a.news.came(m.Waiting, nil)
+		if was := m.nominee; was != nil && was.Nominated != m.Node {
+			a.news.left(was, a.cluster.Node(was.Nominated), nil)
+		}
+	}
+	waits, err := a.askOutside(placed)
+	if len(waits) < a.need && err != nil {
+		reason := v1.PodReasonSchedulerError
+		if refused := (*rejection)(nil); errors.As(err, &refused) {
+			reason = v1.PodReasonUnschedulable
+		}
+		a.writeUnscheduled(reason, err.Error())
+		for _, m := range placed {
+			if _, in := waits[m]; in {
+				a.placements.takeBack(m.placement, errGroupBroken)
+			}
+		}
+	} else {
+		for _, m := range placed {
+			if wait, in := waits[m]; in {
+				m.sibling = false
+				a.placements.prepare(m.placement, wait)
+			}
+		}
+	}
+	if left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" }); a.podGroups.gates.Preemption {
+		a.makeRoomForRest(left)
+	} else {
+		a.begin()
+		for _, m := range left {
+			a.leaveOut(m)
+		}
+	}
+}
+
+// makeRoomForRest makes room for members that found no node although their group was placed: with
+// the priority of the group, as for a group that needs one pod.
+func (a *groupAttempt) makeRoomForRest(left []*member) {
+	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains, closest: a.closest, rest: true}
+	for _, m := range left {
+		m.sibling = false
+		if m.refused != nil {
+			m.end(false)
+			a.fail(m.placement, m.refused)
+			continue
+		}
+		if m.failure == unreached {
+			m.end(false)
+			a.fail(m.placement, errUnreached)
+			continue
+		}
+		rest.members = append(rest.members, m)
+	}
+	if len(rest.members) == 0 {
+		return
+	}
+	switch promised, plan := rest.findRoom(); {
+	case promised != nil:
+		rest.awaitRoom(promised)
+	case plan != nil && plan.waits:
+		rest.makeGroupRoom(plan)
+	default:
+		rest.rejectAll()
+	}
+}
+
+// askOutside runs the out-of-tree Reserve and Permit plugins for all members that have a node, and
+// takes back those that are refused. It returns the waits of the others, and why the first one was
+// refused.
+func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, first error) {
+	all = map[*member]waits{}
+	for _, m := range placed {
+		err := a.placements.reserveOutside(m.placement)
+		var wait waits
+		if err == nil {
+			wait, err = a.placements.askPermit(m.placement)
+		}
+		if err != nil {
+			a.placements.takeBack(m.placement, err)
+			first = cmp.Or(first, fmt.Errorf("%s: %w", podName(m.Pod), err))
+			continue
+		}
+		all[m] = wait
+	}
+	return all, first
+}
+
+// leaveOut rejects a member that found no node although its group was placed. It may preempt for
+// itself like any pod.
+func (a *groupAttempt) leaveOut(m *member) {
+	m.sibling = false
+	if m.refused != nil {
+		m.end(false)
+		a.fail(m.placement, m.refused)
+		return
+	}
+	if m.failure == unreached || a.over() {
+		m.end(false)
+		a.fail(m.placement, errUnreached)
+		return
+	}
+	if a.domains == 0 && a.knownToFail(m.placement) {
+		m.end(false)
+		a.reject(m.placement, a.profile.failed.why, nil)
+		return
+	}
+	if a.domains > 0 { // it is confined to one
+		m.end(false)
+		a.reject(m.placement, a.why(m), new(string))
+		return
+	}
+	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil { // it fits only now that the others are placed
+		m.end(false)
+		a.reject(m.placement, a.why(m), new(string))
+		return
+	}
+	a.unplaced(m.placement)
+}
+
+// rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
+// group. If domains were left out, or the bound was reached, it is tried again after its back-off.
+func (a *groupAttempt) rejectAll() {
+	nodes := a.reserve()
+	a.noteReached()
+	message := a.reason()
+	for _, m := range a.members {
+		m.end(false)
+		if (a.cut || a.further) && len(nodes) == 0 {
+			a.preemptions.unfit(m.item)
+			a.fail(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
+			continue
+		}
+		node := nodes[m.Pod.UID]
+		a.reject(m.placement, a.why(m), &node)
+	}
+	if len(nodes) > 0 {
+		message += a.reserved.words()
+	}
+	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
+}
+
+// why returns why a member is rejected.
+func (a *groupAttempt) why(m *member) *why {
+	if m.failure == nil {
+		return &why{message: waitingForQuorum, plugins: []string{groups.GangScheduling}}
+	}
+	if m.failure == unreached {
+		return &why{message: unreachedMessage}
+	}
+	rejectors := slices.Clone(m.failure.Plugins)
+	if m.failure.Rejector != "" {
+		rejectors = append(rejectors, m.failure.Rejector)
+	}
+	for _, name := range m.rescue.rejectors {
+		if !slices.Contains(rejectors, name) {
+			rejectors = append(rejectors, name)
+		}
+	}
+	if a.domains > 0 { // another domain may become the best one
+		rejectors = nil
+	}
+	return &why{m.failure.Message(strings.Join(m.rescue.messages, ", ")), rejectors, m.failure.Pending, m.failure.Reasons}
+}
+
+// failAll returns all members to the queue after an error, even if it is that of one member.
+func (a *groupAttempt) failAll(err error) {
+	a.reserved.over(a.group)
+	for _, m := range a.members {
+		own := err
+		if m.refused != nil {
+			own = m.refused
+		}
+		m.end(false)
+		a.fail(m.placement, own)
+	}
+	a.writeUnscheduled(v1.PodReasonSchedulerError, err.Error())
+}
+
+// makeGroupRoom evicts the victims of a plan, and keeps the room for the members by nominating each
+// to its node. The group is not tried again before all removals were answered.
+func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
+	g := a.group
+	a.reserved.over(g)
+	all := &round{began: a.now}
+	nodes := map[*member]string{}
+	for _, p := range plan.places {
+		nodes[p.member] = p.found.Node.Name
+		if plan.beside {
+			continue
+		}
+		for _, waiting := range slices.Clone(p.found.Node.Nominated) {
+			if waiting.Class.Priority < a.priority() && a.groups.Of(waiting.UID) != g {
+				a.nominations.moveOn(waiting)
+			}
+		}
+	}
+	count := 0
+	var names []decision.Name
+	for _, unit := range plan.victims {
+		for _, victim := range unit {
+			count++
+			names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+			if victim.Node == nil || victim.Terminating {
+				continue
+			}
+			a.preemptions.evict(victim, &removal{
+				victim:     v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
+				generation: victim.Generation,
+				by:         a.members[0].Profile, pod: g.Object.UID, message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
+			})
+		}
+	}
+	a.observer().Preempted(count)
+	for _, m := range a.members {
+		m.victims = names
+	}
+	a.awaitRoom(nodes)
+}
+
+// awaitRoom returns the members to the queue until there is room for them on these nodes.
+func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
+	for _, m := range a.members {
+		m.end(false)
+		w := a.why(m)
+		if m.failure == nil || m.failure == unreached {
+			w.message = waitingForVictims
+		}
+		node := nodes[m]
+		a.reject(m.placement, w, &node)
+	}
+	a.writeUnscheduled(v1.PodReasonUnschedulable, waitingForVictims)
+}
+
+// waitingForVictims is upstream's message for a group for which room is being made.
+const waitingForVictims = "pod group is waiting for preemption to complete"
