@@ -30,8 +30,6 @@ type replay struct {
 	config string
 	failOn []string
 	output string
-
-	told bool // something of the story
 }
 
 func newReplayCommand() *cobra.Command {
@@ -78,6 +76,8 @@ type replayed struct {
 	File string `json:"file"`
 	// Component is the one that wrote the journal; "" is the scheduler.
 	Component string `json:"component,omitempty"`
+	// Missing is the file that this one continues, if it is not there although older ones are.
+	Missing string `json:"missing,omitempty"`
 	journal.Result
 	Lasted simulate.Seconds `json:"lasted"` // as Result has it
 	Took   simulate.Seconds `json:"took"`
@@ -119,23 +119,37 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if r.config != "" {
-		return r.another(cmd.OutOrStdout(), cmd.ErrOrStderr(), files)
+		return r.another(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, gaps(files, ofControllers))
 	}
+	return r.each(cmd, files, ofControllers)
+}
+
+// each replays file after file, and writes the stories that are wanted, or the results.
+func (r *replay) each(cmd *cobra.Command, files []string, ofControllers map[string]bool) error {
 	var all []replayed
-	parted, replayController := false, r.controllers(cmd.OutOrStdout())
+	out := &noticed{Writer: cmd.OutOrStdout()}
+	parted, replayController, missing := false, r.controllers(out), gaps(files, ofControllers)
 	for _, file := range files {
+		lost, behind := missing[file]
+		if behind && r.tells() {
+			tellAt(out.Writer, lost.ends, lost.name+" is missing: what happened until now is not known")
+		}
 		play := r.file
 		if ofControllers[file] {
 			play = replayController
 		}
-		one, err := play(cmd.OutOrStdout(), cmd.ErrOrStderr(), file)
+		one, err := play(out, cmd.ErrOrStderr(), file)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
+		one.Missing = lost.name
 		all = append(all, one)
 		parted = parted || one.Parting != nil
 	}
-	if r.tells() && !r.told {
+	switch {
+	case out.err != nil:
+		return out.err
+	case r.tells() && !out.any:
 		return fmt.Errorf("nothing is written of %s", cmp.Or(r.node, r.podName().String()))
 	}
 	if !r.tells() {
@@ -161,8 +175,7 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 	}
 	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.tells()}
 	if r.tells() {
-		pod := r.podName()
-		o.Each = newStory(noticed{out, &r.told}, pod).tell
+		o.Each = newStory(out, r.podName()).tell
 	} else {
 		each, stop := replayMeter(stderr, file)
 		defer stop()
@@ -233,6 +246,7 @@ func tellReplayed(page *answer.Page, all []replayed) {
 		if r.Component == "" {
 			bound = fmt.Sprintf(", %s bound", answer.Count(r.Bound, "pod"))
 		}
+		tellMissing(page, r.Missing)
 		page.Line("%s: %s, %s%s in %v; replayed in %v%s", r.File, answer.Count(r.Events, "event"), answer.Count(r.Actions, "action"),
 			bound, lasted.Round(time.Second), took.Round(time.Millisecond), speed)
 		if r.Cut {
@@ -249,13 +263,23 @@ func tellReplayed(page *answer.Page, all []replayed) {
 	}
 }
 
-// noticed notes that something was written.
-type noticed struct {
-	io.Writer
-	any *bool
+// tellMissing says that a file is missing before the next one.
+func tellMissing(page *answer.Page, file string) {
+	if file != "" {
+		page.Warning("%s is missing: what it has is not replayed", file)
+	}
 }
 
-func (n noticed) Write(text []byte) (int, error) {
-	*n.any = true
-	return n.Writer.Write(text)
+// noticed notes that something was written, and the first error.
+type noticed struct {
+	io.Writer
+	any bool
+	err error
+}
+
+func (n *noticed) Write(text []byte) (int, error) {
+	n.any = true
+	size, err := n.Writer.Write(text)
+	n.err = cmp.Or(n.err, err)
+	return size, err
 }

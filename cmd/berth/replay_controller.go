@@ -52,6 +52,48 @@ func journalsAt(arg string) (files []string, err error) {
 	return files, nil
 }
 
+// gap is what is missing of a journal before one of its files.
+type gap struct {
+	name string // of the file that the one behind the gap continues
+	ends time.Time
+}
+
+// gaps returns what is missing before files, by their names. Before the oldest of a folder nothing
+// is: it is removed first.
+func gaps(files []string, ofControllers map[string]bool) map[string]gap {
+	there, older, missing := map[string]bool{}, map[string]bool{}, map[string]gap{}
+	for _, file := range files {
+		there[filepath.Clean(file)] = true
+	}
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		began, continues := extent(file, ofControllers[file])
+		if name := records.Name(continues); !continues.IsZero() && older[dir] && !there[filepath.Join(dir, name)] {
+			missing[file] = gap{name, began}
+		}
+		older[dir] = true
+	}
+	return missing
+}
+
+// extent returns when a file began, and the one that it continues; the zero times if it cannot be
+// read, which playing it says.
+func extent(file string, ofControllers bool) (began, continues time.Time) {
+	f, err := os.Open(file)
+	if err != nil {
+		return began, continues
+	}
+	defer f.Close()
+	if ofControllers {
+		if in, err := journal.NewReader(f); err == nil {
+			began, continues = in.Header.Began, in.Header.Continues
+		}
+	} else if in, err := enginejournal.NewReader(f); err == nil {
+		began, continues = in.Header.Began, in.Header.Continues
+	}
+	return began, continues
+}
+
 // fits rejects flags that have no meaning for one of the journals.
 func (r *replay) fits(files []string, ofControllers map[string]bool) error {
 	for _, file := range files {
@@ -69,7 +111,7 @@ func (r *replay) fits(files []string, ofControllers map[string]bool) error {
 func (r *replay) controllers(out io.Writer) func(_, stderr io.Writer, file string) (replayed, error) {
 	o := journal.Options{On: r.goOn || r.tells()}
 	if r.tells() {
-		o.Story = &journal.Story{Out: noticed{out, &r.told}, Node: r.node}
+		o.Story = &journal.Story{Out: out, Node: r.node}
 		if r.pod != "" {
 			o.Story.Pod = r.podName()
 		}

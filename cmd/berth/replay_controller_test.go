@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,31 @@ func writeControllerJournals(t *testing.T) (dir string) {
 		if err := end(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	return dir
+}
+
+// threeControllerFiles writes a journal of taint eviction in three files, a minute each.
+func threeControllerFiles(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	core := eviction.New(eviction.Options{})
+	w, err := journal.ForEviction(dir, "test", eviction.Options{}, records.Limits{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Save = func() any { return core.Save() }
+	at := time.Now().Round(0).UTC()
+	for i := range 3 {
+		if i > 0 {
+			at = at.Add(time.Minute)
+			w.Turn(at)
+		}
+		e := eviction.PodSeen{Pod: eviction.Pod{Name: types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("web-", i)}, UID: types.UID(fmt.Sprint(i)), Node: "n"}}
+		w.Add(at, at, e, core.Step(at, e))
+	}
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

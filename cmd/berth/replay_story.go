@@ -47,8 +47,11 @@ func (s *story) tell(_ int, r journal.Record, core *cycle.Core) {
 	}
 }
 
-func (s *story) line(at time.Time, text string) {
-	fmt.Fprintf(s.out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
+func (s *story) line(at time.Time, text string) { tellAt(s.out, at, text) }
+
+// tellAt writes a line of a story.
+func tellAt(out io.Writer, at time.Time, text string) {
+	fmt.Fprintf(out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
 }
 
 // named puts names in the places of the UIDs that other pods are referred to by. In "name (UID)"

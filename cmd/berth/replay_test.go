@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -152,6 +154,84 @@ func TestReplayTellsWhereItParts(t *testing.T) {
 	}
 	if code != exitHeld {
 		t.Errorf("exit code %d, want %d", code, exitHeld)
+	}
+}
+
+// threeFiles writes a journal of the scheduler in three files, a minute each.
+func threeFiles(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := journal.Header{Began: at, Seed: 3, Configuration: replayedConfiguration}
+	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var core *cycle.Core
+	events := []cycle.Event{cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes}}, cycle.Listing{Kind: cycle.Nodes}, aNode(), cycle.Listed{Kind: cycle.Nodes}, cycle.Led{}}
+	for i := range 3 {
+		if i > 0 {
+			at = at.Add(time.Minute)
+			if events, err = w.Turn(at, h.Seed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		profiles, err := profilesOf(h, []byte(h.Configuration))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if core, err = journal.Core(h, profiles); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range append(events, seen(aPod(fmt.Sprint("web-", i), 0, ""))) {
+			w.Add(at, e, core.Step(at, e))
+		}
+	}
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// What happened in a file that is gone is not known. The oldest is gone once there is no room.
+func TestReplayTellsOfAMissingFile(t *testing.T) {
+	for _, dir := range []string{threeFiles(t), threeControllerFiles(t)} {
+		files, err := records.Files(dir)
+		if err != nil || len(files) != 3 {
+			t.Fatalf("%q, %v", files, err)
+		}
+		says := func(want bool, args ...string) {
+			t.Helper()
+			code, out, errors := runReplay(append(args, dir)...)
+			if code != 0 || strings.Contains(out, filepath.Base(files[1])+" is missing") != want {
+				t.Errorf("%q: exit code %d\n%s%s", args, code, out, errors)
+			}
+		}
+		says(false)
+		if err := os.Remove(files[1]); err != nil {
+			t.Fatal(err)
+		}
+		says(true)
+		says(true, "--pod", "shop/web-2")
+		if _, out, _ := runReplay(dir, "-o", "json"); strings.Count(out, `"missing": "`+filepath.Base(files[1])+`"`) != 1 {
+			t.Errorf("as JSON:\n%s", out)
+		}
+		if err := os.Remove(files[0]); err != nil {
+			t.Fatal(err)
+		}
+		says(false)
+	}
+	dir := threeFiles(t)
+	files, err := records.Files(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(files[1]); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errors := runReplay(dir, "--config", file(t, "same.yaml", replayedConfiguration))
+	if code != 0 || !strings.Contains(out, filepath.Base(files[1])+" is missing") {
+		t.Errorf("under a configuration: exit code %d\n%s%s", code, out, errors)
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 type compared struct {
 	File   string `json:"file"`
 	Config string `json:"config"`
+	// Missing is the file that this one continues, if it is not there although older ones are.
+	Missing string `json:"missing,omitempty"`
 	*trial.Comparison
 }
 
@@ -30,7 +32,7 @@ var trialConditions = map[string]func(*trial.Comparison) bool{
 }
 
 // another replays the journals under another configuration.
-func (r *replay) another(out, stderr io.Writer, files []string) error {
+func (r *replay) another(out, stderr io.Writer, files []string, missing map[string]gap) error {
 	for _, name := range r.failOn {
 		if trialConditions[name] == nil {
 			return usagef("--fail-on %q: must be one of pending, preempted, longer, elsewhere", name)
@@ -50,7 +52,7 @@ func (r *replay) another(out, stderr io.Writer, files []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		all = append(all, compared{file, r.config, c})
+		all = append(all, compared{file, r.config, missing[file].name, c})
 		for _, name := range r.failOn {
 			if trialConditions[name](c) && !slices.Contains(held, name) {
 				held = append(held, name)
@@ -126,6 +128,7 @@ const mostTold = 10
 func tellCompared(page *answer.Page, all []compared) {
 	for i := range all {
 		c := &all[i]
+		tellMissing(page, c.Missing)
 		page.Heading("%s under %s", c.File, c.Config)
 		row := func(name, format string, of func(s *trial.Summary) any) []string {
 			return []string{name, fmt.Sprintf(format, of(&c.Before)), fmt.Sprintf(format, of(&c.After))}

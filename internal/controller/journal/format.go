@@ -19,6 +19,8 @@ type Header struct {
 	Component string    `json:"component"` // Eviction or NodeHealth
 	Build     string    `json:"build"`     // of Berth
 	Began     time.Time `json:"began"`
+	// Continues is when the file began that this one continues; zero for the first of a process.
+	Continues time.Time `json:"continues,omitzero"`
 	// Options are the core's.
 	Options json.RawMessage `json:"options"`
 	// Knowledge is the size, in bytes of JSON, of the core's state at the beginning of the file,

@@ -134,7 +134,7 @@ func (j *file[E]) turn(r record[E]) error {
 	if err := j.now.Close(); err != nil {
 		return err
 	}
-	j.header.Began, j.asked = r.at, false
+	j.header.Continues, j.header.Began, j.asked = j.header.Began, r.at, false
 	return j.open(knowledge)
 }
 

@@ -27,7 +27,9 @@ const magic = "berth-journal 1\n"
 type Header struct {
 	Build string    `json:"build"` // of Berth
 	Began time.Time `json:"began"`
-	Seed  uint64    `json:"seed"`
+	// Continues is when the file began that this one continues; zero for the first of a process.
+	Continues time.Time `json:"continues,omitzero"`
+	Seed      uint64    `json:"seed"`
 	// Configuration is the KubeSchedulerConfiguration in effect. The fields below are what flags
 	// added to it.
 	Configuration      string `json:"configuration"`

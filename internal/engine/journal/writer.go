@@ -161,7 +161,7 @@ func (j *file) turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 	if err := j.now.Close(); err != nil {
 		return nil, err
 	}
-	j.header.Began, j.header.Seed = at, seed
+	j.header.Continues, j.header.Began, j.header.Seed = j.header.Began, at, seed
 	return events, j.open()
 }
 

@@ -47,8 +47,7 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	if err := makeRoom(dir, l, began); err != nil {
 		return nil, err
 	}
-	name := filepath.Join(dir, began.UTC().Format("20060102T150405.000")+suffix)
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	f, err := os.OpenFile(filepath.Join(dir, Name(began)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +94,9 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	}
 	return nil
 }
+
+// Name is that of the file that began at a time.
+func Name(began time.Time) string { return began.UTC().Format("20060102T150405.000") + suffix }
 
 // Files lists the files of a folder, the oldest first.
 func Files(dir string) ([]string, error) {
