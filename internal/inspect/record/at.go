@@ -145,17 +145,17 @@ func readList(path string, take func([]byte) error) error {
 	return nil
 }
 
-// replay calls take for the session's changes up to a time. It fails if the oldest of them are
+// replay calls take for the session's changes up to a time. It fails if some of them are
 // missing.
 func replay(folder string, until time.Time, take func(*Change) error) error {
 	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
 	if err != nil {
 		return err
 	}
-	if len(files) > 0 && !strings.HasSuffix(files[0], fmt.Sprintf("%06d%s", 1, changesSuffix)) {
-		return fmt.Errorf("%s: its first changes are missing", folder)
-	}
-	for _, path := range files {
+	for i, path := range files {
+		if !strings.HasSuffix(path, fmt.Sprintf("%06d%s", i+1, changesSuffix)) {
+			return fmt.Errorf("%s: the changes before it are missing", path)
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			return err

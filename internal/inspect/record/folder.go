@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -37,16 +38,38 @@ type Session struct {
 	Folder string           `json:"folder"`
 	Began  metav1.MicroTime `json:"began"`
 	Until  metav1.MicroTime `json:"until"`
+	// Files are those that its folder has. Older recordings do not say.
+	Files []string `json:"files,omitempty"`
 }
 
-// open returns the path of the session's folder, and an error if it is not there: without it a
-// session would look like a cluster without objects.
+// open returns the path of the session's folder, and an error if it or one of its files is not
+// there: without them a session would look like a cluster without objects.
 func (s *Session) open(dir string) (folder string, err error) {
 	folder = filepath.Join(dir, s.Folder)
-	if _, err = os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
+	there, err := sizesOf(folder)
+	if err != nil {
+		return folder, err
 	}
-	return folder, err
+	if there == nil {
+		return folder, fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
+	}
+	for _, name := range s.Files {
+		if _, ok := there[name]; !ok {
+			return folder, fmt.Errorf("%s is missing: the session cannot be shown without it", filepath.Join(folder, name))
+		}
+	}
+	return folder, nil
+}
+
+// written notes that the session was written until a time, with its changes. It may have begun
+// later.
+func (s *Session) written(until metav1.MicroTime, c *changes) {
+	if s.Until.Before(&until) {
+		s.Until = until
+	}
+	if name := filepath.Base(c.path); c.size > 0 && !slices.Contains(s.Files, name) {
+		s.Files = append(s.Files, name)
+	}
 }
 
 // extend moves the end of a session that was killed from its last checkpoint to its last change.
@@ -164,18 +187,26 @@ func (c *changes) add(change *Change) error {
 	return c.out.WriteByte('\n')
 }
 
-// sizeOf is what the files in a folder take; 0 if there is none.
-func sizeOf(dir string) (size int64, err error) {
+// sizesOf is what the files in a folder take, by name; nil if there is no folder.
+func sizesOf(dir string) (sizes map[string]int64, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return nil, nil
 	}
+	sizes = map[string]int64{}
 	for _, entry := range entries {
 		if info, err := entry.Info(); err == nil {
-			size += info.Size()
+			sizes[entry.Name()] = info.Size()
 		}
 	}
-	return size, err
+	return sizes, err
+}
+
+func sum(sizes map[string]int64) (size int64) {
+	for _, one := range sizes {
+		size += one
+	}
+	return size
 }
 
 func (c *changes) flush() error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -281,8 +282,8 @@ func TestTheSizeIsBoundedAndWhatIsLeftCanBeShown(t *testing.T) {
 	}
 }
 
-// A session that lacks its first changes cannot be shown.
-func TestASessionWithoutItsFirstChangesIsRefused(t *testing.T) {
+// A session that lacks some of its files cannot be shown.
+func TestASessionWithoutSomeOfItsFilesIsRefused(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	during(t, api, dir, 0, func(changes func() int) {
@@ -296,12 +297,48 @@ func TestASessionWithoutItsFirstChangesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := filepath.Join(dir, index.Sessions[0].Folder)
-	if err := os.Rename(filepath.Join(folder, "changes-000001.jsonl"), filepath.Join(folder, "changes-000002.jsonl")); err != nil {
+	for _, name := range []string{"nodes.json", "changes-000001.jsonl"} {
+		whole, lost := filepath.Join(folder, name), filepath.Join(dir, "lost")
+		if err := os.Rename(whole, lost); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, dir, name)
+		if err := os.Rename(lost, whole); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := record.At(dir, index.Sessions[0].Until.Time); err != nil {
+		t.Errorf("with all its files: %v", err)
+	}
+}
+
+// refused checks that what is missing of a recording is named.
+func refused(t *testing.T, dir, name string) {
+	t.Helper()
+	index, err := record.ReadIndex(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := record.At(dir, index.Sessions[0].Until.Time); err == nil || !strings.Contains(err.Error(), "first changes are missing") {
-		t.Errorf("%v", err)
+	_, err = record.At(dir, index.Sessions[0].Until.Time)
+	var played error
+	for _, err := range record.Play(dir, index.Sessions) {
+		played = errors.Join(played, err)
 	}
+	for _, err := range []error{err, played} {
+		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "missing") {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+// Recordings of earlier builds have several files of changes in a session.
+func TestChangesThatAreMissingInTheMiddleAreAnError(t *testing.T) {
+	change := fmt.Sprintf(`{"at":%q,"type":"Set","object":%s}`, recorded.Format(metav1.RFC3339Micro), good) + "\n"
+	dir := crafted(t, "sessions/one", `{"kind":"List","items":[]}`, change)
+	if err := os.WriteFile(filepath.Join(dir, "sessions", "one", "changes-000003.jsonl"), []byte(change), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, dir, "changes-000003.jsonl")
 }
 
 func TestOnceTakesTheObjectsAlone(t *testing.T) {

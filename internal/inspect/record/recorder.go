@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -210,16 +211,20 @@ func (r *recorder) session(began metav1.MicroTime) error {
 	if err := writeLists(folder, r.lists()); err != nil {
 		return err
 	}
-	size, err := sizeOf(folder)
+	sizes, err := sizesOf(folder)
 	if err != nil {
 		return err
 	}
+	s.Files = slices.Sorted(maps.Keys(sizes))
 	const parts = 8 // a session is full at this fraction of the limit, or when its changes outweigh its objects
-	r.full = max(r.options.MaxBytes/parts, size)
+	r.full = max(r.options.MaxBytes/parts, sum(sizes))
 	r.changes = &changes{path: filepath.Join(folder, changesPrefix+"000001"+changesSuffix)}
 	r.index.Sessions = append(r.index.Sessions, s)
 	return r.makeRoom()
 }
+
+// last is the session that is being recorded. r.mu is held.
+func (r *recorder) last() *Session { return &r.index.Sessions[len(r.index.Sessions)-1] }
 
 // turn ends a session that is full, and begins the next one: room is made by removing whole
 // sessions, so that any time in the others can be shown. r.mu is held.
@@ -228,7 +233,7 @@ func (r *recorder) turn() error {
 		return err
 	}
 	at := now()
-	r.index.Sessions[len(r.index.Sessions)-1].Until = at
+	r.last().written(at, r.changes)
 	if err := r.session(at); err != nil {
 		return err
 	}
@@ -240,10 +245,11 @@ func (r *recorder) turn() error {
 func (r *recorder) makeRoom() error {
 	sizes, total := make([]int64, len(r.index.Sessions)), r.full
 	for i, s := range r.index.Sessions {
-		var err error
-		if sizes[i], err = sizeOf(filepath.Join(r.options.Dir, s.Folder)); err != nil {
+		files, err := sizesOf(filepath.Join(r.options.Dir, s.Folder))
+		if err != nil {
 			return err
 		}
+		sizes[i] = sum(files)
 		total += sizes[i]
 	}
 	first := 0
@@ -294,12 +300,10 @@ func (r *recorder) checkpoint() error {
 		return r.failed
 	}
 	r.index.Source.AsOf = metav1.NewTime(at.Truncate(time.Second))
-	if s := &r.index.Sessions[len(r.index.Sessions)-1]; s.Until.Before(&at) { // it may have begun meanwhile
-		s.Until = at
-	}
 	if err := r.changes.flush(); err != nil {
 		return err
 	}
+	r.last().written(at, r.changes)
 	return r.writeIndex()
 }
 
