@@ -161,6 +161,21 @@ func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
 	}
 }
 
+// ahead reports whether another pod is pending, too, and on its node here because its turn comes
+// first.
+func (b *bench) ahead(p *cluster.Pod) bool {
+	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool { return d.Namespace == p.Namespace() && d.Name == p.Name && d.Node != "" })
+}
+
+// nameOf names another pod.
+func (b *bench) nameOf(p *cluster.Pod) string {
+	name := p.Namespace() + "/" + p.Name
+	if b.ahead(p) {
+		name += " (ahead in the queue)"
+	}
+	return name
+}
+
 // podRef is the pod's name as changes write it.
 func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
 
@@ -201,7 +216,7 @@ func (b *bench) deletion(kind, text string, pods []*cluster.Pod) *edit {
 		}
 	}
 	e.Object = "pod/" + pods[0].Namespace() + "/" + pods[0].Name
-	if len(pods) == 1 {
+	if len(pods) == 1 && !b.ahead(pods[0]) {
 		e.Command = "kubectl delete pod -n " + pods[0].Namespace() + " " + pods[0].Name
 	}
 	return e

@@ -404,7 +404,7 @@ func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluatio
 			names = append(names, failure.Rejector)
 		}
 		for _, name := range names {
-			wake := Wake{Plugin: name}
+			wake := Wake{Plugin: name, Events: []string{}}
 			if w, ok := profile.Plugin(name).(plugins.Waker); ok {
 				wake.Events = w.Wakes()
 			}

@@ -22,7 +22,7 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 		slices.SortFunc(pods, byValue)
 		for _, p := range pods[:min(perNode, len(pods))] {
 			if s.removable(p) && s.without(plugin, v.node, p) {
-				edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s/%s from %s%s", p.Namespace(), p.Name, v.node.Name, reason), []*cluster.Pod{p}))
+				edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s from %s%s", s.nameOf(p), v.node.Name, reason), []*cluster.Pod{p}))
 				break
 			}
 		}
@@ -73,7 +73,7 @@ func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 		}
 		var names []string
 		for _, o := range holders {
-			names = append(names, o.Namespace()+"/"+o.Name)
+			names = append(names, s.nameOf(o))
 		}
 		edits = append(edits, s.deletion("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name, strings.Join(names, ", ")), holders))
 	}
@@ -135,7 +135,7 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	for _, o := range options[:min(tried, len(options))] {
 		var names []string
 		for _, p := range o.pods {
-			names = append(names, p.Namespace()+"/"+p.Name)
+			names = append(names, s.nameOf(p))
 		}
 		slices.Sort(names)
 		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to", strings.Join(names, ", "), o.node.Name), o.pods))

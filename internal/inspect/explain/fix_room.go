@@ -137,7 +137,7 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	for _, o := range options[:min(tried, len(options))] {
 		var names []string
 		for _, p := range o.pods {
-			names = append(names, p.Namespace()+"/"+p.Name)
+			names = append(names, s.nameOf(p))
 		}
 		text := fmt.Sprintf("delete pod %s from %s", names[0], o.node.Name)
 		if len(names) > 1 {

@@ -179,7 +179,7 @@ func (s *search) holders() (edits []*edit) {
 		}
 	}
 	for _, p := range pods {
-		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s/%s, which uses the claim that only one pod may use", p.Namespace(), p.Name), []*cluster.Pod{p}))
+		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", s.nameOf(p)), []*cluster.Pod{p}))
 	}
 	if len(edits) > 1 { // each uses another claim
 		edits = append(edits, joined(edits))
@@ -201,7 +201,7 @@ func (s *search) devices(string, []verdict) (edits []*edit) {
 		if p == nil || p.Node == nil || p.UID == s.pod.UID {
 			continue
 		}
-		e := s.deletion("FreeDevice", fmt.Sprintf("delete pod %s/%s from %s, which holds devices (claim %s)", p.Namespace(), p.Name, p.NodeName, claim.Name), []*cluster.Pod{p})
+		e := s.deletion("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)", s.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})
 		e.delete = nil
 		e.set = func() func() {
 			back := s.remove([]*cluster.Pod{p})
