@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -16,6 +18,7 @@ import (
 // bounds are the ResourceQuotas and LimitRanges of namespaces: what they allow for new pods, and
 // the defaults that they set.
 type bounds struct {
+	now    time.Time // when the world began
 	quotas map[string][]*quota
 	ranges map[string][]*v1.LimitRange
 	// freed are the namespaces whose quotas may have room for more than before.
@@ -79,16 +82,16 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 // charge counts a pod against the quotas of its namespace. A new pod that exceeds one of them, or a
 // limit range, is refused with the API server's message.
 func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
-	if isNew {
+	if isNew = isNew && !rules.IsTerminal(p); isNew {
 		if refusal = b.outside(p); refusal != "" {
 			return refusal
 		}
 	}
 	quotas := b.quotas[p.Namespace]
-	if len(quotas) == 0 || rules.IsTerminal(p) {
+	if len(quotas) == 0 {
 		return ""
 	}
-	usage := usageOf(p)
+	usage := b.usageOf(p)
 	var charged []*quota
 	for _, q := range quotas {
 		if !q.covers(p) {
@@ -111,7 +114,7 @@ func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
 func (b *bounds) release(p *v1.Pod) {
 	for _, q := range b.quotas[p.Namespace] {
 		if q.covers(p) {
-			q.count(usageOf(p), (*apiresource.Quantity).Sub)
+			q.count(b.usageOf(p), (*apiresource.Quantity).Sub)
 			b.freed[p.Namespace] = true
 		}
 	}
@@ -135,7 +138,7 @@ func (b *bounds) restrict(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, c
 		q := &quota{object, v1.ResourceList{}}
 		for _, p := range charged {
 			if p.Namespace == q.Namespace && q.covers(p) {
-				q.count(usageOf(p), (*apiresource.Quantity).Add)
+				q.count(b.usageOf(p), (*apiresource.Quantity).Add)
 			}
 		}
 		b.quotas[q.Namespace] = with(b.quotas[q.Namespace], q)
@@ -278,12 +281,23 @@ func sortedNames(list v1.ResourceList) []v1.ResourceName {
 	return names
 }
 
-// usageOf returns what a pod counts for, overhead included, by the names that quotas use.
-func usageOf(p *v1.Pod) v1.ResourceList {
+// usageOf returns what a pod counts for, overhead included, by the names that quotas use. One that
+// has ended, or should have, is counted as an object only.
+func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
+	if rules.IsTerminal(p) || b.overdue(p) {
+		return v1.ResourceList{"count/pods": apiresource.MustParse("1")}
+	}
 	usage := amountsOf(resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: true}),
 		resource.PodLimits(p, resource.PodResourcesOptions{UseStatusResources: true}))
 	usage[v1.ResourcePods], usage["count/pods"] = apiresource.MustParse("1"), apiresource.MustParse("1")
 	return usage
+}
+
+// overdue reports whether the pod should have ended before the world began: as in the quota
+// controller, its grace period is over once more since its deletionTimestamp, which is its end.
+func (b *bounds) overdue(p *v1.Pod) bool {
+	grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
+	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && b.now.After(p.DeletionTimestamp.Add(grace))
 }
 
 func amountsOf(requests, limits v1.ResourceList) v1.ResourceList {

@@ -89,7 +89,7 @@ func order(a, b *pod) int {
 // enter adds a pod as the API server has it, or would have it if it did not refuse it.
 func (s *pods) enter(object *v1.Pod, refusal string) *pod {
 	s.entered++
-	p := &pod{number: s.entered, refused: refusal, charged: refusal == "" && !rules.IsTerminal(object)}
+	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
 	if s.lasting || len(s.evictions.held) > 0 {
 		p.object = object
 	}

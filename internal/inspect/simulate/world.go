@@ -59,6 +59,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
+	w.bounds.now = w.clock.start
 	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.nodes.named) }}
 	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
