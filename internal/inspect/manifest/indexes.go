@@ -8,10 +8,17 @@ import (
 // span is a range of completion indexes, both ends included.
 type span struct{ first, last int }
 
-// completedIndexes parses a Job's completedIndexes, such as "1,3-5,7". What cannot be parsed counts
-// as not completed.
-func completedIndexes(text string) []span {
-	var spans []span
+// CountIndexes returns how many indexes a Job's completedIndexes or failedIndexes has.
+func CountIndexes(text string) (count int) {
+	for _, s := range indexes(text) {
+		count += s.last - s.first + 1
+	}
+	return count
+}
+
+// indexes parses a Job's completedIndexes or failedIndexes, such as "1,3-5,7". What cannot be
+// parsed is left out.
+func indexes(text string) (spans []span) {
 	for part := range strings.SplitSeq(text, ",") {
 		low, high, isRange := strings.Cut(part, "-")
 		first, err := strconv.Atoi(low)
@@ -20,7 +27,7 @@ func completedIndexes(text string) []span {
 		}
 		last := first
 		if isRange {
-			if last, err = strconv.Atoi(high); err != nil {
+			if last, err = strconv.Atoi(high); err != nil || last < first {
 				continue
 			}
 		}

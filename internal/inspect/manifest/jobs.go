@@ -6,20 +6,20 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	pointer "k8s.io/utils/ptr"
 )
 
 func (e *expansion) jobs() {
 	for i, job := range e.set.Jobs {
 		w := workload{gvk: batchv1.SchemeGroupVersion.WithKind("Job"), meta: &job.ObjectMeta, template: &job.Spec.Template, at: e.set.places["Job"][i]}
 		pods := e.owned(w)
-		if job.DeletionTimestamp != nil || job.Spec.Suspend != nil && *job.Spec.Suspend || isFinished(job) {
+		if !makesPods(job) {
 			continue
 		}
-		running := slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool { return ended(pod) })
 		group := e.groupOf(job, pods)
-		missing := min(wantedPods(job, pods, len(running)), maxReplicas) - len(running)
 		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
-			for _, index := range openIndexes(job, pods, missing) {
+			for _, index := range NextIndexes(job, pods) {
 				pod := indexedPod(w, index)
 				if group != "" {
 					pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
@@ -28,15 +28,24 @@ func (e *expansion) jobs() {
 			}
 			continue
 		}
-		for range missing {
+		for range missingPods(job, pods) {
 			e.addNamed(jobPod(w), w.meta.Name+"-", w.at)
 		}
 	}
 }
 
+// makesPods reports whether the Job controller makes pods for the Job.
+func makesPods(job *batchv1.Job) bool {
+	managed := pointer.Deref(job.Spec.ManagedBy, batchv1.JobControllerName) == batchv1.JobControllerName
+	return managed && job.DeletionTimestamp == nil && !pointer.Deref(job.Spec.Suspend, false) && !isFinished(job)
+}
+
+// isFinished reports whether the Job has ended, or ends once its pods have: then it has only the
+// conditions that precede Complete and Failed.
 func isFinished(job *batchv1.Job) bool {
+	ends := []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget}
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue
+		return slices.Contains(ends, c.Type) && c.Status == v1.ConditionTrue
 	})
 }
 
@@ -65,9 +74,21 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	return parallel
 }
 
-// openIndexes returns the lowest indexes that no pod works on or has completed.
+// missingPods returns how many pods the job makes now.
+func missingPods(job *batchv1.Job, pods []*v1.Pod) int {
+	running := len(slices.DeleteFunc(slices.Clone(pods), ended))
+	return min(wantedPods(job, pods, running), maxReplicas) - running
+}
+
+// NextIndexes returns the indexes that an Indexed Job with these pods makes pods for now.
+func NextIndexes(job *batchv1.Job, pods []*v1.Pod) []int {
+	return openIndexes(job, pods, missingPods(job, pods))
+}
+
+// openIndexes returns the lowest indexes that no pod works on, and that are neither completed nor
+// failed.
 func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
-	taken := completedIndexes(job.Status.CompletedIndexes)
+	taken := slices.Concat(indexes(job.Status.CompletedIndexes), indexes(pointer.Deref(job.Status.FailedIndexes, "")))
 	for _, pod := range pods {
 		if index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation]); err == nil && pod.Status.Phase != v1.PodFailed {
 			taken = append(taken, span{index, index})
@@ -100,11 +121,14 @@ func jobPod(w workload) *v1.Pod {
 
 func indexedPod(w workload, index int) *v1.Pod {
 	pod := jobPod(w)
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
-	}
-	pod.Annotations[batchv1.JobCompletionIndexAnnotation] = strconv.Itoa(index)
-	pod.Labels[batchv1.JobCompletionIndexAnnotation] = strconv.Itoa(index)
-	pod.Spec.Hostname = w.meta.Name + "-" + strconv.Itoa(index)
+	SetIndex(pod, w.meta.Name, index)
 	return pod
+}
+
+// SetIndex makes a pod that of an index of an Indexed Job.
+func SetIndex(pod *v1.Pod, job string, index int) {
+	number := strconv.Itoa(index)
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
+	pod.Spec.Hostname, pod.GenerateName = job+"-"+number, job+"-"+number+"-"
 }

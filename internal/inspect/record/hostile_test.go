@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -172,7 +173,7 @@ func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
 func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	p := pod("a", "node-1")
-	p["metadata"].(map[string]any)["annotations"] = map[string]any{"team/token": "hunter2", v1.MirrorPodAnnotationKey: "x"}
+	p["metadata"].(map[string]any)["annotations"] = map[string]any{"team/token": "hunter2", v1.MirrorPodAnnotationKey: "x", batchv1.JobIndexFailureCountAnnotation: "1"}
 	ended := []any{map[string]any{"name": "init", "state": map[string]any{"terminated": map[string]any{"message": "hunter2"}},
 		"lastState": map[string]any{"terminated": map[string]any{"message": "hunter2"}}}}
 	p["status"] = map[string]any{"initContainerStatuses": ended, "containerStatuses": ended, "ephemeralContainerStatuses": ended}
@@ -188,8 +189,13 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	if strings.Contains(text, "hunter2") {
 		t.Errorf("what is confidential was kept:\n%s", text)
 	}
-	if !strings.Contains(text, v1.MirrorPodAnnotationKey) {
-		t.Error("the annotation of static pods is gone, which a drain asks for")
+	for key, why := range map[string]string{
+		v1.MirrorPodAnnotationKey:              "of static pods, which a drain asks for",
+		batchv1.JobIndexFailureCountAnnotation: "that counts an index's failures, which its Job asks for",
+	} {
+		if !strings.Contains(text, key) {
+			t.Errorf("the annotation is gone %s", why)
+		}
 	}
 }
 

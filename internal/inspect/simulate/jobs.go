@@ -2,26 +2,33 @@ package simulate
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// failsJob reports whether the Job of a pod fails because the pod leaves. Its other pods are then
-// deleted.
-func (c *controllers) failsJob(d *Departure, owner *metav1.OwnerReference) bool {
-	if owner.Kind != "Job" {
+// fails counts a pod that leaves as a failure of its Job, and reports whether the Job fails because
+// of it, or the pod's index of the Job. The other pods of a Job that fails are deleted.
+func (c *controllers) fails(d *Departure, owner *metav1.OwnerReference) bool {
+	job := c.workloads.jobOf(d.object, owner)
+	if job == nil {
 		return false
 	}
-	job, known := called(c.workloads.set.Jobs, Name{d.Namespace, owner.Name}).(*batchv1.Job)
-	if !known {
+	if d.Fate, d.Reason = c.workloads.countFailure(job, d.object, d.Cause); d.Reason == "" {
 		return false
 	}
-	if d.Reason = c.workloads.exhausted(job, d.object, d.Cause); d.Reason == "" {
-		return false
+	if d.Fate == IndexFails {
+		index := d.object.Annotations[batchv1.JobCompletionIndexAnnotation]
+		c.report.tell(Event{Kind: "IndexFailed", Message: fmt.Sprintf("index %s of job %s/%s: %s", index, job.Namespace, job.Name, d.Reason)})
+		return true
 	}
 	c.report.tell(Event{Kind: "JobFailed", Message: fmt.Sprintf("job %s/%s: %s", job.Namespace, job.Name, d.Reason)})
 	l := workloadOf(job)
@@ -32,30 +39,100 @@ func (c *controllers) failsJob(d *Departure, owner *metav1.OwnerReference) bool 
 	return true
 }
 
-// exhausted counts a pod that leaves as a failure of its Job, as the Job controller does, and
-// returns why the Job fails, or "". Exit codes are not known, so that rules about them do not
-// apply. Failures of single indexes are not counted.
-func (w *workloads) exhausted(job *batchv1.Job, p *v1.Pod, cause Cause) (why string) {
-	if number, action := ruleFor(job, disrupted(p, cause)); action != batchv1.PodFailurePolicyActionCount {
-		if action == batchv1.PodFailurePolicyActionFailJob {
-			return fmt.Sprintf("rule %d of its podFailurePolicy", number)
-		}
-		return ""
+// jobOf returns the Job that controls a pod, or nil.
+func (w *workloads) jobOf(object *v1.Pod, owner *metav1.OwnerReference) *batchv1.Job {
+	if owner == nil || owner.Kind != "Job" {
+		return nil
 	}
-	if job.Spec.BackoffLimitPerIndex != nil {
-		return ""
+	job, _ := called(w.set.Jobs, Name{object.Namespace, owner.Name}).(*batchv1.Job)
+	return job
+}
+
+// goOn makes the pods that a Job makes in place of one whose index has failed: those of indexes
+// that no pod has worked on yet. A Job that replaces its pods once they have ended waits for that
+// here, too.
+func (c *controllers) goOn(d *Departure) {
+	owner := metav1.GetControllerOfNoCopy(d.object)
+	job := c.workloads.jobOf(d.object, owner)
+	if job == nil || !c.workloads.wanted(d.object) {
+		return
+	}
+	var pods []*v1.Pod
+	for _, p := range c.pods.named {
+		ref := metav1.GetControllerOfNoCopy(p.object)
+		counts := p.object.DeletionTimestamp == nil || awaitsFailure(job)
+		if counts && ref != nil && ref.Kind == owner.Kind && ref.Name == owner.Name && p.object.Namespace == job.Namespace {
+			pods = append(pods, p.object)
+		}
+	}
+	for _, index := range manifest.NextIndexes(job, pods) {
+		next := d.object.DeepCopy()
+		manifest.SetIndex(next, job.Name, index)
+		delete(next.Annotations, batchv1.JobIndexFailureCountAnnotation) // which is of the other index
+		c.makeAgain(next)
+	}
+}
+
+// countFailure counts a pod that leaves as a failure of its Job, as the Job controller does. If the
+// Job fails, or the pod's index, it returns which of the two and why. Exit codes are not known, so
+// that rules about them do not apply.
+func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate Fate, why string) {
+	number, action := ruleFor(job, disrupted(p, cause))
+	rule := fmt.Sprintf("rule %d of its podFailurePolicy", number)
+	switch action {
+	case batchv1.PodFailurePolicyActionFailJob:
+		return Fails, rule
+	case batchv1.PodFailurePolicyActionIgnore:
+		return "", ""
 	}
 	name := controllerName("Job", job.Namespace, job.Name)
 	w.failures[name]++
-	limit := ptr.Deref(job.Spec.BackoffLimit, defaultBackoffLimit)
-	if int64(job.Status.Failed)+w.failures[name] <= int64(limit) {
-		return ""
+	if limit := backoffLimit(job); int64(job.Status.Failed)+w.failures[name] > int64(limit) {
+		return Fails, fmt.Sprintf("backoffLimit %d", limit)
 	}
-	return fmt.Sprintf("backoffLimit %d", limit)
+	index, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
+	if job.Spec.BackoffLimitPerIndex == nil || err != nil {
+		return "", ""
+	}
+	// Pods are made again with the annotations that they had: what failed since is counted here.
+	name += "/" + strconv.Itoa(index)
+	before := w.failures[name]
+	w.failures[name]++
+	if counted, err := strconv.ParseInt(p.Annotations[batchv1.JobIndexFailureCountAnnotation], 10, 32); err == nil && counted > 0 {
+		before += counted
+	}
+	switch {
+	case action == batchv1.PodFailurePolicyActionFailIndex:
+		return w.failIndex(job, index, rule)
+	case before >= int64(*job.Spec.BackoffLimitPerIndex):
+		return w.failIndex(job, index, fmt.Sprintf("backoffLimitPerIndex %d", *job.Spec.BackoffLimitPerIndex))
+	}
+	return "", ""
 }
 
-// defaultBackoffLimit is the API's.
-const defaultBackoffLimit = 6
+// failIndex records that an index of a Job has failed, and reports whether the Job fails because of
+// that.
+func (w *workloads) failIndex(job *batchv1.Job, index int, why string) (Fate, string) {
+	job = job.DeepCopy()
+	job.Status.FailedIndexes = ptr.To(strings.TrimPrefix(ptr.Deref(job.Status.FailedIndexes, "")+","+strconv.Itoa(index), ","))
+	w.keep(job)
+	failed, all := manifest.CountIndexes(*job.Status.FailedIndexes), int(ptr.Deref(job.Spec.Completions, 1))
+	switch most := job.Spec.MaxFailedIndexes; {
+	case most != nil && failed > int(*most):
+		return Fails, fmt.Sprintf("maxFailedIndexes %d", *most)
+	case failed+manifest.CountIndexes(job.Status.CompletedIndexes) >= all:
+		return Fails, fmt.Sprintf("%d of its %d indexes failed, and none is left", failed, all)
+	}
+	return IndexFails, why
+}
+
+// backoffLimit is how many failures a Job survives, with the API's default.
+func backoffLimit(job *batchv1.Job) int32 {
+	if job.Spec.BackoffLimitPerIndex != nil {
+		return ptr.Deref(job.Spec.BackoffLimit, math.MaxInt32)
+	}
+	return ptr.Deref(job.Spec.BackoffLimit, 6)
+}
 
 // ruleFor returns the number and the action of the first rule of the Job's podFailurePolicy that
 // applies to a failed pod. Without one, failures count.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +38,8 @@ const (
 	Stays   Fate = "Stuck"   // its node cannot confirm that it has ended, and its controller waits for that
 	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
 	Fails   Fate = "Fails"   // its Job fails because of it, and does not make it again
+	// IndexFails: the pod's index of its Job fails because of it, and gets no pod again.
+	IndexFails Fate = "IndexFails"
 )
 
 // Departure is a pod that left its node.
@@ -51,7 +52,7 @@ type Departure struct {
 	// Owner is the controller as Kind/name, empty if there is none.
 	Owner string
 	Fate  Fate
-	// Reason is why its Job fails, if it does.
+	// Reason is why its Job or index fails, if it does.
 	Reason string
 	// Broken lists the disruption budgets that are violated once it has left.
 	Broken []string
@@ -130,8 +131,10 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 		d.Fate = Lost
 	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !c.workloads.wanted(p.object):
 		d.Fate = Ends
-	case c.failsJob(d, owner):
-		d.Fate = Fails
+	case c.fails(d, owner):
+		if d.Fate == IndexFails {
+			c.goOn(d)
+		}
 	case owner.Kind == "StatefulSet" && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
 		p.departure = d
@@ -200,8 +203,10 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 		d.Fate = Lost
 	case !c.workloads.wanted(p.object):
 		d.Fate = Ends
-	case c.failsJob(d, owner):
-		d.Fate = Fails
+	case c.fails(d, owner):
+		if d.Fate == IndexFails {
+			c.goOn(d)
+		}
 	case c.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Stays
 	case owner.Kind == "DaemonSet":
@@ -229,8 +234,11 @@ func (c *controllers) ended(p *pod) {
 	d := p.leaves
 	c.pods.remove(p.Pod)
 	c.report.touched = true
-	if d.Fate == Stays {
+	switch d.Fate {
+	case Stays:
 		c.returns(d, d.object)
+	case IndexFails:
+		c.goOn(d)
 	}
 }
 
@@ -252,8 +260,8 @@ func (c *controllers) awaitsEnd(owner *metav1.OwnerReference, m *machine, object
 	case owner.Kind == "StatefulSet":
 		return c.workloads.wanted(object)
 	case owner.Kind == "Job":
-		job, known := called(c.workloads.set.Jobs, Name{object.Namespace, owner.Name}).(*batchv1.Job)
-		return known && awaitsFailure(job)
+		job := c.workloads.jobOf(object, owner)
+		return job != nil && awaitsFailure(job)
 	}
 	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && c.runsDaemon(object, m.object)
 }

@@ -56,14 +56,15 @@ type Leaving struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled, RolledOut, JobFailed or
-	// Rebalance; Detail names the taint, the preempting pod, the Job, or the goal.
+	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled, RolledOut, JobFailed,
+	// Terminated or Rebalance; Detail names the taint, the preempting pod, the Job, or the goal.
 	Cause  simulate.Cause `json:"cause"`
 	Detail string         `json:"detail,omitempty"`
 	// Controller made the pod: Kind/name, or empty.
 	Controller string `json:"controller,omitempty"`
-	// Fate is Returns, Lost, Stuck, Ends or Fails. A pod that returns is listed with its next name,
-	// and its node or why it has none; if its Job fails because of it, Reason says why.
+	// Fate is Returns, Lost, Stuck, Ends, Fails or IndexFails; empty if the pod leaves after the
+	// time that is looked at. A pod that returns is listed with its next name, and its node or why
+	// it has none; if its Job, or its index of the Job, fails because of it, Reason says why.
 	Fate   simulate.Fate `json:"fate"`
 	Reason string        `json:"reason,omitempty"`
 	// Again is set if the pod was the replacement of an evicted one, on a node where it may not

@@ -48,7 +48,7 @@ func (f *Forecast) Summary() string {
 			count["lost"]++
 		case l.Fate == simulate.Stays:
 			count["stuck"]++
-		case l.Fate == simulate.Fails:
+		case l.Fate == simulate.Fails || l.Fate == simulate.IndexFails:
 			count["failed"]++
 		case l.Next == nil:
 			count["ended"]++
@@ -112,12 +112,16 @@ func (l *Leaving) then() string {
 
 func (l *Leaving) fate() string {
 	switch {
+	case l.Fate == "": // it is due after the time that is looked at
+		return "not looked at"
 	case l.Fate == simulate.Lost:
 		return "lost: no controller replaces it"
 	case l.Fate == simulate.Stays:
 		return "Terminating until its node answers or is removed"
 	case l.Fate == simulate.Fails:
 		return "ends, and its Job fails: " + l.Reason
+	case l.Fate == simulate.IndexFails:
+		return "ends, and its index fails: " + l.Reason
 	case l.Next == nil:
 		return "ends"
 	case l.Next.Node == "":
