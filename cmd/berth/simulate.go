@@ -177,6 +177,9 @@ func (s *simulation) reading() manifest.Options {
 
 // readManifests prints all errors but the last, which it returns: each is a line.
 func readManifests(files []string, options manifest.Options, cmd *cobra.Command) (*manifest.Set, error) {
+	if i := slices.IndexFunc(files, isRecording); i >= 0 && options.Recursive {
+		return nil, usagef("--recursive: the folders in the recording %s are its past; leave it out", files[i])
+	}
 	options.Kustomize = kustomize
 	set, err := manifest.Read(files, cmd.InOrStdin(), options)
 	var list manifest.Errors

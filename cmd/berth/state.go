@@ -108,6 +108,10 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 	meter := q.work.begin(cmd.ErrOrStderr(), "reading")
 	defer q.work.pause()
 	switch {
+	case len(q.files) == 0 && q.strict:
+		return nil, source, usagef("--strict: goes with -f")
+	case len(q.files) == 0 && q.recursive:
+		return nil, source, usagef("--recursive: goes with -f")
 	case q.at != "":
 		var at time.Time
 		if set, at, err = q.recording(); err != nil {

@@ -52,7 +52,8 @@ recording.
 Give one or more operations; they are done in order. The flags of an operation
 follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node n1:
 
-  taint node/NAME... KEY=VALUE:EFFECT...   as kubectl taint; -l SELECTOR, --all
+  taint node/NAME... KEY=VALUE:EFFECT...   as kubectl taint; -l SELECTOR, --all,
+                                           --overwrite
   untaint node/NAME... KEY[:EFFECT][-]...
   cordon | uncordon node/NAME...           -l SELECTOR
   drain node/NAME...                       kubectl's --ignore-daemonsets,

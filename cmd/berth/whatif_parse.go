@@ -66,15 +66,16 @@ func wrongUsage(err error, path string) error {
 
 // parts are what the flags and arguments of one operation say.
 type parts struct {
-	nodes    simulate.Nodes
-	rest     []string
-	like     string
-	max      bool
-	choose   int
-	replicas int
-	files    []string
-	drain    simulate.Drain
-	timeout  time.Duration
+	nodes     simulate.Nodes
+	rest      []string
+	like      string
+	max       bool
+	overwrite bool
+	choose    int
+	replicas  int
+	files     []string
+	drain     simulate.Drain
+	timeout   time.Duration
 }
 
 func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
@@ -136,7 +137,7 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 	switch word {
 	case "taint", "untaint":
 		flags.BoolVar(&p.nodes.All, "all", false, "all nodes")
-		flags.Bool("overwrite", false, "")
+		flags.BoolVar(&p.overwrite, "overwrite", false, "")
 	case "drain":
 		flags.IntVar(&p.choose, "choose", 0, "the nodes that cost least to lose")
 		flags.BoolVar(&p.drain.IgnoreDaemonSets, "ignore-daemonsets", false, "")
@@ -259,7 +260,7 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 	}
 	switch word {
 	case "taint", "untaint":
-		tainting := &simulate.Tainting{Nodes: p.nodes, Taints: p.rest}
+		tainting := &simulate.Tainting{Nodes: p.nodes, Taints: p.rest, Overwrite: p.overwrite}
 		if op.Taint = tainting; word == "untaint" {
 			op.Taint, op.Untaint = nil, tainting
 		}

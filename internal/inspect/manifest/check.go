@@ -15,10 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// check finds faults between objects: two with the same name, a missing class and, if strict, a pod
-// on a missing node.
-func (s *Set) check(strict bool) Errors {
-	c := checker{set: s, strict: strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
+// check finds faults between objects: two with the same name and, if the options are not lenient, a
+// missing class; if they are strict, a pod on a missing node.
+func (s *Set) check(options Options) Errors {
+	c := checker{set: s, strict: options.Strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
 	duplicates(&c, "Node", s.Nodes)
 	duplicates(&c, "Pod", s.Pods)
 	duplicates(&c, "Namespace", s.Namespaces)
@@ -48,7 +48,9 @@ func (s *Set) check(strict bool) Errors {
 	duplicates(&c, "DaemonSet", s.DaemonSets)
 	duplicates(&c, "Job", s.Jobs)
 	duplicates(&c, "ReplicationController", s.ReplicationControllers)
-	c.references()
+	if !options.Lenient {
+		c.references()
+	}
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
 	})

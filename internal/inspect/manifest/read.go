@@ -22,7 +22,7 @@ type Options struct {
 	// Recursive reads the folders in folders, too.
 	Recursive bool
 	// Lenient accepts what the API server would refuse, and references to missing objects: for
-	// input that is a part of a cluster.
+	// input that is a part of a cluster. Two objects of one name are refused all the same.
 	Lenient bool
 	// Strict refuses pods that are bound to a node that the input does not have. Without it they
 	// are kept as bound elsewhere.
@@ -58,8 +58,8 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		return nil, err
 	}
 	r.set.Warnings = r.warnings.lines()
-	if len(r.errs) == 0 && !options.Lenient {
-		for _, e := range r.set.check(options.Strict) {
+	if len(r.errs) == 0 {
+		for _, e := range r.set.check(options) {
 			r.fail(e)
 		}
 	}

@@ -130,6 +130,9 @@ func (n *nodes) taint(t *Tainting, off bool) (*Done, error) {
 		return nil, err
 	}
 	done := &Done{Notes: n.untainted(names, change.Remove)}
+	if !t.Overwrite {
+		done.Notes = append(done.Notes, n.retainted(names, change.Add)...)
+	}
 	for _, name := range names {
 		before := n.named[name].object.Spec.Taints
 		n.change(name, func(node *v1.Node) { node.Spec.Taints = applied(node.Spec.Taints, change) })
@@ -151,6 +154,20 @@ func (n *nodes) untainted(names []string, remove []v1.Taint) (notes []string) {
 		if len(without) > 0 {
 			notes = append(notes, fmt.Sprintf("no taint %s to remove from %s: kubectl taint stops with \"not found\"",
 				strings.TrimSuffix(remove[i].Key+":"+string(remove[i].Effect), ":"), answer.List(len(without), func(i int) string { return without[i] })))
+		}
+	}
+	return notes
+}
+
+// retainted notes which of the nodes have a taint already that is to be added. kubectl stops there.
+func (n *nodes) retainted(names []string, add []v1.Taint) (notes []string) {
+	for i := range add {
+		with := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return t.MatchTaint(&add[i]) })
+		})
+		if len(with) > 0 {
+			notes = append(notes, fmt.Sprintf("taint %s:%s is there already on %s: kubectl taint stops without --overwrite",
+				add[i].Key, add[i].Effect, answer.List(len(with), func(i int) string { return with[i] })))
 		}
 	}
 	return notes

@@ -28,6 +28,8 @@ type Operation struct {
 type Tainting struct {
 	Nodes
 	Taints []string `json:"taints"`
+	// Overwrite is kubectl's --overwrite, without which it keeps taints that are there already.
+	Overwrite bool `json:"overwrite,omitempty"`
 }
 
 // Condition is what nodes report of themselves, such as MemoryPressure=True.

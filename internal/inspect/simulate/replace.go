@@ -2,13 +2,13 @@ package simulate
 
 import (
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/standin"
 )
 
 // Cause is why a pod left its node.
@@ -190,7 +190,7 @@ func (c *controllers) preempt(uid types.UID, by *pod) {
 // dismiss deletes a pod, which takes its whole grace period to terminate. Most controllers replace
 // it at once.
 func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
-	grace := graceOf(p.object)
+	grace := standin.GraceOf(p.object)
 	if grace <= 0 {
 		c.depart(p, cause, detail)
 		return
@@ -218,14 +218,6 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 		d.Fate, d.next = Returns, c.makeAgain(d.object)
 	}
 	c.clock.at(c.clock.now+grace, func() { c.terminated(p) })
-}
-
-// graceOf is the pod's grace period.
-func graceOf(p *v1.Pod) time.Duration {
-	if p.Spec.TerminationGracePeriodSeconds == nil {
-		return v1.DefaultTerminationGracePeriodSeconds * time.Second
-	}
-	return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
 }
 
 // ended removes a pod whose deletion was reported when it began. A controller that has waited for

@@ -60,7 +60,6 @@ func ReadScenario(path string) (*Scenario, error) {
 // ParseScenario parses a scenario. name stands for it in errors. Unknown fields are errors.
 func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
-	fault := func(format string, args ...any) error { return fmt.Errorf(name+": "+format, args...) }
 	err := manifest.Decode(name, text, s)
 	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its fields are foreign, too
 		err = nil
@@ -69,7 +68,7 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 		return nil, err
 	}
 	if s.APIVersion != APIVersion || s.Kind != ScenarioKind {
-		return nil, fault("apiVersion %q, kind %q: must be %s and %s", s.APIVersion, s.Kind, APIVersion, ScenarioKind)
+		return nil, fmt.Errorf("%s: apiVersion %q, kind %q: must be %s and %s", name, s.APIVersion, s.Kind, APIVersion, ScenarioKind)
 	}
 	lines := manifest.Lines(text, "steps")
 	for i := range s.Steps {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/standin"
 )
 
 // pod is a pod of this course, with what the journal has of it.
@@ -217,10 +218,7 @@ func (d *day) removeVictim(a cycle.Remove) {
 	if p.fate != nil {
 		p.fate.Preempted = true
 	}
-	grace := time.Duration(v1.DefaultTerminationGracePeriodSeconds) * time.Second
-	if seconds := p.object.Spec.TerminationGracePeriodSeconds; seconds != nil {
-		grace = time.Duration(*seconds) * time.Second
-	}
+	grace := standin.GraceOf(p.object)
 	object := *p.object
 	object.DeletionTimestamp = &metav1.Time{Time: d.now.Add(grace)}
 	p.object = &object

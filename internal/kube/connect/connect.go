@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -100,6 +101,8 @@ func (f *Flags) find() (*rest.Config, error) {
 	}
 	cfg, err := file.ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && len(f.Contexts()) > 0:
+		return nil, fmt.Errorf("kubeconfig: no context is the current one: name one with --context: %s", strings.Join(f.Contexts(), ", "))
 	case clientcmd.IsEmptyConfig(err) && f.named() != "":
 		return nil, fmt.Errorf("no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG (%s does not exist, or names none)", f.named())
 	case clientcmd.IsEmptyConfig(err):

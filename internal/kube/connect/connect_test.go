@@ -47,6 +47,22 @@ func TestKubectlsFlags(t *testing.T) {
 	}
 }
 
+// A kubeconfig may have contexts of which none is the current one.
+func TestAKubeconfigWithoutACurrentContextNamesThoseThatItHas(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(strings.Replace(kubeconfig, "current-context: a\n", "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Flags{Kubeconfig: file}).Config("test"); err == nil || !strings.Contains(err.Error(), "name one with --context: a") {
+		t.Errorf("%v", err)
+	}
+	for _, f := range []Flags{{Kubeconfig: file, Context: "a"}, {Kubeconfig: file, Server: "https://other:1"}} {
+		if _, err := f.Config("test"); err != nil {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+}
+
 // A kubeconfig that is named, and leads to no cluster, is named in the error.
 func TestAKubeconfigWithoutAClusterIsNamed(t *testing.T) {
 	t.Chdir(t.TempDir())

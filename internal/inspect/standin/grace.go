@@ -1,0 +1,18 @@
+package standin
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// longestGrace stands for grace periods without end. Some write them with more seconds than a
+// Duration holds.
+const longestGrace = 10 * 365 * 24 * time.Hour
+
+// GraceOf is how long a pod takes to terminate: its whole grace period.
+func GraceOf(p *v1.Pod) time.Duration {
+	seconds := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	return time.Duration(min(seconds, int64(longestGrace/time.Second))) * time.Second
+}
