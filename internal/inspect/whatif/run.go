@@ -191,7 +191,7 @@ func (f *Forecast) budgets(drains []*simulate.Drained, departures []*simulate.De
 	at := func(namespace, name string) *Budget {
 		key := simulate.Name{Namespace: namespace, Name: name}
 		if hit[key] == nil {
-			hit[key] = &Budget{Namespace: namespace, Name: name}
+			hit[key] = &Budget{Namespace: namespace, Name: name, Pods: []string{}}
 		}
 		return hit[key]
 	}

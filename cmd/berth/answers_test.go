@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/survey"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+)
+
+// TestEveryFieldOfAnswersIsDocumented looks for the fields of the answers in JSON on the pages
+// about their commands.
+func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
+	for _, c := range []struct {
+		pages   string
+		answers []any
+	}{
+		{"explain.md", []any{explain.Explanation{}, explain.GroupExplanation{}, several{}}},
+		{"pending.md", []any{survey.Pending{}, survey.Evictions{}, survey.Capacity{}}},
+		{"simulate.md virtual-time.md", []any{simulate.Simulation{}}},
+		{"what-if.md", []any{whatif.Forecast{}}},
+		{"rebalance.md", []any{rebalance.Plan{}}},
+		{"scheduler.md", []any{replayed{}, compared{}}},
+	} {
+		var text strings.Builder
+		for page := range strings.FieldsSeq(c.pages) {
+			data, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(data)
+		}
+		for _, answer := range c.answers {
+			for name, where := range fieldsOf(reflect.TypeOf(answer), map[string]string{}) {
+				if !strings.Contains(text.String(), "`"+name+"`") && !strings.Contains(text.String(), name+"[]`") {
+					t.Errorf("docs/%s do not say what %q of %s is", c.pages, name, where)
+				}
+			}
+		}
+	}
+}
+
+// fieldsOf adds the names in JSON of the fields of a type and of the types in it, with where they
+// are.
+func fieldsOf(of reflect.Type, fields map[string]string) map[string]string {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return fieldsOf(of.Elem(), fields)
+	case reflect.Struct:
+	default:
+		return fields
+	}
+	if of.Name() != "" && !strings.Contains(of.PkgPath(), "/internal/") && of.PkgPath() != reflect.TypeFor[replayed]().PkgPath() {
+		return fields
+	}
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "apiVersion" && name != "kind" { // the same in all answers
+			fields[name] = of.String()
+		}
+		if name != "" || f.Anonymous {
+			fieldsOf(f.Type, fields)
+		}
+	}
+	return fields
+}
