@@ -153,37 +153,52 @@ func (p printer) placed(list []Placed) {
 	}
 }
 
-// pending lists the pods that are pending at the end, by pod group and reason.
+// pending lists the pods that are pending at the end, by pod group and reason: first those that are
+// because of the operations.
 func (p printer) pending(list []Waiting) {
-	type reason struct{ group, message string }
-	var reasons []reason
-	byReason := map[reason][]string{}
+	caused := slices.DeleteFunc(slices.Clone(list), func(w Waiting) bool { return w.Anyway })
+	for _, r := range reasonsOf(caused) {
+		p.Warning("\nPending: %s%s", answer.Count(len(r.pods), "pod"), r.of)
+		p.Line("  %s", r.message)
+		p.names(r.pods)
+	}
+	anyway := slices.DeleteFunc(slices.Clone(list), func(w Waiting) bool { return !w.Anyway })
+	if len(anyway) > 0 {
+		p.Line("\nPending with or without this: %s", answer.Count(len(anyway), "pod"))
+	}
+	for _, r := range reasonsOf(anyway) {
+		p.Line("  %s%s: %s", answer.Count(len(r.pods), "pod"), r.of, r.message)
+		if p.wide {
+			p.names(r.pods)
+		} else {
+			p.Line("    %s", answer.List(len(r.pods), func(i int) string { return r.pods[i] }))
+		}
+	}
+}
+
+// reason is why pods are pending, and which.
+type reason struct {
+	of      string // the pod group that they belong to, as it is written behind their number
+	message string
+	pods    []string
+}
+
+func reasonsOf(list []Waiting) (reasons []reason) {
+	at := map[[2]string]int{} // of their group and message
 	for _, w := range list {
-		key := reason{message: strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name))} // refused, as others may be
+		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)), "not tried yet")} // refused, as others may be
 		if w.Group != "" {
-			key.group = w.Namespace + "/" + w.Group
+			r.of = " of podgroup " + w.Namespace + "/" + w.Group
 		}
-		if byReason[key] == nil {
-			reasons = append(reasons, key)
+		key := [2]string{r.of, r.message}
+		i, known := at[key]
+		if !known {
+			i, reasons = len(reasons), append(reasons, r)
+			at[key] = i
 		}
-		note := ""
-		switch {
-		case w.Before && w.Anyway:
-			note = " (as now)"
-		case w.Anyway:
-			note = " (anyway)"
-		}
-		byReason[key] = append(byReason[key], w.Namespace+"/"+w.Name+note)
+		reasons[i].pods = append(reasons[i].pods, w.Namespace+"/"+w.Name)
 	}
-	for _, r := range reasons {
-		of := ""
-		if r.group != "" {
-			of = " of podgroup " + r.group
-		}
-		p.Warning("\nPending: %s%s", answer.Count(len(byReason[r]), "pod"), of)
-		p.Line("  %s", cmp.Or(r.message, "not tried yet"))
-		p.names(byReason[r])
-	}
+	return reasons
 }
 
 func (p printer) drains(list []Drain) {
