@@ -38,7 +38,7 @@ func TestAnswersAreTheTerminals(t *testing.T) {
 	for _, c := range []struct{ what, script, want string }{
 		{"the figures of a forecast: leave, find a place, left pending, budgets", shown + `[...w.element.querySelectorAll('.figure b')].map((b) => b.textContent).join(' '); })`, "1 2 1 0"},
 		{"the lists of a forecast", shown + `[...w.element.querySelectorAll('.answer .fact h3')].map((b) => b.textContent).join('; '); })`,
-			"Who leaves (1); Left pending (3); Placed (1); Leave anyway, with or without this (1)"},
+			"Who leaves (1); Left pending (1); Placed (1); Pending with or without this (2); Leave anyway, with or without this (1)"},
 		{"how full it is", shown + `[...w.element.querySelectorAll('.answer tbody th')].map((b) => b.textContent).join(' '); })`, "Now Without Then"},
 		{"pods that come to a node on the map", `import('/flows.js').then(({Plan}) => { const plan = new Plan(` + forecast + `); return plan.of('a').in + ' ' + plan.of('b').in; })`, "1 1"},
 		{"buttons within reach of the keyboard, when another resource is chosen", `import('/dom.js').then(({radios}) => {

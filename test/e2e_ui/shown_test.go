@@ -184,6 +184,28 @@ func TestBackLeadsToTheColoursThatWereSeen(t *testing.T) {
 	shows("taint")
 }
 
+// On a narrow screen, where a node covers the map, the browser's Back leads to the map.
+func TestBackLeadsToTheMapOnANarrowScreen(t *testing.T) {
+	p := open(t, ofCrowd(t, busy(12, nil)).URL, "", stage.View{Width: 390, Height: 844})
+	shows := func(pane, hash string) {
+		t.Helper()
+		p.wait(fmt.Sprintf("location.hash === %q && document.body.dataset.pane === %q", hash, pane))
+	}
+	shows("stage", "")
+	eval[bool](p, "(location.hash = '#/node/node-1', true)")
+	shows("panel", "#/node/node-1")
+	p.click(".panes [data-to=stage]")
+	p.click("#colour [data-value=zone]")
+	eval[bool](p, "(location.hash = '#/node/node-2', true)")
+	shows("panel", "#/node/node-2")
+	for _, back := range []string{"#/node/node-1", ""} {
+		eval[bool](p, "(history.back(), true)")
+		shows("stage", back)
+	}
+	eval[bool](p, "(history.go(2), true)")
+	shows("panel", "#/node/node-2")
+}
+
 // The same operations in another namespace are another forecast.
 func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "?forecast=cordon+node%2Fnode-1&in=shop#/what-if", desk)

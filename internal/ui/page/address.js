@@ -12,5 +12,5 @@ export function write(values) {
     else words.set(key, value);
   }
   const search = words.toString() ? '?' + words : '';
-  if (search !== location.search) history.replaceState(null, '', location.pathname + search + location.hash);
+  if (search !== location.search) history.replaceState(history.state, '', location.pathname + search + location.hash);
 }

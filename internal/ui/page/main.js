@@ -146,7 +146,7 @@ function go() {
   if (shown === whatIf) whatIf.load();
   if (shown.update && store.summary) shown.update();
   drawTabs();
-  if (route.length > 2) pane('panel');
+  pane(history.state?.pane || (route.length > 2 ? 'panel' : document.body.dataset.pane));
   map.overlay();
   title();
 }
@@ -201,9 +201,10 @@ function mark(nodes) {
   if (view.shape === 'table') table.update();
 }
 
-// On narrow screens one of the two is to be seen.
+// On narrow screens one of the two is to be seen. The browser's history has which, so that the way back leads to it.
 function pane(which) {
   document.body.dataset.pane = which;
+  if (history.state?.pane !== which) history.replaceState({pane: which}, '');
   for (const b of document.querySelectorAll('.panes button')) b.setAttribute('aria-pressed', String(b.dataset.to === which));
 }
 for (const b of document.querySelectorAll('.panes button')) b.addEventListener('click', () => pane(b.dataset.to));
@@ -335,6 +336,7 @@ addEventListener('hashchange', go);
 addEventListener('popstate', () => {
   filters.load();
   recall();
+  if (history.state?.pane) pane(history.state.pane);
   if (shown === whatIf) whatIf.load();
 });
 const elsewhere = (event) => event.target.closest?.('input, textarea, select, dialog') || event.ctrlKey || event.metaKey || event.altKey;
@@ -362,7 +364,8 @@ shownTab = 'queue';
 sayChoices(); // they may be those that this browser remembers
 theme();
 status();
+const first = history.state?.pane || (location.hash.length > 2 && innerWidth < 900 ? 'panel' : 'stage');
 go();
 if (read('forecast') && shown !== whatIf) whatIf.load();
-pane(location.hash.length > 2 && innerWidth < 900 ? 'panel' : 'stage');
+pane(first);
 begin();

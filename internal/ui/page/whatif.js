@@ -141,8 +141,8 @@ export class WhatIf {
         (b.broken ? ' is violated by the loss of ' : ' holds back ') + some(b.pods || []))))) : null,
       f.chosen?.length ? part('Cheapest to lose', h('ul', {class: 'plain'}, f.chosen.map((c) => h('li', {}, nodeLink(c.node), `: ${plural(c.evicted, 'pod')} to move, ${c.pending} left pending`)))) : null,
       (f.fills || []).map((fill) => part(`${count(fill.placed)} like ${fill.like} find room`, h('p', {}, fill.stops ? 'The next one does not: ' + fill.stops : `On ${plural(Object.keys(fill.nodes || {}).length, 'node')}.`))),
-      table('Who leaves', leaving, leavingColumns), table('Left pending', f.pending, pendingColumns), table('Placed', placed, placedColumns),
-      table('Leave anyway, with or without this', f.anyway, leavingColumns), table('Stay because of this, and leave without it', f.spared, leavingColumns),
+      table('Who leaves', leaving, leavingColumns), table('Left pending', left, pendingColumns), table('Placed', placed, placedColumns),
+      table('Pending with or without this', f.pending.filter((p) => p.anyway), pendingColumns), table('Leave anyway, with or without this', f.anyway, leavingColumns), table('Stay because of this, and leave without it', f.spared, leavingColumns),
       f.notes?.length ? h('ul', {class: 'plain quiet'}, f.notes.map((n) => h('li', {}, n))) : null,
       h('div', {class: 'same'}, h('span', {class: 'quiet'}, 'The same on the command line'), command(this.typedAs)),
       h('p', {class: 'source'}, `Read as of ${moment(Date.parse(f.source.asOf))}; ${f.settled ? 'nothing more happens after ' : 'looked ahead '}${after(f.for)}.`, missing?.length ? ' Not read: ' + missing.join('; ') : ''));
@@ -197,10 +197,13 @@ function table(title, rows, columns) {
 
 const two = (top, below) => h('div', {class: 'two'}, h('div', {class: 'line'}, top), h('div', {class: 'line why', title: below}, below));
 
+// fates names what becomes of pods that get no successor.
+const fates = {Returns: '', Fails: 'its Job fails', IndexFails: 'its index fails'};
+
 const leavingColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1.2fr)', cell: (l) => two(podLink(l.namespace, l.name), [l.cause, l.detail].filter(Boolean).join(': '))},
   {key: 'from', title: 'From', width: 'minmax(0, 0.7fr)', cell: (l) => nodeTail(l.node)},
-  {key: 'to', title: 'To', width: 'minmax(0, 1fr)', cell: (l) => (l.next?.node ? nodeTail(l.next.node) : l.next ? h('span', {class: 'bad', title: l.next.message}, 'pending: ' + l.next.message) : l.fate === 'Returns' ? '' : l.fate.toLowerCase())},
+  {key: 'to', title: 'To', width: 'minmax(0, 1fr)', cell: (l) => (l.next?.node ? nodeTail(l.next.node) : l.next ? h('span', {class: 'bad', title: l.next.message}, 'pending: ' + l.next.message) : h('span', {title: l.reason || null}, fates[l.fate] ?? l.fate.toLowerCase()))},
   {key: 'after', title: 'After', width: '76px', end: true, cell: (l) => after(l.after)},
 ];
 const pendingColumns = [
