@@ -13,10 +13,11 @@ type TenantReport struct {
 	Peace, Tenant, After figures // of the witness
 	Calm, Left           map[string]size
 	Decided              decisions
+	Evicted              time.Duration // what the API server took to delete what the tenant left
 }
 
 func (t *tenancy) report() *TenantReport {
-	return &TenantReport{Report: *t.campaign.report(), Peace: t.peace, Tenant: t.war, After: t.again, Calm: t.calm, Left: t.after, Decided: t.decided}
+	return &TenantReport{Report: *t.campaign.report(), Peace: t.peace, Tenant: t.war, After: t.again, Calm: t.calm, Left: t.after, Decided: t.decided, Evicted: t.evicted}
 }
 
 // Print writes the report for people.
@@ -32,8 +33,9 @@ func (r *TenantReport) Print(to io.Writer) {
 	for name, calm := range r.Calm {
 		fmt.Fprintf(out, "  %s\t%d MiB\t%s\t%d MiB\n", name, calm.memory>>20, r.Sizes[name], r.Left[name].memory>>20)
 	}
+	fmt.Fprintf(out, "\nwhat it left was deleted after\t%v\n", r.Evicted.Round(100*time.Millisecond))
 	for _, took := range r.Rests {
-		fmt.Fprintf(out, "\nback to normal after\t%v\n", took.Round(100*time.Millisecond))
+		fmt.Fprintf(out, "back to normal after another\t%v\n", took.Round(100*time.Millisecond))
 	}
 	out.Flush()
 	fmt.Fprintf(to, "\n%d promises broken\n", len(r.Violations))
