@@ -24,6 +24,7 @@ type part struct {
 	does string
 	// lane orders parts: those of a lane run one after the other, lanes beside each other.
 	lane     lane
+	atOnce   int // how many of its commands
 	commands func(options) ([]command, error)
 }
 
@@ -41,7 +42,13 @@ const (
 type options struct {
 	root     string
 	fuzztime string
+	tree     string // what all that tests may read and run amounts to
 }
+
+// ofThisTree has go test give no result of another tree than this as that of a test of a nested
+// module. It does not notice itself when what is outside of a module changed: programs that tests
+// run, documents whose examples they follow. It links the tests of another tree anew.
+func (o options) ofThisTree() string { return "-ldflags=-X main.tree=" + o.tree }
 
 // command is a program that a part runs; those with events print what `go test -json` prints.
 type command struct {
@@ -52,20 +59,20 @@ type command struct {
 }
 
 var parts = []part{
-	{"build", "the binaries that live tests run", before, func(options) ([]command, error) {
+	{"build", "the binaries that live tests run", before, 1, func(options) ([]command, error) {
 		return []command{{words: []string{"make", "--no-print-directory", "build"}}}, nil
 	}},
-	{"cores", "the cores, the shells and the commands", computing, func(options) ([]command, error) {
-		return []command{goTest(".", "./..."), goTest("deploy/pack", "./...")}, nil
+	{"cores", "the cores, the shells and the commands", computing, 1, func(o options) ([]command, error) {
+		return []command{goTest(".", "./..."), goTest("deploy/pack", o.ofThisTree(), "./...")}, nil
 	}},
-	{"fuzz", "every parser, with input made for the moment", computing, fuzzers},
-	{"controlplane", "the API server, etcd and the workload controllers", live, func(options) ([]command, error) {
-		return []command{goTest("controlplane", "-p", "2", "-timeout", "20m", "./...")}, nil
+	{"fuzz", "every parser, with input made for the moment", computing, 2, fuzzers},
+	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(o options) ([]command, error) {
+		return []command{goTest("controlplane", o.ofThisTree(), "-p", "2", "-timeout", "20m", "./...")}, nil
 	}},
-	{"live", "against upstream's code and on live clusters", live, func(options) ([]command, error) {
+	{"live", "against upstream's code and on live clusters", live, 1, func(o options) ([]command, error) {
 		// The longest first, so that none of them is what all wait for at the end.
-		return []command{goTest("test", "-p", "3", "-timeout", "20m",
-			"./e2e_agent", "./e2e", "./e2e_deploy", "./soak", "./e2e_eviction", "./e2e_ui", "./...")}, nil
+		return []command{goTest("test", o.ofThisTree(), "-p", "3", "-timeout", "20m",
+			"./e2e_agent", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
 
@@ -130,6 +137,10 @@ func run(o options, chosen []string) bool {
 		}
 	}
 	runLane(before)
+	var err error
+	if o.tree, err = sum(o.root); err != nil {
+		r.fail("reading the tree", err.Error())
+	}
 	if !r.failed() {
 		var all sync.WaitGroup
 		for _, of := range []lane{computing, live} {

@@ -96,7 +96,7 @@ func TestWhatRunsIsNamed(t *testing.T) {
 func TestACommandThatCannotRunFails(t *testing.T) {
 	var out bytes.Buffer
 	r := newReport(&out, time.Now)
-	r.part(part{name: "x", commands: func(options) ([]command, error) {
+	r.part(part{name: "x", atOnce: 1, commands: func(options) ([]command, error) {
 		return []command{{words: []string{"go", "no-such-command"}, events: true}}, nil
 	}}, options{root: t.TempDir()})
 	if !r.failed() || !strings.Contains(out.String(), "unknown command") {
