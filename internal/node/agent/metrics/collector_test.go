@@ -195,6 +195,24 @@ resource_scrape_error 0
 	})
 }
 
+// A pod has taken the name of one that was deleted by force and still runs: its metrics are the
+// ones of this name.
+func TestResourceMetricsOfANameThatWasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testCollector(t)
+		old, taker := testPod(), testPod()
+		old.UID, old.CreationTimestamp = "u0", metav1.Unix(500, 0)
+		taker.CreationTimestamp = metav1.Unix(900, 0)
+		old.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.Unix(600, 0)
+		for _, pods := range [][]*v1.Pod{{old, taker}, {taker, old}} {
+			c.Pods = func() []*v1.Pod { return pods }
+			if got := value(t, c.Resource(), "container_start_time_seconds", "container=app", "namespace=shop", "pod=web"); got != 1000 {
+				t.Errorf("started at %g, want that of the pod that has the name, 1000", got)
+			}
+		}
+	})
+}
+
 // As kube-state-metrics has them: a pod without overhead has no such metric.
 func TestOverheadMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
@@ -53,7 +54,7 @@ func (r resources) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(scrapeError, prometheus.GaugeValue, 0)
 	send(out, nodeCPU, nodeMemory, summary.Node.CPU, summary.Node.Memory)
-	for _, pod := range summary.Pods {
+	for _, pod := range named(summary.Pods) {
 		send(out, podCPU, podMemory, pod.CPU, pod.Memory, pod.PodRef.Name, pod.PodRef.Namespace)
 		for _, container := range pod.Containers {
 			labels := []string{container.Name, pod.PodRef.Name, pod.PodRef.Namespace}
@@ -63,6 +64,19 @@ func (r resources) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 	}
+}
+
+// named returns the pods by their names: of two, the one that has taken the other's. The labels do
+// not tell them apart, and no two series may have the same.
+func named(pods []stats.PodStats) map[types.NamespacedName]stats.PodStats {
+	out := map[types.NamespacedName]stats.PodStats{}
+	for _, pod := range pods {
+		name := types.NamespacedName{Namespace: pod.PodRef.Namespace, Name: pod.PodRef.Name}
+		if other, taken := out[name]; !taken || other.StartTime.Before(&pod.StartTime) {
+			out[name] = pod
+		}
+	}
+	return out
 }
 
 // send emits values with the time at which they were measured, which rates are computed from.
