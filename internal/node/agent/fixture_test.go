@@ -103,6 +103,15 @@ func plainCgroups(t *testing.T) string {
 	return mount
 }
 
+// dropGroup removes a pod's cgroup, if it has one: the kernel's files go with a group, these are
+// plain ones.
+func (n *node) dropGroup(t *testing.T, uid types.UID) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(n.mount, "kubepods", "besteffort", "pod"+string(uid))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // boundPod is one that runs a container, without a token of its service account, which would have
 // to be asked for.
 func boundPod(name string) *v1.Pod {

@@ -70,7 +70,7 @@ func (a *Agent) showStatic(ctx context.Context) {
 }
 
 // readStatic reads the folder, or the one file. If the folder cannot be read, its pods keep
-// running.
+// running. Of several files with a pod of one name the last one counts, as with the kubelet.
 func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod, error) {
 	out := map[types.UID]*v1.Pod{}
 	if a.config.StaticPodPath == "" {
@@ -88,29 +88,42 @@ func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod,
 		klog.ErrorS(err, "Cannot read the folder of static pods", "path", a.config.StaticPodPath)
 		return nil, err
 	}
-	for _, path := range paths {
+	from := map[types.NamespacedName]string{}
+	for _, path := range slices.Backward(paths) {
 		pod, err := readPod(path, a.config.NodeName)
 		if os.IsNotExist(err) {
 			continue
 		}
 		if err != nil {
-			if complained[path] != err.Error() {
-				complained[path] = err.Error()
-				klog.ErrorS(err, "Cannot run a static pod")
-				a.eventAboutNode(v1.EventTypeWarning, "FailedValidation", "Static pod refused: "+err.Error())
-			}
+			a.refuseStatic(complained, path, err)
 			// The previous pod keeps running until the file is valid again, or is gone.
 			for _, w := range a.pods.all() {
-				if pod := w.object(); w.static && pod.Annotations[annotationFile] == path {
+				if pod := w.object(); w.static && pod.Annotations[annotationFile] == path && from[nameOf(pod)] == "" {
 					out[w.uid] = pod
+					from[nameOf(pod)] = path
 				}
 			}
 			continue
 		}
+		if other := from[nameOf(pod)]; other != "" {
+			a.refuseStatic(complained, path, fmt.Errorf("%s: pod %s is that of %s, too, which comes later", path, klog.KObj(pod), other))
+			continue
+		}
 		delete(complained, path)
 		out[pod.UID] = pod
+		from[nameOf(pod)] = path
 	}
 	return out, nil
+}
+
+// refuseStatic reports why a file is not run, once.
+func (a *Agent) refuseStatic(complained map[string]string, path string, err error) {
+	if complained[path] == err.Error() {
+		return
+	}
+	complained[path] = err.Error()
+	klog.ErrorS(err, "Cannot run a static pod")
+	a.eventAboutNode(v1.EventTypeWarning, "FailedValidation", "Static pod refused: "+err.Error())
 }
 
 // annotationFile is the file that a static pod comes from. It is never written to the API.

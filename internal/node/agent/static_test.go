@@ -248,3 +248,58 @@ func TestStaticPodsDoNotWaitForTheAPI(t *testing.T) {
 	write("second")
 	await(t, "the second one runs", func() bool { return n.resourcesOf("second-node-1") != nil })
 }
+
+// Of two files with a pod of one name, the last one counts, as with the kubelet, and the other is
+// told of once. When the last one goes, the other takes over.
+func TestTwoFilesOfOnePod(t *testing.T) {
+	n, ctx := newNode(t)
+	n.config.StaticPodPath = t.TempDir()
+	in := func(name string) string { return filepath.Join(n.config.StaticPodPath, name) }
+	for _, name := range []string{"a.yaml", "b.yaml"} {
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n" +
+			"spec: {terminationGracePeriodSeconds: 1, containers: [{name: c, image: i, imagePullPolicy: IfNotPresent, args: [" + name + "]}]}\n"
+		if err := os.WriteFile(in(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	complained := map[string]string{}
+	look := func() (wanted map[types.UID]*v1.Pod) {
+		t.Helper()
+		wanted, err := n.readStatic(complained)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.runStatic(ctx, wanted)
+		return wanted
+	}
+	var last types.UID
+	for range 3 {
+		for uid, pod := range look() {
+			if last = uid; pod.Annotations[annotationFile] != in("b.yaml") {
+				t.Errorf("wanted is %s, too", pod.Annotations[annotationFile])
+			}
+		}
+	}
+	await(t, "one runs", func() bool { w := n.pods.get(last); return w != nil && running(w.known().Status) })
+	var events []string
+	for event := range strings.Lines(allEvents(n)) {
+		if strings.Contains(event, "FailedValidation") {
+			events = append(events, event)
+		}
+	}
+	want := "Warning FailedValidation Static pod refused: " + in("a.yaml") + ": pod default/web-node-1 is that of " + in("b.yaml") + ", too, which comes later\n"
+	if len(events) != 1 || events[0] != want {
+		t.Errorf("events: %q, want %q", events, want)
+	}
+	if err := os.Remove(in("b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the other runs", func() bool {
+		n.dropGroup(t, last)
+		for uid := range look() {
+			w := n.pods.get(uid)
+			return w != nil && running(w.known().Status)
+		}
+		return false
+	})
+}
