@@ -194,8 +194,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
+// ownOOMScore is the agent's oom_score_adj, as the kubelet's: if memory runs out, the kernel kills
+// pods first, even Guaranteed ones.
+const ownOOMScore = "-999"
+
 // prepare creates the folders and connects to the runtime.
 func (a *Agent) prepare(ctx context.Context) error {
+	if err := os.WriteFile(a.machine.oomScore, []byte(ownOOMScore), 0o644); err != nil {
+		klog.InfoS("The kernel may kill the agent before pods if memory runs out", "err", err)
+	}
 	for _, dir := range []string{a.config.RootDir, a.config.PodLogDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

@@ -23,6 +23,8 @@ type machine struct {
 	memory         int64
 	// appArmor: the kernel enforces profiles.
 	appArmor bool
+	// oomScore is the file of the agent's own oom_score_adj.
+	oomScore string
 	info     v1.NodeSystemInfo
 }
 
@@ -45,7 +47,7 @@ func lookAtMachine() (machine, error) {
 	}
 	return machine{
 		hostname: strings.ToLower(hostname), arch: runtime.GOARCH, cpus: runtime.NumCPU(), memory: memory,
-		appArmor: strings.HasPrefix(firstLine("/sys/module/apparmor/parameters/enabled"), "Y"),
+		appArmor: strings.HasPrefix(firstLine("/sys/module/apparmor/parameters/enabled"), "Y"), oomScore: "/proc/self/oom_score_adj",
 		info: v1.NodeSystemInfo{
 			MachineID:       firstLine("/etc/machine-id"),
 			SystemUUID:      firstLine("/sys/class/dmi/id/product_uuid"),
