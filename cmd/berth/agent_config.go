@@ -209,6 +209,7 @@ var sameHere = map[string]string{
 	"cgroupsPerQOS": "true", "enableControllerAttachDetach": "true", "enableDebuggingHandlers": "true",
 	"enableServer": "true", "enforceNodeAllocatable": `["pods"]`, "localStorageCapacityIsolation": "true",
 	"registerNode": "true", "rotateCertificates": "true", "serializeImagePulls": "false",
+	"singleProcessOOMKill": "false", "oomScoreAdj": "-999",
 }
 
 // ignoredFields returns the fields that are present, have a value, and do not apply.

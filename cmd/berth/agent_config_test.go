@@ -51,6 +51,7 @@ shutdownGracePeriodCriticalPods: 10s
 registerWithTaints: [{key: dedicated, value: lab, effect: NoSchedule}]
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true, cacheTTL: 0s}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
 rotateCertificates: true
+singleProcessOOMKill: false
 logging: {flushFrequency: 0, verbosity: 0}
 cpuManagerPolicy: static
 cpuManagerPolicyOptions: {full-pcpus-only: "true"}

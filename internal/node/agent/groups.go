@@ -31,12 +31,18 @@ func openGroups(c Config, p *pinning) (*groups, error) {
 // noQuota is how the runtime is told that there is none.
 const noQuota = -1
 
-func resources(s cgroups.Sizes) *runtimeapi.LinuxContainerResources {
-	return &runtimeapi.LinuxContainerResources{CpuShares: s.Shares, CpuQuota: s.Quota, CpuPeriod: s.Period, MemoryLimitInBytes: s.Memory}
+// resources are the sizes for the runtime. With cgroup v2, a container that runs out of memory is
+// killed with all its processes, not only the largest one.
+func (g *groups) resources(s cgroups.Sizes) *runtimeapi.LinuxContainerResources {
+	out := &runtimeapi.LinuxContainerResources{CpuShares: s.Shares, CpuQuota: s.Quota, CpuPeriod: s.Period, MemoryLimitInBytes: s.Memory}
+	if g.tree.Unified() {
+		out.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return out
 }
 
 func (g *groups) container(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	out := resources(cgroups.ForContainer(pod, c))
+	out := g.resources(cgroups.ForContainer(pod, c))
 	out.OomScoreAdj = cgroups.OOMScoreAdj(pod, c, g.memory)
 	if g.pinning.owns(pod.UID, c.Name) {
 		out.CpuQuota = noQuota
@@ -46,7 +52,7 @@ func (g *groups) container(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContai
 
 func (g *groups) sandbox(pod *v1.Pod) (overhead, whole *runtimeapi.LinuxContainerResources) {
 	containers, above := cgroups.ForSandbox(pod)
-	overhead, whole = resources(above), resources(containers)
+	overhead, whole = g.resources(above), g.resources(containers)
 	if g.pinning.podOwns(pod) {
 		whole.CpuQuota = noQuota
 	}

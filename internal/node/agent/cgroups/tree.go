@@ -49,9 +49,8 @@ type Tree struct {
 	rmdir func(string) error
 
 	mu sync.Mutex
-	// shares is what the group of Burstable pods was last given, so that nothing is written when
-	// nothing has changed.
-	shares int64
+	// enforced is what all pods together are limited to.
+	enforced Sizes
 }
 
 // files is one version of cgroups: where a group's folders are, and what its files are called.
@@ -113,6 +112,12 @@ func Open(options Options) (*Tree, error) {
 	return t, t.Share(nil)
 }
 
+// Unified reports whether the machine has version 2 of cgroups.
+func (t *Tree) Unified() bool {
+	_, unified := t.files.(v2)
+	return unified
+}
+
 // exists reports whether at least one hierarchy has the group.
 func (t *Tree) exists(group name) bool {
 	return slices.ContainsFunc(t.files.folders(t.path(group)), func(folder string) bool {
@@ -139,7 +144,8 @@ func find(mount string) (files, error) {
 func (t *Tree) path(n name) string { return n.path(t.Driver) }
 
 // EnsurePod creates the pod's group, or updates its sizes, and returns what CRI takes as the parent
-// of its containers.
+// of its containers. A limit below the memory in use is left to the resize that was granted: here
+// the kernel would kill a container for it.
 func (t *Tree) EnsurePod(p *v1.Pod) (parent string, err error) {
 	group := pod(t.kubepods, rules.QOS(p), p.UID)
 	if err := t.files.make(t.path(group)); err != nil {
@@ -147,6 +153,9 @@ func (t *Tree) EnsurePod(p *v1.Pod) (parent string, err error) {
 	}
 	sizes := t.SizesOf(p)
 	sizes.PIDs = max(t.PodPIDs, 0)
+	if usage, err := t.files.usage(t.path(group)); err == nil && usage.WorkingSet >= sizes.Memory {
+		sizes.Memory = 0
+	}
 	if err := t.files.set(t.path(group), sizes); err != nil {
 		return "", fmt.Errorf("size the cgroup of pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
@@ -194,23 +203,28 @@ func (t *Tree) Enforce(allocatable v1.ResourceList) error {
 	if pids, limited := allocatable["pid"]; limited {
 		sizes.PIDs = pids.Value()
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enforced = sizes
 	if err := t.files.set(t.path(t.kubepods), sizes); err != nil {
 		return fmt.Errorf("limit all pods to what is allocatable: %w", err)
 	}
 	return nil
 }
 
-// Share gives all Burstable pods together the CPU shares that the active ones request.
+// Share gives all Burstable pods together the CPU shares that the active ones request, and restores
+// what else the groups above pods have: systemd gives a slice that it did not make its own defaults
+// once the runtime's first scope is in it.
 func (t *Tree) Share(active []*v1.Pod) error {
-	sizes := burstable(active)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if sizes.Shares == t.shares {
-		return nil
+	err := errors.Join(
+		t.files.set(t.path(t.kubepods), t.enforced),
+		t.files.set(t.path(class(t.kubepods, v1.PodQOSBurstable)), burstable(active)),
+		t.files.set(t.path(class(t.kubepods, v1.PodQOSBestEffort)), Sizes{Shares: minShares}),
+	)
+	if err != nil {
+		return fmt.Errorf("size the cgroups of all pods: %w", err)
 	}
-	if err := t.files.set(t.path(class(t.kubepods, v1.PodQOSBurstable)), sizes); err != nil {
-		return fmt.Errorf("share CPU among burstable pods: %w", err)
-	}
-	t.shares = sizes.Shares
 	return nil
 }

@@ -255,3 +255,74 @@ func runIn(t *testing.T, tree *Tree, path string) *exec.Cmd {
 	}
 	return process
 }
+
+// A container that starts again does not shrink its pod's group below the memory in use, which a
+// resize was refused for.
+func TestGroupIsNotShrunkBelowItsUse(t *testing.T) {
+	for _, version := range []string{"v1", "v2"} {
+		tree := fake(t, version, Options{})
+		p := limitedPod("a")
+		parent, err := tree.EnsurePod(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Spec.Containers[0].Resources.Limits[v1.ResourceMemory] = resource.MustParse("32Mi")
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("32Mi")
+		for _, step := range []struct{ used, limit int64 }{{48 << 20, 64 << 20}, {16 << 20, 32 << 20}} {
+			used := itoa(int(step.used + 4096))
+			for _, folder := range tree.files.folders(parent) {
+				if _, err := os.Stat(folder); err != nil {
+					continue
+				}
+				for file, text := range map[string]string{
+					"memory.current": used, "memory.usage_in_bytes": used, "memory.stat": "inactive_file 4096\ntotal_inactive_file 4096\n",
+					"cpu.stat": "usage_usec 1", "cpuacct.usage": "1", "pids.current": "1",
+				} {
+					if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if _, err := tree.EnsurePod(p); err != nil {
+				t.Fatal(err)
+			}
+			if limit, _, err := tree.files.limits(parent); err != nil || limit != step.limit {
+				t.Errorf("%s: with %d in use the limit is %d, want %d (%v)", version, step.used, limit, step.limit, err)
+			}
+		}
+	}
+}
+
+// What something else has overwritten in the groups above pods, as systemd does, is restored when
+// the next pod starts.
+func TestGroupsAbovePodsAreRestored(t *testing.T) {
+	for _, driver := range []string{Cgroupfs, Systemd} {
+		tree := fake(t, "v2", Options{Driver: driver})
+		if err := tree.Enforce(v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi")}); err != nil {
+			t.Fatal(err)
+		}
+		burst := limitedPod("a")
+		delete(burst.Spec.Containers[0].Resources.Limits, v1.ResourceMemory)
+		if err := tree.Share([]*v1.Pod{burst}); err != nil {
+			t.Fatal(err)
+		}
+		above := tree.path(tree.kubepods)
+		before := settings(t, tree, above)
+		for _, group := range []string{above, tree.path(class(tree.kubepods, v1.PodQOSBurstable)), tree.path(class(tree.kubepods, v1.PodQOSBestEffort))} {
+			for file, text := range map[string]string{"cpu.weight": "100", "memory.max": "max"} {
+				if _, err := read(filepath.Join(tree.Mount, group), file); err != nil {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(tree.Mount, group, file), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := tree.Share([]*v1.Pod{burst}); err != nil {
+			t.Fatal(err)
+		}
+		if now := settings(t, tree, above); now != before || !strings.Contains(now, "memory.max=4294967296") || !strings.Contains(now, "cpu.weight=20") {
+			t.Errorf("%s: %s before, %s after", driver, before, now)
+		}
+	}
+}
