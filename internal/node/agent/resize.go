@@ -52,19 +52,24 @@ func allocatedBefore(pod *v1.Pod) allocation {
 		}
 		have = *have.DeepCopy()
 		for _, name := range lifecycle.Resizable {
-			if amount, has := cs.AllocatedResources[name]; has && have.Requests != nil {
-				have.Requests[name] = amount
-			}
-			if cs.Resources == nil || have.Limits == nil {
-				continue
-			}
-			if amount, has := cs.Resources.Limits[name]; has {
-				have.Limits[name] = amount
+			takeOver(have.Requests, cs.AllocatedResources, name)
+			if cs.Resources != nil {
+				takeOver(have.Limits, cs.Resources.Limits, name)
 			}
 		}
 		out[cs.Name] = have
 	}
 	return out
+}
+
+// takeOver replaces an amount by the one that a container had, which may be none.
+func takeOver(list, had v1.ResourceList, name v1.ResourceName) {
+	amount, has := had[name]
+	if _, asked := list[name]; asked && has {
+		list[name] = amount
+	} else {
+		delete(list, name)
+	}
 }
 
 // applied is the pod with its allocation in place of what it requests.

@@ -214,3 +214,20 @@ func TestResizeBelowUsageIsRefused(t *testing.T) {
 		t.Errorf("updated: %v", n.runtime.updates)
 	}
 }
+
+// What a deferred resize is to add, and the pod did not have, was not granted by the agent before:
+// it is not taken for granted now.
+func TestAllocationBeforeHasNothingMore(t *testing.T) {
+	pod := sized("p", "100m", "50Mi")
+	had := v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{
+		Name: "c", AllocatedResources: had, Resources: &v1.ResourceRequirements{Requests: had, Limits: had},
+	}}
+	before := allocatedBefore(pod)
+	if c := before["c"]; len(c.Requests) != 1 || len(c.Limits) != 1 || before.grants(pod) {
+		t.Errorf("granted before: %v", c)
+	}
+	if !allocated(pod).grants(pod) {
+		t.Error("the pod's own lists were changed")
+	}
+}

@@ -203,8 +203,13 @@ func put(to *v1.ResourceList, from v1.ResourceList, name v1.ResourceName) {
 	(*to)[name] = amount
 }
 
+// keep has a list say of a resource what another does, which may be nothing.
 func keep(to, from v1.ResourceList, name v1.ResourceName) {
-	if amount, has := from[name]; has && to != nil {
+	amount, has := from[name]
+	switch {
+	case !has:
+		delete(to, name)
+	case to != nil:
 		to[name] = amount.DeepCopy()
 	}
 }
