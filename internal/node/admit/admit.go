@@ -33,6 +33,9 @@ type Input struct {
 // Refusal is why a pod is not admitted, as the kubelet words it.
 type Refusal struct{ Reason, Message string }
 
+// OfNode reports whether the pod is refused for the node's labels or taints, which others write.
+func (r *Refusal) OfNode() bool { return r.Reason == "NodeAffinity" || r.Reason == "TaintToleration" }
+
 // Answer is the decision: admitted, refused, or admitted once the victims have gone.
 type Answer struct {
 	Refused *Refusal

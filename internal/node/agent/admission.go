@@ -35,6 +35,7 @@ func (w *worker) admit(ctx context.Context, pod *v1.Pod, ending *lifecycle.Endin
 		w.reject(pod, *given.short)
 		return false
 	}
+	fresh := w.nodeRead.Load()
 	in := a.admissionOf(pod)
 	taken, leaving := a.taken(w)
 	unassigned, again := a.fits(pod, given)
@@ -44,6 +45,9 @@ func (w *worker) admit(ctx context.Context, pod *v1.Pod, ending *lifecycle.Endin
 	}
 	in.Taken, in.Unassigned = taken, unassigned
 	switch answer := admit.Ask(in); {
+	case answer.Refused != nil && !fresh && answer.Refused.OfNode():
+		w.readNode(ctx)
+		return false
 	case answer.Refused != nil && answer.Refused == unassigned && a.awaitsCPUs():
 		if given.fresh { // those may become free elsewhere
 			a.devices.Free(w.uid)
@@ -67,6 +71,23 @@ func (w *worker) admit(ctx context.Context, pod *v1.Pod, ending *lifecycle.Endin
 	w.pod = w.allocation.applied(w.pod)
 	w.mu.Unlock()
 	return true
+}
+
+// readNode reads the node's object, once, and has the pod decided again then: the scheduler may
+// have seen a newer one than the agent, which after its start has seen none.
+func (w *worker) readNode(ctx context.Context) {
+	a := w.agent
+	w.nodeReading.Do(func() {
+		a.pods.running.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+			defer cancel()
+			if node, err := a.client.CoreV1().Nodes().Get(ctx, a.config.NodeName, metav1.GetOptions{}); err == nil {
+				a.object.seen(node)
+			}
+			w.nodeRead.Store(true)
+			w.wake()
+		})
+	})
 }
 
 // settled reports whether nothing is left to decide about the pod's admission.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,6 +22,9 @@ type worker struct {
 	woken chan struct{}
 	// made is when the agent first saw the pod.
 	made time.Time
+	// nodeRead: the node's object was read for the pod's admission.
+	nodeReading sync.Once
+	nodeRead    atomic.Bool
 
 	mu sync.Mutex
 	// pod is the newest object, from the API or from a file, with the node's own annotations, and
