@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"time"
 
@@ -41,6 +42,29 @@ func (a answers) ListContainers(context.Context, *runtimeapi.ContainerFilter) ([
 
 func (a answers) ContainerStatus(context.Context, string, bool) (*runtimeapi.ContainerStatusResponse, error) {
 	return a.container, nil
+}
+
+// Where the runtime tells as whom a container runs, its status does.
+func TestUserOfAContainer(t *testing.T) {
+	a := answers{sandbox: &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{Id: "s"}}}
+	for _, user := range []*runtimeapi.ContainerUser{nil, {}, {Linux: &runtimeapi.LinuxContainerUser{Uid: 1000, Gid: 3000, SupplementalGroups: []int64{3000, 50000}}}} {
+		a.container = &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
+			Id: "c1", State: runtimeapi.ContainerState_CONTAINER_RUNNING, Labels: map[string]string{LabelContainerName: "c"}, User: user,
+		}}
+		seen, err := (&Runtime{Runtime: a}).Seen(t.Context(), "u")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "c"}}}}
+		out := lifecycle.Decide(lifecycle.Input{Pod: pod, Seen: seen, Memory: &lifecycle.Memory{}, Now: time.Now()})
+		var want *v1.ContainerUser
+		if user.GetLinux() != nil {
+			want = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: 1000, GID: 3000, SupplementalGroups: []int64{3000, 50000}}}
+		}
+		if got := out.Status.ContainerStatuses[0].User; !reflect.DeepEqual(got, want) {
+			t.Errorf("of %v: %v", user, got)
+		}
+	}
 }
 
 // Whatever a runtime answers, empty answers among them: nothing panics, and what is decided from it

@@ -157,6 +157,9 @@ func (r *Runtime) container(st *runtimeapi.ContainerStatus, sandbox string) life
 			out.Resources = &made
 		}
 	}
+	if user := st.GetUser().GetLinux(); user != nil {
+		out.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: user.Uid, GID: user.Gid, SupplementalGroups: user.SupplementalGroups}}
+	}
 	switch st.State {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
 		out.State = lifecycle.Created

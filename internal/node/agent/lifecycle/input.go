@@ -75,6 +75,8 @@ type Container struct {
 	Reason, Message                  string
 	// Resources that it runs with; nil: unknown.
 	Resources *v1.ResourceRequirements
+	// User that it was started as; nil: unknown.
+	User *v1.ContainerUser
 }
 
 // Verdict is the result of a container's probes.

@@ -102,6 +102,7 @@ func (d *decision) container(c *v1.Container, old *v1.ContainerStatus, init bool
 	cs.ContainerID = ContainerID(seen.ID)
 	cs.AllocatedResources = c.Resources.Requests.DeepCopy()
 	cs.Resources = actual(c, seen)
+	cs.User = seen.User
 	cs.State = told(state(seen, old), old)
 	if before := d.before(seen); before != nil && before.State == Exited {
 		cs.LastTerminationState = told(state(before, nil), old)
