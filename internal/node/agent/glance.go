@@ -164,17 +164,23 @@ func (a *Agent) wait(ctx context.Context, so func() bool) bool {
 }
 
 // Evict ends a pod on the node's behalf; false if there is no such pod, or it is already ending.
+// One that the node ends already keeps its reason, but has no more time than the new one gives it.
 func (a *Agent) Evict(uid types.UID, why lifecycle.Ending) bool {
 	w := a.pods.get(uid)
 	if w == nil {
 		return false
 	}
 	w.mu.Lock()
-	done := w.evicted != nil || w.over
-	if !done {
+	first := w.evicted == nil && !w.over
+	switch {
+	case first:
 		w.evicted = &why
+	case w.evicted != nil && why.By.Before(w.evicted.By):
+		sooner := *w.evicted
+		sooner.By = why.By
+		w.evicted = &sooner
 	}
 	w.mu.Unlock()
 	w.breakOff()
-	return !done
+	return first
 }

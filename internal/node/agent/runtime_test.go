@@ -23,6 +23,9 @@ type memoryRuntime struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*memoryContainer
 	made       int
+	stopped    int32                         // the exit code of what is stopped
+	stops      int                           // how often something was to be stopped
+	cannotStop error                         // what that answers
 	configs    []*runtimeapi.ContainerConfig // of all containers, in the order in which they were made
 	updates    []containerUpdate
 	features   *runtimeapi.RuntimeFeatures
@@ -40,7 +43,7 @@ type containerUpdate struct {
 }
 
 func newMemoryRuntime() *memoryRuntime {
-	return &memoryRuntime{sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*memoryContainer{}}
+	return &memoryRuntime{sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*memoryContainer{}, stopped: 143}
 }
 
 // asked is what every question begins with; the runtime is locked then.
@@ -192,8 +195,15 @@ func (r *memoryRuntime) StartContainer(ctx context.Context, id string) error {
 }
 
 func (r *memoryRuntime) StopContainer(ctx context.Context, id string, _ int64) error {
+	r.mu.Lock()
+	r.stops++
+	err := r.cannotStop
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	return r.change(ctx, id, func(s *runtimeapi.ContainerStatus) {
-		s.State, s.FinishedAt, s.ExitCode = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), 143
+		s.State, s.FinishedAt, s.ExitCode = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now().UnixNano(), r.stopped
 	})
 }
 

@@ -133,7 +133,7 @@ const statusPatience = 2 * time.Second
 
 func endAtShutdown(by time.Time) lifecycle.Ending {
 	return lifecycle.Ending{
-		Phase: v1.PodFailed, Reason: "Terminated", Message: endedByShutdown, By: by,
+		Phase: v1.PodFailed, Reason: "Terminated", Message: endedByShutdown, By: by, KeepsSuccess: true,
 		Condition: &v1.PodCondition{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: endedByShutdown,
 		},

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -31,10 +29,7 @@ func TestShutdownEndsPodsByPriority(t *testing.T) {
 		if pod == low && n.pods.get(high.UID).toEnd() {
 			t.Error("the more important pod ends before what the other had is free")
 		}
-		// The kernel's files go with a group; these are plain ones.
-		if err := os.RemoveAll(filepath.Join(n.mount, "kubepods", "besteffort", "pod"+string(pod.UID))); err != nil {
-			t.Fatal(err)
-		}
+		n.dropGroup(t, pod.UID)
 	}
 	<-done
 	for _, name := range []string{"low", "high"} {
@@ -65,5 +60,20 @@ func TestTerminateLeavesPods(t *testing.T) {
 	n.Terminate(ctx)
 	if n.goingDown.now.Load() || n.pods.get(pod.UID).toEnd() {
 		t.Error("the pod was ended")
+	}
+}
+
+// A pod that has done its work by then has succeeded: its Job does not make another.
+func TestShutdownLeavesSuccess(t *testing.T) {
+	pod := boundPod("p")
+	n, ctx := newNode(t, pod)
+	n.runtime.stopped = 0
+	n.config.Shutdown = shutdown.Periods{{Grace: time.Second}}
+	n.podSeen(ctx, pod)
+	await(t, "it runs", func() bool { return statusIn(t, n.api, "p").Phase == v1.PodRunning })
+	n.dropGroup(t, pod.UID)
+	n.Terminate(ctx)
+	if status := statusIn(t, n.api, "p"); status.Phase != v1.PodSucceeded || status.Reason != "Terminated" {
+		t.Errorf("%s, %s", status.Phase, status.Reason)
 	}
 }

@@ -15,6 +15,9 @@ import (
 // leastGrace is the minimum time between SIGTERM and SIGKILL.
 const leastGrace = 2 * time.Second
 
+// stopAgain is the pause after the runtime could not stop a container.
+const stopAgain = time.Second
+
 // preStop runs a container's hook, once, concurrently with everything else.
 func (w *worker) preStop(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, action lifecycle.Action) {
 	w.mu.Lock()
@@ -85,6 +88,10 @@ func (w *worker) stopNow(ctx context.Context, action lifecycle.Action) {
 	}
 	if ctx.Err() == nil {
 		klog.ErrorS(err, "Cannot stop a container; it is tried again", "pod", klog.KObj(w.object()), "container", action.Name, "id", action.ID)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(stopAgain):
 	}
 	w.mu.Lock()
 	delete(w.stops, action.ID)

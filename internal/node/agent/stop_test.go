@@ -1,15 +1,21 @@
 package agent
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
 // A container that is replaced has its preStop hook run, however short its grace period is, unless
@@ -43,5 +49,63 @@ func TestPreStopOfAContainerThatIsReplaced(t *testing.T) {
 				t.Errorf("its hook ran %d times", got)
 			}
 		})
+	}
+}
+
+// A runtime that cannot stop a container is asked again, but not over and over.
+func TestContainerThatCannotBeStopped(t *testing.T) {
+	pod := boundPod("p")
+	n, ctx := newNode(t, pod)
+	n.podSeen(ctx, pod)
+	await(t, "it runs", func() bool { return running(statusIn(t, n.api, "p")) })
+	stops := func(err error) int {
+		n.runtime.mu.Lock()
+		defer n.runtime.mu.Unlock()
+		n.runtime.cannotStop = err
+		return n.runtime.stops
+	}
+	refusal := errors.New("ttrpc: closed")
+	stops(refusal)
+	now, grace := metav1.Now(), int64(30)
+	pod = pod.DeepCopy()
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
+	n.podSeen(ctx, pod)
+	await(t, "it is to be stopped", func() bool { return stops(refusal) > 0 })
+	time.Sleep(stopAgain / 2)
+	if got := stops(nil); got != 1 {
+		t.Errorf("asked %d times in half a second", got)
+	}
+	n.dropGroup(t, pod.UID)
+	await(t, "it is asked again", func() bool { return stops(nil) > 1 })
+}
+
+// A pod that is being evicted is not probed for life any more, as when it is deleted.
+func TestEvictedPodIsNotProbedForLife(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	pod := boundPod("p")
+	pod.Spec.Containers[0].LivenessProbe = &v1.Probe{
+		ProbeHandler:  v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(int32(closed.Addr().(*net.TCPAddr).Port))}},
+		PeriodSeconds: 1, FailureThreshold: 1000,
+	}
+	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}}
+	n, ctx := newNode(t, pod)
+	n.podSeen(ctx, pod)
+	await(t, "it is probed", func() bool { return strings.Contains(allEvents(n), "Unhealthy") })
+	n.Evict(pod.UID, lifecycle.Ending{Phase: v1.PodFailed, Reason: "Evicted", By: time.Now().Add(time.Minute)})
+	w := n.pods.get(pod.UID)
+	await(t, "its hook runs", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.hooks) == 1
+	})
+	time.Sleep(500 * time.Millisecond) // for a probe in progress
+	allEvents(n)
+	time.Sleep(2 * time.Second)
+	if events := allEvents(n); strings.Contains(events, "Unhealthy") {
+		t.Errorf("events: %s", events)
 	}
 }

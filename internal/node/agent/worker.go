@@ -36,9 +36,9 @@ type worker struct {
 	static bool
 	// gone: the API, or the folder, no longer has it.
 	gone bool
-	// takenUp: it existed before this agent, so its grace period may have begun before, too.
+	// takenUp: it existed before this agent.
 	takenUp bool
-	// evicted is why the node ends the pod. It is set once.
+	// evicted is why the node ends the pod: the first reason, and the earliest time.
 	evicted *lifecycle.Ending
 	// admitted: it counts against the node's room.
 	admitted bool
@@ -171,6 +171,9 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	out := lifecycle.Decide(w.input(pod, seen, ending))
 	w.addDeviceHealth(pod, &out.Status)
 	w.report(pod, out)
+	if out.Ends {
+		w.agent.prober.Leave(w.uid)
+	}
 	if err := w.perform(ctx, pod, seen, out.Actions, ending != nil); err != nil {
 		return w.failed("cannot bring the pod where it is to be", err), false
 	}
@@ -244,12 +247,10 @@ func (w *worker) wanted() (*v1.Pod, *lifecycle.Ending) {
 	if !w.gone && w.pod.DeletionTimestamp == nil {
 		return w.pod, ending
 	}
-	grace := lifecycle.GraceOf(w.pod)
-	by := time.Now().Add(grace)
-	if deletion := w.pod.DeletionTimestamp; w.takenUp && deletion != nil && deletion.Add(time.Second).Before(by) {
-		by = deletion.Add(time.Second) // an agent that was killed in between does not make the grace period longer
-	}
-	// A second deletion with a shorter grace period can bring the end forward, but not postpone it.
+	// The grace period begins when this agent sees the deletion, however long ago that was: whether
+	// another agent has told the containers to end is not known. A second deletion with a shorter
+	// grace period can bring the end forward, but not postpone it.
+	by := time.Now().Add(lifecycle.GraceOf(w.pod))
 	if w.killBy.IsZero() || by.Before(w.killBy) {
 		w.killBy = by
 	}

@@ -13,6 +13,8 @@ type Output struct {
 	Actions []Action
 	// Wake is when to decide again if nothing happens until then; zero: never.
 	Wake time.Time
+	// Ends: what runs of the pod is to end.
+	Ends bool
 	// Done: the pod has ended, and nothing of it runs.
 	Done bool
 }

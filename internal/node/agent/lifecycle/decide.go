@@ -71,7 +71,7 @@ func (d *decision) deadline() {
 	}
 	d.Ending = &Ending{
 		Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline",
-		By: at.Add(GraceOf(d.Pod)),
+		By: d.graceFrom(&d.Memory.deadlineBy),
 	}
 }
 

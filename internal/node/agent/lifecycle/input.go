@@ -104,6 +104,8 @@ type Ending struct {
 	// containers ended.
 	Phase           v1.PodPhase
 	Reason, Message string
+	// KeepsSuccess: a pod whose containers all end well has succeeded, whatever Phase is.
+	KeepsSuccess bool
 	// Condition to be set at once, if any (DisruptionTarget).
 	Condition *v1.PodCondition
 	// By is when containers that still run are killed.

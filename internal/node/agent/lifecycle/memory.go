@@ -33,6 +33,8 @@ type Memory struct {
 	finishBy time.Time
 	// renewBy is the same for what still runs of a pod that has lost its sandbox.
 	renewBy time.Time
+	// deadlineBy is the same for a pod that has been active for too long.
+	deadlineBy time.Time
 	// stuck are the containers that the runtime cannot remove, by ID.
 	stuck map[string]bool
 }

@@ -18,6 +18,9 @@ func (d *decision) setPhase(st *v1.PodStatus) {
 	switch e := d.Ending; {
 	case e != nil && e.Phase != "" && d.out.Done:
 		st.Phase, st.Reason, st.Message = e.Phase, e.Reason, e.Message
+		if e.KeepsSuccess && phase == v1.PodSucceeded {
+			st.Phase = phase
+		}
 		return
 	case e != nil && d.out.Done && !Terminal(phase):
 		// Deleted before anything of it ran, or while some of its containers never did. A static

@@ -27,7 +27,7 @@ func (d *decision) graceFrom(by *time.Time) time.Time {
 
 // end stops everything, and then the sandbox.
 func (d *decision) end(by time.Time) {
-	d.out.Wake = time.Time{}
+	d.out.Wake, d.out.Ends = time.Time{}, true
 	if d.stopAll(by) {
 		return
 	}
@@ -46,8 +46,8 @@ func (d *decision) end(by time.Time) {
 }
 
 // stopAll stops everything that runs, and reports whether anything does: preStop hooks run at once,
-// main containers get SIGTERM when their hook is done, sidecars when all that started after them
-// has ended. What still runs at the end of the grace period is killed.
+// main containers get SIGTERM when their hook is done, sidecars when these and the sidecars after
+// them have ended. What still runs at the end of the grace period is killed.
 func (d *decision) stopAll(by time.Time) bool {
 	running := d.Seen.running()
 	for _, c := range running {
@@ -77,13 +77,17 @@ func (d *decision) removeAll() {
 	}
 }
 
-// hasToWait reports whether a sidecar has to outlive something that was started after it.
+// hasToWait reports whether a sidecar has to outlive a main container or a sidecar that was started
+// after it. Init containers and ephemeral ones end at the same time as it does.
 func (d *decision) hasToWait(c *Container, running []*Container) bool {
 	at := d.place(c.Name)
 	return at >= 0 && slices.ContainsFunc(running, func(other *Container) bool {
-		after := d.place(other.Name)
-		return after > at || after < 0
+		return d.place(other.Name) > at || d.main(other.Name)
 	})
+}
+
+func (d *decision) main(name string) bool {
+	return slices.ContainsFunc(d.Pod.Spec.Containers, func(c v1.Container) bool { return c.Name == name })
 }
 
 // place is a sidecar's index in the sequence; -1 for all other containers.

@@ -24,7 +24,8 @@ import (
 //	exit C CODE [REASON]    a container ends
 //	probe C started|unstarted|ready|unready|ill|stuck      what its probes say
 //	fail C REASON [pull]    starting it fails from now on; fail C off
-//	delete [grace=D]        the pod is deleted; evict REASON
+//	delete [grace=D]        the pod is deleted
+//	evict REASON [keep]     the node ends it; keep: unless it succeeds
 //	hook C         its preStop hook is done
 //	stopped C [CODE]        a container that was told to stop has (143)
 //	lose [sandbox] the sandbox is gone, and what ran in it, unless only the sandbox is
@@ -117,7 +118,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 		}
 		w.ending = &Ending{By: w.now.Add(grace), Gone: true}
 	case "evict":
-		w.ending = &Ending{Phase: v1.PodFailed, Reason: words[0], Message: "because", By: w.now.Add(30 * time.Second),
+		w.ending = &Ending{Phase: v1.PodFailed, Reason: words[0], Message: "because", By: w.now.Add(30 * time.Second), KeepsSuccess: len(words) > 1,
 			Condition: &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}}
 	case "hook":
 		w.hooks[first().ID] = HookDone

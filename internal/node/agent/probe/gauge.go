@@ -36,7 +36,7 @@ type Sight struct {
 	StartedAt time.Time
 	// Started: its startup probe has succeeded, or it has none.
 	Started bool
-	// Leaving: the pod is being deleted.
+	// Leaving: the pod is ending.
 	Leaving bool
 }
 

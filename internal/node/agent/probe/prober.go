@@ -45,6 +45,8 @@ type podProbes struct {
 	status *v1.PodStatus // likewise, as the runtime shows it
 	wake   []chan struct{}
 	ids    map[string]string // the current container's ID by its name
+	// leaving: the pod is ending, whether or not it is deleted.
+	leaving bool
 }
 
 // New returns a Prober without pods. It ends with the context.
@@ -70,7 +72,21 @@ func (p *Prober) Sync(pod *v1.Pod, status *v1.PodStatus) {
 	for _, c := range probed(pod) {
 		p.adopt(probes, c.Name)
 	}
-	for _, wake := range probes.wake {
+	probes.wakeAll()
+}
+
+// Leave ends the liveness and startup probes of a pod that is ending: they must not disturb it.
+func (p *Prober) Leave(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if probes := p.pods[uid]; probes != nil && !probes.leaving {
+		probes.leaving = true
+		probes.wakeAll()
+	}
+}
+
+func (p *podProbes) wakeAll() {
+	for _, wake := range p.wake {
 		select {
 		case wake <- struct{}{}:
 		default: // it will look anyway
@@ -220,7 +236,7 @@ func (w *worker) look() (Step, *v1.Pod, *v1.PodStatus) {
 		}
 		w.gauge.Take(id, known, now, rand.N(time.Duration(w.gauge.spec.PeriodSeconds)*time.Second))
 	}
-	sight := Sight{ID: id, Leaving: pod.DeletionTimestamp != nil}
+	sight := Sight{ID: id, Leaving: pod.DeletionTimestamp != nil || w.probes.leaving}
 	if seen := statusOf(status, w.container.Name); seen != nil && seen.ContainerID == id && seen.State.Running != nil {
 		sight.Running, sight.StartedAt = true, seen.State.Running.StartedAt.Time
 		sight.Started = Started(&w.container, true, verdicts)
@@ -243,12 +259,7 @@ func (w *worker) publish() {
 		verdicts := p.verdicts[id]
 		*verdicts.of(w.gauge.kind) = w.gauge.Verdict()
 		p.verdicts[id] = verdicts
-		for _, wake := range w.probes.wake { // a startup probe lets the others begin
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
-		}
+		w.probes.wakeAll() // a startup probe lets the others begin
 	}
 	uid := w.probes.pod.UID
 	p.mu.Unlock()

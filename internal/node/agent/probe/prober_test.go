@@ -256,7 +256,14 @@ func TestStoppedPodIsNotAskedAndNotReported(t *testing.T) {
 	})
 }
 
+// A pod on its way out is not disturbed by its probes, whether it is deleted or, as when it is
+// evicted, is not.
 func TestPodOnItsWayOutIsNotKilledByItsProbes(t *testing.T) {
+	t.Run("deleted", func(t *testing.T) { leaves(t, true) })
+	t.Run("evicted", func(t *testing.T) { leaves(t, false) })
+}
+
+func leaves(t *testing.T, deleted bool) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRuntime()
 		ctx, cancel := context.WithCancel(context.Background())
@@ -268,9 +275,13 @@ func TestPodOnItsWayOutIsNotKilledByItsProbes(t *testing.T) {
 		time.Sleep(time.Second)
 		r.set("alive", exitCode(1))
 		r.set("ready it $(NONE)", exitCode(1))
-		leaving := pod.DeepCopy()
-		leaving.DeletionTimestamp = new(metav1.Now())
-		p.Sync(leaving, status)
+		if deleted {
+			leaving := pod.DeepCopy()
+			leaving.DeletionTimestamp = new(metav1.Now())
+			p.Sync(leaving, status)
+		} else {
+			p.Leave(pod.UID)
+		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		v := p.Verdicts("containerd://c1")
