@@ -31,6 +31,7 @@ type groupAttempt struct {
 	searched  int             // judgements of nodes by the search
 	gaveUp    bool            // the search ended at its limit
 	domains   int             // how many the topology key has, at least 1; 0 if the group has no such key
+	noDomain  string          // says that there is none
 	fills     map[string]fill // by domain
 	requested fill            // by all members; see fullest
 	byDomain  map[string][]*cluster.Node

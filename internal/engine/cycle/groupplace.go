@@ -76,6 +76,7 @@ func (a *groupAttempt) pass(order []*member, first bool) error {
 		}
 		if first {
 			m.failure = a.profile.Diagnose(m.asked)
+			a.nameDomains(m)
 		}
 		failed.add(m, a.cluster.Log.Len())
 	}

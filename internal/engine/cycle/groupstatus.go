@@ -59,6 +59,9 @@ func (a *groupAttempt) reason() string {
 		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; the others are kept out by gates of their own",
 			a.need, len(a.members))
 	}
+	if a.noDomain != "" {
+		return a.noDomain
+	}
 	var stopped *member
 	for _, m := range a.members {
 		if m.failure != nil && m.failure != unreached {
@@ -66,7 +69,11 @@ func (a *groupAttempt) reason() string {
 			break
 		}
 	}
-	message := fmt.Sprintf("%d of %d pods fit, %d are needed at once", a.fit(), len(a.members), a.need)
+	needed := "1 is"
+	if a.need > 1 {
+		needed = fmt.Sprintf("%d are", a.need)
+	}
+	message := fmt.Sprintf("%d of %d pods fit, %s needed at once", a.fit(), len(a.members), needed)
 	if a.domains > 0 {
 		message = fmt.Sprintf("0/%d placements are available, in the best one %s", a.domains, message)
 	}

@@ -39,7 +39,8 @@ func (a *groupAttempt) placeInDomain(key string) error {
 	}
 	a.domains = max(1, len(domains))
 	if len(domains) == 0 {
-		none := &decide.Failure{Nodes: a.cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{"no feasible placements found"}}}
+		a.noDomain = "no feasible placements found: no node has the label " + key
+		none := &decide.Failure{Nodes: a.cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{a.noDomain}}}
 		for _, m := range a.members {
 			m.failure = none
 		}
@@ -182,6 +183,21 @@ func confinedTo(of *v1.Pod, key, domain string) *v1.Pod {
 		pod.Spec.NodeSelector[key] = ""
 	}
 	return &pod
+}
+
+// nameDomains has the failure of a confined member say of the nodes elsewhere that they are: it is
+// not the pod that does not select them.
+func (a *groupAttempt) nameDomains(m *member) {
+	nodes := m.failure.Reasons[plugins.AffinityMismatch]
+	if a.domains == 0 || nodes == 0 {
+		return
+	}
+	reason := "node(s) in other domains of " + a.group.TopologyKey()
+	if spec := m.item.Class.Spec; len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		reason = plugins.AffinityMismatch + " or in other domains of " + a.group.TopologyKey()
+	}
+	delete(m.failure.Reasons, plugins.AffinityMismatch)
+	m.failure.Reasons[reason] += nodes
 }
 
 // resultIn returns the placement that was found in the domain.

@@ -24,6 +24,9 @@ const (
 	CodeNodeAffinityConflict     = "NodeAffinityConflict"
 )
 
+// AffinityMismatch is the reason for nodes that the pod does not select.
+const AffinityMismatch = "node(s) didn't match Pod's node affinity/selector"
+
 // NodeAffinity rejects nodes that the pod's node selector or required node affinity does not
 // select, and scores nodes by the preferred terms that match. A profile can add an affinity to all
 // its pods.
@@ -82,7 +85,7 @@ func (l *lastRead[From, To]) of(from *From, terms int, read func() (To, error)) 
 
 var (
 	affinityMismatch = &Rejection{
-		Code: CodeNodeAffinityMismatch, Reasons: []string{"node(s) didn't match Pod's node affinity/selector"}, Unresolvable: true,
+		Code: CodeNodeAffinityMismatch, Reasons: []string{AffinityMismatch}, Unresolvable: true,
 	}
 	enforcedMismatch = &Rejection{
 		Code: CodeEnforcedAffinityMismatch, Reasons: []string{"node(s) didn't match scheduler-enforced node affinity"}, Unresolvable: true,
