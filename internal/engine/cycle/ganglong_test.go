@@ -141,3 +141,32 @@ func TestAForecastIsNotHurried(t *testing.T) {
 		}
 	}
 }
+
+// TestAGangThatIsDeletedHoldsTheLoopOnce: of thousands of pods that wait, the first that goes has
+// the others kept out. The next ones change nothing.
+func TestAGangThatIsDeletedHoldsTheLoopOnce(t *testing.T) {
+	const members = 5000
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(begin, Follows{})
+	core.Step(begin, Led{})
+	core.Step(begin, Seen{Nodes, aNode("n", "1")})
+	core.Step(begin, Seen{PodGroups, gangOf("g", members)})
+	var pods []*v1.Pod
+	for i := range members {
+		p := aPod(fmt.Sprint("p", i), "1")
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		pods = append(pods, p)
+		core.Step(begin, Seen{Pods, p})
+	}
+	core.Step(begin, Tick{})
+	before := processorTime(t)
+	for _, p := range pods {
+		core.Step(begin, Gone{Pods, p})
+	}
+	if took := processorTime(t) - before; took > time.Second {
+		t.Errorf("%d pods take %v", members, took)
+	}
+}

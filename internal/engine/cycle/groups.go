@@ -21,7 +21,7 @@ import (
 // including those that already have one. It has been scheduled when minCount of its pods were bound
 // and the PodGroup says so (PodGroupScheduled is True), and that holds as long as one of its pods
 // is bound. From then on a pod that replaces another is placed alone, whatever happened to the
-// rest.
+// rest. Pods that are being deleted do not count: those that take their place would be half a gang.
 type podGroups struct {
 	*common
 	ready      *readiness
@@ -87,11 +87,12 @@ func (gs *podGroups) join(pod *v1.Pod, served bool) (then func()) {
 		return func() { gs.leave(pod.UID) }
 	}
 	counts := pod.Spec.NodeName != "" || served
-	g, joined := gs.groups.SetPod(pod, counts)
-	if joined && g.Count() == gs.least(g) {
+	g, by := gs.groups.SetPod(pod, counts)
+	if by > 0 && g.Count() == gs.least(g) {
 		gs.wake(g, queue.Appeared, queue.Gated)
 	}
 	return func() {
+		gs.changed(g, by)
 		if pod.Spec.NodeName != "" {
 			gs.settle(g)
 			gs.wakeStarted(g)
@@ -126,10 +127,13 @@ func (gs *podGroups) settleAll() {
 // settle writes that a group is scheduled, if it has what it asks for and does not say so yet. It
 // is called whenever one of its pods may have been bound.
 func (gs *podGroups) settle(g *groups.Group) {
-	if !gs.ready.decides() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled() || g.Count() < gs.least(g) {
+	switch {
+	case !gs.ready.decides() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
 		return
-	}
-	if g.Short > 1 { // at most one more pod was bound since they were counted
+	case g.Count() < gs.least(g):
+		g.Short = 0 // others may be bound until it is complete again
+		return
+	case g.Short > 1: // at most one more pod was bound since they were counted
 		g.Short--
 		return
 	}
@@ -141,8 +145,13 @@ func (gs *podGroups) settle(g *groups.Group) {
 }
 
 // leave forgets a member that was deleted or has ended.
-func (gs *podGroups) leave(uid types.UID) {
-	if g := gs.groups.LosePod(uid); g != nil {
+func (gs *podGroups) leave(uid types.UID) { gs.changed(gs.groups.LosePod(uid)) }
+
+// changed keeps members out of the queue if the group has become incomplete with a change of its
+// count: one pod too few, or without the last one that was bound. There may be thousands of members
+// that all go.
+func (gs *podGroups) changed(g *groups.Group, by int) {
+	if by < 0 && (g.Count() == gs.least(g)-1 || g.Done || g.Scheduled()) {
 		gs.keepOut(g)
 	}
 }
@@ -190,7 +199,7 @@ func (gs *podGroups) started(g *groups.Group) bool {
 	if !g.Scheduled() && !g.Done {
 		return false
 	}
-	for uid := range g.Members {
+	for uid := range g.Counted {
 		if gs.isBound(uid) {
 			return true
 		}
@@ -205,9 +214,9 @@ func (gs *podGroups) isBound(uid types.UID) bool {
 }
 
 // count counts the members that have a node or are on their way to one, and bound those of them
-// that have it for good.
+// that have it for good. Members that are being deleted are not among them.
 func (gs *podGroups) count(g *groups.Group) (placed, bound int) {
-	for uid := range g.Members {
+	for uid := range g.Counted {
 		if gs.cluster.Pod(uid) != nil {
 			placed++
 			if gs.isBound(uid) {

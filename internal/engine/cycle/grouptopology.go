@@ -112,11 +112,11 @@ func (a *groupAttempt) sayAgain(said []*decide.Failure) {
 	}
 }
 
-// domainsOf lists the values of the key that nodes have. If members have nodes already, it is only
-// the value of those nodes.
+// domainsOf lists the values of the key that nodes have. If members that count have nodes already,
+// it is only the value of those nodes.
 func (a *groupAttempt) domainsOf(key string) ([]string, error) {
 	pinned := map[string]bool{}
-	for uid := range a.group.Members {
+	for uid := range a.group.Counted {
 		p := a.cluster.Pod(uid)
 		if p == nil || p.Node == nil {
 			continue

@@ -146,43 +146,55 @@ func (s *Set) clear(g *Group) {
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
 // SetPod records a pod as the API has it, and returns its group, or nil if the pod has none or has
-// ended. counts: a profile of this scheduler places the pod, or it has a node. joined: the group
-// counts it from now on, and did not before.
-func (s *Set) SetPod(pod *v1.Pod, counts bool) (g *Group, joined bool) {
+// ended. ours: a profile of this scheduler places the pod, or it has a node. It counts unless it is
+// being deleted. by is the resulting change of the group's count.
+func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
 		s.LosePod(pod.UID)
-		return nil, false
+		return nil, 0
 	}
 	g = s.group(cluster.Name{Namespace: pod.Namespace, Name: name})
-	was := g.members[pod.UID]
+	was, counts := g.members[pod.UID], ours && pod.DeletionTimestamp == nil
 	g.members[pod.UID], s.of[pod.UID] = counts, g
 	switch {
 	case counts && !was:
-		g.counted++
+		by = 1
 	case was && !counts:
-		g.counted--
+		by = -1
 	}
-	return g, counts && !was
+	g.counted += by
+	return g, by
 }
 
-// LosePod removes a pod that was deleted or has ended, and returns its group, or nil.
-func (s *Set) LosePod(uid types.UID) *Group {
-	g := s.of[uid]
-	if g == nil {
-		return nil
+// LosePod removes a pod that was deleted or has ended, and returns its group, or nil. by is the
+// resulting change of the group's count.
+func (s *Set) LosePod(uid types.UID) (g *Group, by int) {
+	if g = s.of[uid]; g == nil {
+		return nil, 0
 	}
 	if g.members[uid] {
-		g.counted--
+		by = -1
 	}
+	g.counted += by
 	delete(g.members, uid)
 	delete(s.of, uid)
 	s.drop(g)
-	return g
+	return g, by
 }
 
-// Count returns the number of members that a profile of this scheduler places, or that have a node.
+// Count returns the number of members that count: those that a profile of this scheduler places, or
+// that have a node, and that are not being deleted.
 func (g *Group) Count() int { return g.counted }
+
+// Counted yields the UIDs of the members that count, in no order.
+func (g *Group) Counted(yield func(types.UID) bool) {
+	for uid, counts := range g.members {
+		if counts && !yield(uid) {
+			return
+		}
+	}
+}
 
 // Members yields the UIDs of all members in no order.
 func (g *Group) Members(yield func(types.UID) bool) {

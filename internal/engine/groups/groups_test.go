@@ -21,7 +21,8 @@ func member(name, group string) *v1.Pod {
 }
 
 // TestMembersCount: pods count before and after their PodGroup appears, pods of other schedulers
-// once they have a node, and pods that have ended no more. A group that nothing names is forgotten.
+// once they have a node, and pods that have ended or are being deleted no more. A group that nothing
+// names is forgotten.
 func TestMembersCount(t *testing.T) {
 	s, name := groups.New(), cluster.Name{Namespace: "ns", Name: "g"}
 	counts := func(want int) {
@@ -34,18 +35,18 @@ func TestMembersCount(t *testing.T) {
 			t.Errorf("counts %d pods, want %d", got, want)
 		}
 	}
-	if g, joined := s.SetPod(member("lone", ""), true); g != nil || joined {
+	if g, by := s.SetPod(member("lone", ""), true); g != nil || by != 0 {
 		t.Error("a pod that names no group has one")
 	}
-	if _, joined := s.SetPod(member("a", "g"), true); !joined {
+	if _, by := s.SetPod(member("a", "g"), true); by != 1 {
 		t.Error("a has not joined")
 	}
-	if _, joined := s.SetPod(member("a", "g"), true); joined {
+	if _, by := s.SetPod(member("a", "g"), true); by != 0 {
 		t.Error("a has joined twice")
 	}
 	s.SetPod(member("foreign", "g"), false)
 	counts(1)
-	if _, joined := s.SetPod(member("foreign", "g"), true); !joined {
+	if _, by := s.SetPod(member("foreign", "g"), true); by != 1 {
 		t.Error("a pod of another scheduler has not joined with its node")
 	}
 	counts(2)
@@ -57,11 +58,24 @@ func TestMembersCount(t *testing.T) {
 	if g.MinCount() != 3 || g.Count() != 2 || s.Of("a") != g || s.ByUID("1") != g {
 		t.Errorf("group %+v", g)
 	}
+	leaves := member("foreign", "g")
+	leaves.DeletionTimestamp = &metav1.Time{}
+	if _, by := s.SetPod(leaves, true); by != -1 {
+		t.Error("a pod that is being deleted counts")
+	}
+	counts(1)
+	for uid := range g.Counted {
+		if uid != "a" {
+			t.Errorf("%s is yielded as one that counts", uid)
+		}
+	}
 	ended := member("a", "g")
 	ended.Status.Phase = v1.PodSucceeded
 	s.SetPod(ended, true)
-	counts(1)
-	s.LosePod("foreign")
+	counts(0)
+	if _, by := s.LosePod("foreign"); by != 0 {
+		t.Error("a pod that did not count is lost to the count")
+	}
 	counts(0)
 	s.LoseObject(name)
 	counts(-1)
