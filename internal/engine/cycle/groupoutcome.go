@@ -30,33 +30,45 @@ func (a *groupAttempt) commit() {
 			a.news.left(was, a.cluster.Node(was.Nominated), nil)
 		}
 	}
+	left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
 	waits, err := a.askOutside(placed)
 	if len(waits) < a.need && err != nil {
-		reason := v1.PodReasonSchedulerError
-		if refused := (*rejection)(nil); errors.As(err, &refused) {
-			reason = v1.PodReasonUnschedulable
-		}
-		a.writeUnscheduled(reason, err.Error())
-		for _, m := range placed {
-			if _, in := waits[m]; in {
-				a.placements.takeBack(m.placement, errGroupBroken)
-			}
-		}
-	} else {
-		for _, m := range placed {
-			if wait, in := waits[m]; in {
-				m.sibling = false
-				a.placements.prepare(m.placement, wait)
-			}
+		a.giveUp(left, waits, err)
+		return
+	}
+	for _, m := range placed {
+		if wait, in := waits[m]; in {
+			m.sibling = false
+			a.placements.prepare(m.placement, wait)
 		}
 	}
-	if left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" }); a.podGroups.gates.Preemption {
+	if a.podGroups.gates.Preemption {
 		a.makeRoomForRest(left)
-	} else {
-		a.begin()
-		for _, m := range left {
-			a.leaveOut(m)
+		return
+	}
+	a.begin()
+	for _, m := range left {
+		a.leaveOut(m)
+	}
+}
+
+// giveUp takes back the members that plugins have let through, where these are too few, and rejects
+// those that found no node: nobody has to leave for them.
+func (a *groupAttempt) giveUp(left []*member, through map[*member]waits, why error) {
+	reason := v1.PodReasonSchedulerError
+	if refused := (*rejection)(nil); errors.As(why, &refused) {
+		reason = v1.PodReasonUnschedulable
+	}
+	a.writeUnscheduled(reason, why.Error())
+	for _, m := range a.placed {
+		if _, in := through[m]; in {
+			a.placements.takeBack(m.placement, errGroupBroken)
 		}
+	}
+	for _, m := range left {
+		m.sibling = false
+		m.end(false)
+		a.reject(m.placement, a.why(m), new(string))
 	}
 }
 

@@ -82,9 +82,9 @@ func (a *groupAttempt) planRoom() *roomPlan {
 func (a *groupAttempt) planHere() *roomPlan {
 	gone := &absence{c: a.cluster}
 	defer gone.end()
-	gentle := a.profile.GentlePreemption
+	gentle, highest := a.profile.GentlePreemption, a.highest()
 	for _, p := range a.preemptions.onTheirWay() {
-		if gentle || p.Class.Priority < a.priority() || a.lowUnit(a.groups.Of(p.UID)) {
+		if gentle || p.Class.Priority < highest || a.lowUnit(a.groups.Of(p.UID)) {
 			gone.add(p)
 		}
 	}
