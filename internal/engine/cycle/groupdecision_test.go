@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
@@ -58,5 +60,102 @@ func TestADecisionTellsOfTheGroup(t *testing.T) {
 	core.Step(begin.Add(time.Minute), Tick{})
 	if g := core.Decision(cluster.Name{Namespace: "default", Name: "a"}).Group; g.Placed != 2 || g.Bound != 0 {
 		t.Errorf("on their way: %+v", *g)
+	}
+}
+
+// TestAGangWhosePodsHaveAllGoneWaitsAsAWhole: its condition still says that it was scheduled, but
+// those that took the places of its pods are told why they wait.
+func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := func(name, node string) *v1.Pod {
+		p := aPod(name, "1")
+		p.Spec.NodeName, p.Spec.SchedulingGroup = node, &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		return p
+	}
+	g := gangOf("g", 2)
+	g.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
+	events := []Event{Follows{}, Led{}, Seen{Nodes, aNode("n", "2")}, Seen{PodGroups, g}, Seen{Pods, member("a", "n")}, Seen{Pods, member("b", "n")}, Tick{}}
+	for _, e := range append(events, Gone{Pods, member("a", "n")}, Gone{Pods, member("b", "n")},
+		Seen{Nodes, aNode("n", "1")}, Seen{Pods, member("c", "")}, Seen{Pods, member("d", "")}, Tick{}) {
+		for _, action := range core.Step(begin, e) {
+			if a, ok := action.(WriteGroup); ok {
+				t.Errorf("the condition is written again: %+v", a.Condition)
+			}
+		}
+	}
+	want := decision.Group{
+		Name: "g", MinCount: 2, Members: 2, Tried: 2, Fit: 1, Needed: 2,
+		Message: "1 of 2 pods fit, 2 are needed at once; default/d: 0/1 nodes are available: 1 Insufficient cpu.",
+	}
+	if g := core.Decision(cluster.Name{Namespace: "default", Name: "c"}).Group; *g != want {
+		t.Errorf("%+v", *g)
+	}
+}
+
+// TestAfterAnErrorNoPodIsSaidToFit: nobody has looked at them.
+func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gangOf("g", 3)
+	g.Spec.SchedulingConstraints = oneOf("rack") // which the node of a does not have
+	for _, e := range []Event{Follows{}, Led{}, Seen{Nodes, aNode("n", "9")}, Seen{PodGroups, g}} {
+		core.Step(begin, e)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		p := aPod(name, "1")
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		if name == "a" {
+			p.Spec.NodeName = "n"
+		}
+		core.Step(begin, Seen{Pods, p})
+	}
+	core.Step(begin, Tick{})
+	if g := core.Decision(cluster.Name{Namespace: "default", Name: "b"}).Group; g.Tried != 2 || g.Fit != 0 || g.Message == "" {
+		t.Errorf("%+v", *g)
+	}
+	if trial := core.TryGroup(cluster.Name{Namespace: "default", Name: "g"}); trial.Tried != 2 || trial.Fit != 0 || trial.Message == "" {
+		t.Errorf("%+v", *trial)
+	}
+}
+
+// TestAConditionThatIsNotShownYetIsTakenBack: why a group waits changes, and changes back before the
+// API shows the first change.
+func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, last := begin, (*groups.PodGroup)(nil)
+	step := func(events ...Event) (said string) {
+		for _, e := range events {
+			for _, action := range core.Step(now, e) {
+				if a, ok := action.(WriteGroup); ok {
+					last = a.Group.DeepCopy()
+					last.Status.Conditions = []metav1.Condition{a.Condition}
+					said = a.Condition.Message
+				}
+			}
+		}
+		now = now.Add(time.Minute)
+		return said
+	}
+	step(Follows{}, Led{}, Seen{Nodes, aNode("n", "1")}, Seen{PodGroups, gangOf("g", 3)})
+	for _, name := range []string{"a", "b", "c"} {
+		p := aPod(name, "1")
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		step(Seen{Pods, p})
+	}
+	first := step(Tick{})
+	step(Seen{PodGroups, last})
+	if said := step(Seen{Nodes, aNode("m", "1")}, Tick{}, Tick{}); said == "" || said == first {
+		t.Fatalf("with another node it says %q", said)
+	}
+	if said := step(Gone{Nodes, aNode("m", "1")}, Seen{Nodes, aNode("n", "1500m")}, Tick{}, Tick{}); said != first {
+		t.Errorf("without it, it says %q", said)
 	}
 }

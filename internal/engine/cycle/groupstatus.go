@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,15 +20,24 @@ func (gs *podGroups) writeScheduled(g *groups.Group) {
 	gs.write(g, metav1.ConditionTrue, "Scheduled", "")
 }
 
-// writeUnscheduled writes why a group is not scheduled; as upstream, not for a group that once was.
+// writeUnscheduled notes why a group is not scheduled, and writes it; as upstream, the condition of
+// a group that once was scheduled stays.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
-	if g := a.group; !a.rest && !g.Done && !g.Scheduled() {
-		g.Last = groups.Attempt{Tried: len(a.members), Fit: a.fit(), Needed: a.need, Message: message}
+	g := a.group
+	if a.rest || a.podGroups.started(g) {
+		return
+	}
+	g.Last = groups.Attempt{Tried: len(a.members), Needed: a.need, Message: message}
+	if reason != v1.PodReasonSchedulerError { // then nobody knows
+		g.Last.Fit = a.fit()
+	}
+	if !g.Done && !g.Scheduled() {
 		a.podGroups.write(g, metav1.ConditionFalse, reason, message)
 	}
 }
 
-// write writes the condition PodGroupScheduled if it has changed.
+// write writes the condition PodGroupScheduled if it has changed since it was last written. The API
+// may not show that yet.
 func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
 	if g.Object == nil {
 		return
@@ -36,20 +46,17 @@ func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reaso
 		Type: schedulingv1alpha2.PodGroupScheduled, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(gs.wall()),
 	}
-	said := fmt.Sprintf("%s %s %s", status, reason, message)
+	text := func(c *metav1.Condition) string { return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message) }
+	last := g.Said
 	if old := g.Condition(); old != nil {
 		if old.Status == status {
 			condition.LastTransitionTime = old.LastTransitionTime
-			if old.Reason == reason && old.Message == message {
-				return
-			}
 		}
+		last = cmp.Or(last, text(old))
 	}
-	if g.Said == said {
-		return
+	if g.Said = text(&condition); g.Said != last {
+		gs.do(WriteGroup{Group: g.Object, Condition: condition})
 	}
-	g.Said = said
-	gs.do(WriteGroup{Group: g.Object, Condition: condition})
 }
 
 // reason returns why the group as a whole is not placed: how many of its pods fit, and what stopped
@@ -132,7 +139,7 @@ func (as *attempts) ungrouped(item *queue.Item) {
 // decision describes the state of a group.
 func (gs *podGroups) decision(g *groups.Group) *decision.Group {
 	d := &decision.Group{
-		Name: g.Name.Name, Missing: g.Object == nil, MinCount: gs.least(g), Members: g.Count(), Scheduled: g.Done || g.Scheduled(),
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: gs.least(g), Members: g.Count(), Scheduled: gs.started(g),
 	}
 	d.Placed, d.Bound = gs.count(g)
 	if d.Scheduled {

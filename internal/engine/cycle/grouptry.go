@@ -71,7 +71,7 @@ func (a *groupAttempt) trial() *decision.GroupTrial {
 	a.putBack()
 	switch {
 	case err != nil:
-		t.Message = err.Error()
+		t.Fit, t.Message = 0, err.Error()
 	case !fits:
 		t.Message = a.reason()
 		if plan := a.planRoom(); plan != nil {
