@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -28,12 +29,13 @@ type groupAttempt struct {
 	placed  []*member      // counted on nodes now, in the order in which they were placed
 	lifted  []*cluster.Pod // members whose nominations are withdrawn meanwhile; see lift
 
-	searched  int             // judgements of nodes by the search
-	gaveUp    bool            // the search ended at its limit
-	domains   int             // how many the topology key has, at least 1; 0 if the group has no such key
-	noDomain  string          // says that there is none
-	fills     map[string]fill // by domain
-	requested fill            // by all members; see fullest
+	searched  int    // judgements of nodes by the search
+	gaveUp    bool   // the search ended at its limit
+	domains   int    // how many the topology key has, at least 1; 0 if the group has no such key
+	noDomain  string // says that there is none
+	scored    []config.ResourceSpec
+	fills     map[string]*fill // by domain
+	requested []float64        // by all members, of the scored resources
 	byDomain  map[string][]*cluster.Node
 	closest   string               // the domain that most members found a node in; the failures of the others are those there
 	effort    int                  // spent on trying domains, in judgements of nodes; see mostEffort

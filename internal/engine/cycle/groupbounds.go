@@ -6,13 +6,16 @@ import (
 	"math"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // domainBound is the least that it can cost to make room for a group in a domain, judged by CPU,
-// memory and the number of pods alone. It costs nothing where the group may fit as things are.
+// memory, one more resource and the number of pods alone. It costs nothing where the group may fit
+// as things are.
 type domainBound struct {
 	domain  string
 	highest int64 // the highest priority of a pod that has to leave
@@ -48,7 +51,7 @@ func (a *groupAttempt) roomiest(key string, domains []string) (roomiest string) 
 	nodes, least := a.nodesBy(key), a.leastRequest()
 	most := -1
 	for _, domain := range domains {
-		if n := least.most(freeOn(nodes[domain], nil)); n > most {
+		if n := least.most(freeOn(nodes[domain], least.name, nil)); n > most {
 			roomiest, most = domain, n
 		}
 	}
@@ -78,7 +81,7 @@ func (a *groupAttempt) boundOn(nodes []*cluster.Node, least leastRequest, leaves
 	if !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
 		return b, true
 	}
-	f := freeOn(nodes, leaves)
+	f := freeOn(nodes, least.name, leaves)
 	if least.most(f) >= a.need {
 		return b, true
 	}
@@ -98,20 +101,21 @@ func filtersRoom(f plugins.Filter) bool {
 	return is
 }
 
-// amounts are what a pod requests, or what is free on a node. They are integers, so that a node
-// with just enough is never left out; sums saturate.
-type amounts struct{ cpu, memory, pods int64 }
+// amounts are what a pod requests, or what is free on a node, of CPU, memory, the other resource of
+// a leastRequest, and pods. They are integers, so that a node with just enough is never left out;
+// sums saturate.
+type amounts struct{ cpu, memory, other, pods int64 }
 
 func (x amounts) plus(y amounts) amounts {
-	return amounts{rules.Sum(x.cpu, y.cpu), rules.Sum(x.memory, y.memory), rules.Sum(x.pods, y.pods)}
+	return amounts{rules.Sum(x.cpu, y.cpu), rules.Sum(x.memory, y.memory), rules.Sum(x.other, y.other), rules.Sum(x.pods, y.pods)}
 }
 
 func (x amounts) max(y amounts) amounts {
-	return amounts{max(x.cpu, y.cpu), max(x.memory, y.memory), max(x.pods, y.pods)}
+	return amounts{max(x.cpu, y.cpu), max(x.memory, y.memory), max(x.other, y.other), max(x.pods, y.pods)}
 }
 
-func requestOf(p *cluster.PodClass) amounts {
-	return amounts{p.Requests.MilliCPU, p.Requests.Memory, 1}
+func requestOf(p *cluster.PodClass, other v1.ResourceName) amounts {
+	return amounts{p.Requests.MilliCPU, p.Requests.Memory, p.Requests.Scalars[other], 1}
 }
 
 // vacancy is what is free on some nodes, and what becomes free with the pods that may leave.
@@ -126,16 +130,19 @@ type leaver struct {
 	priority int64
 }
 
-func freeOn(nodes []*cluster.Node, leaves leaving) (f vacancy) {
+func freeOn(nodes []*cluster.Node, other v1.ResourceName, leaves leaving) (f vacancy) {
 	for i, n := range nodes {
-		left := amounts{n.Size.MilliCPU - n.Requested.MilliCPU, n.Size.Memory - n.Requested.Memory, n.Size.Pods - int64(len(n.Pods))}
+		left := amounts{
+			n.Size.MilliCPU - n.Requested.MilliCPU, n.Size.Memory - n.Requested.Memory,
+			n.Size.Scalars[other] - n.Requested.Scalars[other], n.Size.Pods - int64(len(n.Pods)),
+		}
 		if leaves != nil {
 			for _, p := range n.Pods {
 				switch priority, may := leaves(p); {
 				case may && priority == leftAlready:
-					left = left.plus(requestOf(p.Class))
+					left = left.plus(requestOf(p.Class, other))
 				case may:
-					f.leavers = append(f.leavers, leaver{requestOf(p.Class), i, priority})
+					f.leavers = append(f.leavers, leaver{requestOf(p.Class, other), i, priority})
 				}
 			}
 		}
@@ -168,28 +175,56 @@ func (f vacancy) without(priority int64) vacancy {
 
 // leastRequest returns the least that a member requests of each resource.
 func (a *groupAttempt) leastRequest() leastRequest {
-	least := leastRequest{math.MaxInt64, math.MaxInt64, 1}
+	least := leastRequest{amounts{math.MaxInt64, math.MaxInt64, math.MaxInt64, 1}, a.common()}
 	for _, m := range a.members {
-		r := requestOf(m.item.Class)
-		least.cpu, least.memory = min(least.cpu, r.cpu), min(least.memory, r.memory)
+		r := requestOf(m.item.Class, least.name)
+		least.cpu, least.memory, least.other = min(least.cpu, r.cpu), min(least.memory, r.memory), min(least.other, r.other)
 	}
 	return least
 }
 
-type leastRequest amounts
+// leastRequest names the other resource that is looked at; "" if none is.
+type leastRequest struct {
+	amounts
+	name v1.ResourceName
+}
+
+// common returns a resource beside CPU and memory that every member requests of its node, as GPUs.
+// None is where there are device classes: a node may have it as devices.
+func (a *groupAttempt) common() v1.ResourceName {
+	i := slices.IndexFunc(a.profile.Filters, filtersRoom)
+	if i < 0 || a.cluster.DeviceClasses.Len() > 0 {
+		return ""
+	}
+	filter := a.profile.Filters[i].(plugins.RoomFilter)
+	names := filter.Others(&a.members[0].item.Class.Requests)
+	for _, m := range a.members {
+		if len(names) == 0 {
+			return ""
+		}
+		if m.item.Class != a.members[0].item.Class {
+			own := filter.Others(&m.item.Class.Requests)
+			names = slices.DeleteFunc(names, func(name v1.ResourceName) bool { return !slices.Contains(own, name) })
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
 
 // leastTogether is the least CPU, and the least memory, that as many members as are needed request
 // together.
 func (a *groupAttempt) leastTogether() (sum amounts) {
 	cpu, memory := make([]int64, len(a.members)), make([]int64, len(a.members))
 	for i, m := range a.members {
-		r := requestOf(m.item.Class)
+		r := requestOf(m.item.Class, "")
 		cpu[i], memory[i] = r.cpu, r.memory
 	}
 	slices.Sort(cpu)
 	slices.Sort(memory)
 	for i := range min(a.need, len(a.members)) {
-		sum = sum.plus(amounts{cpu[i], memory[i], 1})
+		sum = sum.plus(amounts{cpu: cpu[i], memory: memory[i], pods: 1})
 	}
 	return sum
 }
@@ -202,10 +237,10 @@ func (a *groupAttempt) isFree(wanted amounts) bool {
 	var free amounts
 	for i := range a.cluster.Rooms {
 		room := &a.cluster.Rooms[i]
-		free = free.plus(amounts{max(0, room.CPU-room.RequestedCPU), max(0, room.Memory-room.RequestedMemory), 0})
+		free = free.plus(amounts{cpu: max(0, room.CPU-room.RequestedCPU), memory: max(0, room.Memory-room.RequestedMemory)})
 	}
 	for _, m := range a.placed {
-		free = free.plus(requestOf(m.item.Class))
+		free = free.plus(requestOf(m.item.Class, ""))
 	}
 	return free.cpu >= wanted.cpu && free.memory >= wanted.memory
 }
@@ -218,6 +253,9 @@ func (r leastRequest) on(left amounts) int {
 	}
 	if r.memory > 0 {
 		most = min(most, left.memory/r.memory)
+	}
+	if r.other > 0 {
+		most = min(most, left.other/r.other)
 	}
 	return int(max(0, min(most, math.MaxInt32)))
 }
@@ -244,6 +282,7 @@ func (r leastRequest) fewest(f vacancy, priority int64, need int) int {
 	}{
 		{times(need, r.cpu) - left.cpu, func(l *leaver) int64 { return l.cpu }},
 		{times(need, r.memory) - left.memory, func(l *leaver) int64 { return l.memory }},
+		{times(need, r.other) - left.other, func(l *leaver) int64 { return l.other }},
 	} {
 		var sizes []int64
 		for i := range f.leavers {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
@@ -122,8 +124,9 @@ func (a *groupAttempt) again() error {
 	}
 }
 
-// differ tells whether the order in which members are placed can matter: they are not all alike, or
-// depend on other pods or on device claims.
+// differ tells whether the order in which members are placed, or the node of the first one, can
+// matter to the others: they are not all alike, or depend on other pods, on device claims or on
+// volumes that are yet to be found for all of them.
 func (a *groupAttempt) differ() bool {
 	first := a.members[0]
 	for _, m := range a.members {
@@ -132,19 +135,44 @@ func (a *groupAttempt) differ() bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(first.item.Class.Spec.Volumes, func(v v1.Volume) bool {
+		if v.PersistentVolumeClaim == nil {
+			return false
+		}
+		claim, ok := a.cluster.Claims.Get(first.Pod.Namespace, v.PersistentVolumeClaim.ClaimName)
+		return ok && claim.Spec.VolumeName == ""
+	})
 }
 
-// largestFirst orders members by the largest share that they request of the cluster's CPU or
-// memory.
+// largestFirst orders members by the largest share that they request of any resource of the
+// cluster.
 func (a *groupAttempt) largestFirst() []*member {
 	var cpu, memory float64
 	for i := range a.cluster.Rooms {
 		cpu, memory = cpu+float64(a.cluster.Rooms[i].CPU), memory+float64(a.cluster.Rooms[i].Memory)
 	}
+	others := map[v1.ResourceName]float64{} // as GPUs
+	for _, m := range a.members {
+		for name := range m.item.Class.Requests.Scalars {
+			others[name] = 0
+		}
+	}
+	if len(others) > 0 {
+		for _, n := range a.cluster.Nodes {
+			if n != nil {
+				for name := range others {
+					others[name] += float64(n.Size.Scalars[name])
+				}
+			}
+		}
+	}
 	share := func(m *member) float64 {
 		r := &m.item.Class.Requests
-		return max(float64(r.MilliCPU)/max(cpu, 1), float64(r.Memory)/max(memory, 1))
+		largest := max(float64(r.MilliCPU)/max(cpu, 1), float64(r.Memory)/max(memory, 1))
+		for name, amount := range r.Scalars {
+			largest = max(largest, float64(amount)/max(others[name], 1))
+		}
+		return largest
 	}
 	return slices.SortedStableFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(share(y), share(x)) })
 }
@@ -166,6 +194,7 @@ func (a *groupAttempt) failedFirst() []*member {
 // alike are placed in the order of their nodes. The search gives up at its limit, of which each
 // domain that is still to be tried gets the same share.
 func (a *groupAttempt) search() bool {
+	devices := a.cluster.ResourceSlices.Len() > 0 // nodes that are alike may have different ones
 	s := &groupSearch{groupAttempt: a, plain: true, until: a.searched + (a.searchLimit-a.searched)/max(1, a.untried)}
 	for _, m := range a.largestFirst() {
 		if dependsOnOthers(m) {
@@ -174,7 +203,8 @@ func (a *groupAttempt) search() bool {
 			s.order = append(s.order, m)
 		}
 		spec := m.item.Class.Spec
-		s.plain = s.plain && len(spec.NodeSelector)+len(spec.Volumes) == 0 && spec.Affinity == nil
+		s.plain = s.plain && len(spec.NodeSelector)+len(spec.Volumes) == 0 && spec.Affinity == nil &&
+			(!devices || len(spec.ResourceClaims)+len(m.item.Class.Requests.Scalars) == 0)
 	}
 	return s.from(0)
 }
@@ -190,7 +220,7 @@ type groupSearch struct {
 	*groupAttempt
 	order     []*member // members that are tried in this order
 	dependent []*member // members that depend on which pods were placed before, tried at any point
-	plain     bool      // no member selects nodes or has volumes, so that like nodes are the same to all
+	plain     bool      // no member selects nodes or has volumes or devices, so that like nodes are the same to all
 	until     int       // searched ends there
 	ended     bool      // it has
 }

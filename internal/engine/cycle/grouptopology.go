@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -18,7 +19,7 @@ type domainResult struct {
 	domain string
 	places []place
 	said   []*decide.Failure // why members found no node, in their order
-	full   float64           // how much of the domain's CPU and memory is requested with the group there, in percent
+	full   float64           // how much of the domain is requested with the group there, in percent; see with
 	total  float64           // the domain's score; see placeInDomain
 }
 
@@ -47,6 +48,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		return nil
 	}
 	placedBefore, _ := a.podGroups.count(a.group)
+	a.scored = a.scoredResources()
 	a.fills = a.domainFills(key)
 	a.sortByFullest(domains)
 	list := a.promising(key, domains, nil)
@@ -204,7 +206,7 @@ func (a *groupAttempt) nameDomains(m *member) {
 func (a *groupAttempt) resultIn(domain string) domainResult {
 	r := domainResult{domain: domain, said: a.failures(), full: a.fullest(domain)}
 	if len(a.placed) < len(a.members) {
-		r.full = a.fills[domain].with(requestedBy(a.placed))
+		r.full = a.with(a.fills[domain], a.requestedBy(a.placed))
 	}
 	for _, m := range a.placed {
 		r.places = append(r.places, place{m, m.found})
@@ -212,46 +214,94 @@ func (a *groupAttempt) resultIn(domain string) domainResult {
 	return r
 }
 
-// fill is how much of the nodes of a domain is requested.
-type fill struct{ cpu, memory, cpuAll, memoryAll float64 }
+// fill is how much of the nodes of a domain is requested, and how much there is, of each resource by
+// which the profile scores nodes.
+type fill struct{ requested, all []float64 }
+
+// scoredResources are those resources, with their weights; CPU and memory if it scores by none.
+func (a *groupAttempt) scoredResources() []config.ResourceSpec {
+	if i := slices.IndexFunc(a.profile.Filters, filtersRoom); i >= 0 {
+		return a.profile.Filters[i].(plugins.RoomFilter).Scored()
+	}
+	return []config.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1}, {Name: string(v1.ResourceMemory), Weight: 1}}
+}
 
 // domainFills sums up the nodes of every domain.
-func (a *groupAttempt) domainFills(key string) map[string]fill {
-	fills := map[string]fill{}
+func (a *groupAttempt) domainFills(key string) map[string]*fill {
+	fills := map[string]*fill{}
 	for i, n := range a.cluster.Nodes {
 		if n == nil {
 			continue
 		}
-		if value, ok := labelOf(n, key); ok {
-			f, room := fills[value], &a.cluster.Rooms[i]
-			f.cpu, f.cpuAll = f.cpu+float64(room.RequestedCPU), f.cpuAll+float64(room.CPU)
-			f.memory, f.memoryAll = f.memory+float64(room.RequestedMemory), f.memoryAll+float64(room.Memory)
+		value, ok := labelOf(n, key)
+		if !ok {
+			continue
+		}
+		f, room := fills[value], &a.cluster.Rooms[i]
+		if f == nil {
+			f = &fill{make([]float64, len(a.scored)), make([]float64, len(a.scored))}
 			fills[value] = f
+		}
+		for j := range a.scored {
+			var requested, all int64
+			switch name := v1.ResourceName(a.scored[j].Name); name {
+			case v1.ResourceCPU:
+				requested, all = room.NonZeroCPU, room.CPU
+			case v1.ResourceMemory:
+				requested, all = room.NonZeroMemory, room.Memory
+			case v1.ResourceEphemeralStorage:
+				requested, all = n.Requested.EphemeralStorage, n.Size.EphemeralStorage
+			default:
+				requested, all = n.Requested.Scalars[name], n.Size.Scalars[name]
+			}
+			f.requested[j], f.all[j] = f.requested[j]+float64(requested), f.all[j]+float64(all)
 		}
 	}
 	return fills
 }
 
-// with is how full the domain is if so much more is requested, in percent.
-func (f fill) with(more fill) float64 {
-	return (100*(f.cpu+more.cpu)/max(f.cpuAll, 1) + 100*(f.memory+more.memory)/max(f.memoryAll, 1)) / 2
+// with is how full the domain is if so much more of each resource is requested, in percent.
+// Resources that the group does not request, and that only some nodes have, do not count.
+func (a *groupAttempt) with(f *fill, more []float64) float64 {
+	sum, weights := 0.0, 0.0
+	for j, resource := range a.scored {
+		if f.all[j] <= 0 || a.requested[j] == 0 && cluster.IsScalar(v1.ResourceName(resource.Name)) {
+			continue
+		}
+		sum += float64(resource.Weight) * 100 * min(1, (f.requested[j]+more[j])/f.all[j])
+		weights += float64(resource.Weight)
+	}
+	return sum / max(weights, 1)
 }
 
 // requestedBy sums up what members request.
-func requestedBy(members []*member) (sum fill) {
+func (a *groupAttempt) requestedBy(members []*member) []float64 {
+	sum := make([]float64, len(a.scored))
 	for _, m := range members {
-		sum.cpu, sum.memory = sum.cpu+float64(m.item.Class.Requests.MilliCPU), sum.memory+float64(m.item.Class.Requests.Memory)
+		class := m.item.Class
+		for j := range a.scored {
+			switch name := v1.ResourceName(a.scored[j].Name); name {
+			case v1.ResourceCPU:
+				sum[j] += float64(class.NonZeroCPU)
+			case v1.ResourceMemory:
+				sum[j] += float64(class.NonZeroMemory)
+			case v1.ResourceEphemeralStorage:
+				sum[j] += float64(class.Requests.EphemeralStorage)
+			default:
+				sum[j] += float64(class.Requests.Scalars[name])
+			}
+		}
 	}
 	return sum
 }
 
 // fullest is how full the domain is if all members find a node there.
-func (a *groupAttempt) fullest(domain string) float64 { return a.fills[domain].with(a.requested) }
+func (a *groupAttempt) fullest(domain string) float64 { return a.with(a.fills[domain], a.requested) }
 
 // sortByFullest puts the domains first that would be fullest with all members, of equal ones the
 // first by name. There may be thousands of domains, and as many members.
 func (a *groupAttempt) sortByFullest(domains []string) {
-	a.requested = requestedBy(a.members)
+	a.requested = a.requestedBy(a.members)
 	type filled struct {
 		domain string
 		full   float64

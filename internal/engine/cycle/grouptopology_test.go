@@ -7,9 +7,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	config "k8s.io/kube-scheduler/config/v1"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // TestOfManyDomainsThatWithJustEnoughMemoryIsTried, also where amounts are so large that a float64
@@ -73,5 +75,50 @@ func TestOfManyDomainsThatWithJustEnoughMemoryIsTried(t *testing.T) {
 	}
 	if bound != "n100" {
 		t.Errorf("the group is bound to %q, want n100", bound)
+	}
+}
+
+// TestTheDomainThatIsFullestByWhatIsScoredWins: with NodeResourcesFit scoring by GPUs, the rack of
+// which most GPUs are taken, not the one of which most CPU is.
+func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
+	for _, row := range []struct {
+		resources []config.ResourceSpec
+		want      string
+	}{
+		{nil, "busy"},
+		{[]config.ResourceSpec{{Name: string(gpu), Weight: 5}, {Name: string(v1.ResourceCPU), Weight: 1}}, "taken"},
+	} {
+		profile := plugins.Default()
+		for i, f := range profile.Filters {
+			if f.Name() != "NodeResourcesFit" || row.resources == nil {
+				continue
+			}
+			fit, err := plugins.NewNodeResourcesFit(&config.NodeResourcesFitArgs{ScoringStrategy: &config.ScoringStrategy{
+				Type: config.LeastAllocated, Resources: row.resources,
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			profile.Filters[i] = fit
+		}
+		var objects []Seen
+		for name, there := range map[string]*v1.Pod{"busy": aPod("b", "6"), "taken": aPod("t", "1")} {
+			n := aNode(name, "8")
+			n.Labels["rack"] = name
+			withGPUs(n.Status.Allocatable, 8)
+			there.Spec.NodeName = name
+			if name == "taken" {
+				withGPUs(there.Spec.Containers[0].Resources.Requests, 6)
+			}
+			objects = append(objects, Seen{Nodes, n}, Seen{Pods, there})
+		}
+		p := aPod("p", "1")
+		withGPUs(p.Spec.Containers[0].Resources.Requests, 2)
+		g := gangOf("g", 1)
+		g.Spec.SchedulingConstraints = oneOf("rack")
+		on, _, said := gangIn(t, Options{Profiles: []Profile{{Profile: profile}}}, g, objects, []*v1.Pod{p})
+		if on["p"] != row.want {
+			t.Errorf("scored by %v it is in %q, want %q: %s", row.resources, on["p"], row.want, said)
+		}
 	}
 }

@@ -71,7 +71,7 @@ func (*NodeResourcesFit) Steady() {}
 // Filter implements Filter.
 func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests
-	scalars := f.checked(requests)
+	scalars := f.Others(requests)
 	classes := classesByResource(c, scalars)
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		if f.fits(requests, scalars, classes, n) {
@@ -81,9 +81,8 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// checked lists, by name, the resources other than CPU, memory and ephemeral storage that the pod
-// needs.
-func (f *NodeResourcesFit) checked(requests *cluster.Resources) []v1.ResourceName {
+// Others implements [RoomFilter].
+func (f *NodeResourcesFit) Others(requests *cluster.Resources) []v1.ResourceName {
 	var names []v1.ResourceName
 	for name, amount := range requests.Scalars {
 		if amount == 0 {
@@ -185,8 +184,8 @@ func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceR
 	return reader
 }
 
-// FiltersRoom implements [RoomFilter].
-func (*NodeResourcesFit) FiltersRoom() {}
+// Scored implements [RoomFilter].
+func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 
 // ScoreByRoom implements [RoomScorer].
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {

@@ -1,6 +1,9 @@
 package plugins
 
 import (
+	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -8,7 +11,11 @@ import (
 // only CPU, memory and a pod slot no more than its [cluster.Room].
 type RoomFilter interface {
 	Filter
-	FiltersRoom()
+	// Others lists, by name, the resources beside CPU, memory and ephemeral storage that such
+	// requests ask of a node.
+	Others(requests *cluster.Resources) []v1.ResourceName
+	// Scored are the resources by which it scores nodes, as configured.
+	Scored() []config.ResourceSpec
 }
 
 // RoomScorer is a [Scorer] whose scores, from 0 to MaxScore, depend on the room on the node alone.
