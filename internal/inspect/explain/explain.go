@@ -269,18 +269,39 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 		}
 		return
 	}
-	if g := groups.NameOf(e.object); g != "" {
-		if t := e.w.TryGroup(e.object.Namespace, g); t != nil && t.Message != "" {
-			out.Message = t.Message
-			out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it is pending with its pod group %s: %s", evaluation.Feasible, len(evaluation.Nodes), g, t.Message)
-			return
-		}
+	if g := groups.NameOf(e.object); g != "" && e.withGroup(g, evaluation) {
+		return
 	}
 	out.State = Schedulable
 	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s.", evaluation.Feasible, len(evaluation.Nodes), choice(evaluation))
 	if n := out.Pod.NominatedNode; n != "" {
 		out.Summary += fmt.Sprintf(" It is nominated to %s.", n)
 	}
+}
+
+// withGroup explains a pod that fits by itself by what an attempt for its group comes to. It returns
+// false if the pod would not be part of one.
+func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
+	out, t := e.out, e.w.TryGroup(e.object.Namespace, name)
+	if t == nil {
+		return false
+	}
+	i := slices.IndexFunc(t.Pods, func(p decision.GroupPlace) bool { return p.Name == e.object.Name })
+	fit, all := evaluation.Feasible, len(evaluation.Nodes)
+	switch {
+	case t.Message != "":
+		out.Message = t.Message
+		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it is pending with its pod group %s: %s", fit, all, name, t.Message)
+	case i < 0:
+		return false
+	case t.Pods[i].Node == "":
+		out.Message = t.Pods[i].Message
+		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but none can once the others of its pod group %s are placed: %s", fit, all, name, out.Message)
+	default:
+		out.State = Schedulable
+		out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled with its pod group %s: %d of %d nodes fit, and it would go to %s.", name, fit, all, t.Pods[i].Node)
+	}
+	return true
 }
 
 // choice says which of the best nodes is chosen.

@@ -44,13 +44,9 @@ const (
 // suggest lists the changes, the smallest first: fewer pods or nodes before more, pods before
 // nodes. A group of which pods have nodes already, which placed counts, keeps its minCount.
 func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
-	if spec := &s.g.Object.Spec; spec.SchedulingPolicy.Gang != nil && placed == 0 && s.now.Fit > 0 {
-		other := spec.DeepCopy()
-		other.SchedulingPolicy.Gang.MinCount = int32(s.now.Fit)
-		if s.fits(nil, other) {
-			list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: s.now.Fit,
-				Text: fmt.Sprintf("lower minCount from %d to %d, in a new PodGroup", s.g.MinCount(), s.now.Fit)})
-		}
+	if n := s.mostAtOnce(placed); n > 0 {
+		list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: n,
+			Text: fmt.Sprintf("lower minCount from %d to %d, in a new PodGroup", s.g.MinCount(), n)})
 	}
 	if key := s.g.TopologyKey(); key != "" {
 		other := s.g.Object.Spec.DeepCopy()
@@ -64,6 +60,32 @@ func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
 	}
 	slices.SortStableFunc(list, func(a, b GroupSuggestion) int { return cmp.Compare(s.size(a), s.size(b)) })
 	return list
+}
+
+// mostAtOnce returns the highest minCount below the gang's own with which it would be placed; 0 if
+// there is none, or if it keeps its own. Where pods differ, more of them may fit than the first
+// order finds.
+func (s *groupSearch) mostAtOnce(placed int) int {
+	if s.g.MinCount() == 0 || placed > 0 || s.now.Fit == 0 {
+		return 0
+	}
+	enough := func(n int) bool {
+		other := s.g.Object.Spec.DeepCopy()
+		other.SchedulingPolicy.Gang.MinCount = int32(n)
+		return s.fits(nil, other)
+	}
+	low, high := s.now.Fit, s.g.MinCount() // high is too many
+	if low >= high || !enough(low) {
+		return 0
+	}
+	for next := low + 1; next < high; next = (low + high + 1) / 2 { // one more is seldom enough
+		if enough(next) {
+			low = next
+		} else {
+			high = next
+		}
+	}
+	return low
 }
 
 func (s *groupSearch) size(of GroupSuggestion) int {

@@ -238,6 +238,8 @@ func (one *Workload) ofGroup(t *decision.GroupTrial) {
 		one.State, one.Reason = explain.Pending, "makes room by removing "+answer.Count(len(t.Victims), "pod")
 	case t.Message != "":
 		one.State, one.Reason = explain.Pending, t.Message
+	case t.Fit < t.Tried:
+		one.State, one.Reason = explain.Schedulable, fmt.Sprintf("%d of %d pods can be placed, and are when their turn comes", t.Fit, t.Tried)
 	default:
 		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
 	}

@@ -140,3 +140,41 @@ spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {l
 		}
 	}
 }
+
+// TestOfAGroupItSaysHowManyCanBePlaced: three of four pods are enough, and the fourth finds no room.
+func TestOfAGroupItSaysHowManyCanBePlaced(t *testing.T) {
+	text := `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "3", memory: 8Gi, pods: "110"}}
+---
+apiVersion: scheduling.k8s.io/v1alpha2
+kind: PodGroup
+metadata: {name: train}
+spec: {schedulingPolicy: {gang: {minCount: 3}}}
+`
+	for _, name := range []string{"a", "b", "c", "d"} {
+		text += `---
+apiVersion: v1
+kind: Pod
+metadata: {name: ` + name + `, uid: ` + name + `, resourceVersion: "1"}
+spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+`
+	}
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(text), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := simulate.Open(set, simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := survey.PendingOf(w, survey.Scope{}, simulate.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Workloads) != 1 || p.Workloads[0].Reason != "3 of 4 pods can be placed, and are when their turn comes" {
+		t.Errorf("%+v", p.Workloads)
+	}
+}

@@ -11,9 +11,10 @@ import (
 
 // GroupInfo is what is kept of a PodGroup.
 type GroupInfo struct {
-	name    types.NamespacedName
-	needed  int    // pods that are placed together or not at all; 0: not a gang
-	message string // of the condition PodGroupScheduled, unless it is true
+	name      types.NamespacedName
+	needed    int    // pods that are placed together or not at all; 0: not a gang
+	scheduled bool   // the condition PodGroupScheduled is true
+	message   string // of that condition, unless it is true
 }
 
 // GroupOf takes from an object what is kept of it.
@@ -22,8 +23,10 @@ func GroupOf(object *schedulingv1alpha2.PodGroup) *GroupInfo {
 	if gang := object.Spec.SchedulingPolicy.Gang; gang != nil {
 		g.needed = int(gang.MinCount)
 	}
-	if c := meta.FindStatusCondition(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled); c != nil && c.Status != metav1.ConditionTrue {
-		g.message = shared(c.Message)
+	if c := meta.FindStatusCondition(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled); c != nil {
+		if g.scheduled = c.Status == metav1.ConditionTrue; !g.scheduled {
+			g.message = shared(c.Message)
+		}
 	}
 	return g
 }
@@ -118,7 +121,7 @@ func (g *group) row(name types.NamespacedName) Group {
 	switch {
 	case g.info == nil:
 		row.Message = "PodGroup " + name.Name + " does not exist"
-	case g.pods < g.info.needed:
+	case g.pods < g.info.needed && !(g.info.scheduled && g.placed > 0): // later ones are placed one by one
 		row.Message = fmt.Sprintf("%d pods are needed at once; it has %d", g.info.needed, g.pods)
 	default:
 		row.Message = g.info.message

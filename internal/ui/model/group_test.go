@@ -101,3 +101,24 @@ func TestAGroupThatWaits(t *testing.T) {
 	c.GroupsListed()
 	check("listed without", "default/train 3 of 4: PodGroup train does not exist\n")
 }
+
+// A gang that was scheduled asks for its number no more, as long as one of its pods is left: some
+// may have ended.
+func TestAGangThatRunsIsNotShortOfPods(t *testing.T) {
+	c := model.New()
+	c.GroupsListing()
+	c.GroupsListed()
+	g := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train"}}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 3}
+	g.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionTrue}}
+	c.GroupSeen(model.GroupOf(g))
+	see(c, noon, member(pod("a", "node-1"), "train"), member(pending("b", ""), "train"))
+	shown := map[string]model.Group{}
+	if got, want := groupsSay(shown, c.Changes(noon)), "default/train 1 of 2: \n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	c.PodGone(noon, types.UID("uid-a"))
+	if got, want := groupsSay(shown, c.Changes(noon)), "default/train 0 of 1: 3 pods are needed at once; it has 1\n"; got != want {
+		t.Errorf("without the one that ran: %q, want %q", got, want)
+	}
+}
