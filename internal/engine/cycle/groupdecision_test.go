@@ -123,8 +123,8 @@ func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
 	}
 }
 
-// TestAConditionThatIsNotShownYetIsTakenBack: why a group waits changes, and changes back before the
-// API shows the first change.
+// TestAConditionThatIsNotShownYetIsTakenBack: why a group waits changes, and changes back before
+// the API shows the first change.
 func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
 	if err != nil {

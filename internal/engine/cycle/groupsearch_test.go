@@ -62,8 +62,8 @@ func withGPUs(list v1.ResourceList, count int) {
 	list[gpu] = *resource.NewQuantity(int64(count), resource.DecimalSI)
 }
 
-// TestTheLargestInGPUsComeFirst: of a gang whose pods differ in nothing but GPUs, those that ask for
-// most are placed before the others take a few from every node.
+// TestTheLargestInGPUsComeFirst: of a gang whose pods differ in nothing but GPUs, those that ask
+// for most are placed before the others take a few from every node.
 func TestTheLargestInGPUsComeFirst(t *testing.T) {
 	var objects []Seen
 	for i := range 17 {
@@ -158,8 +158,8 @@ func TestAGangGoesWhereItsVolumeCanBeMadeForAll(t *testing.T) {
 	}
 }
 
-// TestNodesWithOtherDevicesAreNotAlike: to the search for a placement, though their labels and sizes
-// are the same and no pod is on them.
+// TestNodesWithOtherDevicesAreNotAlike: to the search for a placement, though their labels and
+// sizes are the same and no pod is on them.
 func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 	objects := []Seen{{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}}}
 	for name, count := range map[string]int{"m": 5, "n": 4} {

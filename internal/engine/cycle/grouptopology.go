@@ -214,8 +214,8 @@ func (a *groupAttempt) resultIn(domain string) domainResult {
 	return r
 }
 
-// fill is how much of the nodes of a domain is requested, and how much there is, of each resource by
-// which the profile scores nodes.
+// fill is how much of the nodes of a domain is requested, and how much there is, of each resource
+// by which the profile scores nodes.
 type fill struct{ requested, all []float64 }
 
 // scoredResources are those resources, with their weights; CPU and memory if it scores by none.

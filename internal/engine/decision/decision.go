@@ -77,8 +77,8 @@ type Group struct {
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit,omitempty"`
 	Needed int `json:"needed,omitempty"`
-	// Scheduled is whether the group has been scheduled, and one of its pods is still bound. If not,
-	// Message says why.
+	// Scheduled is whether the group has been scheduled, and one of its pods is still bound. If
+	// not, Message says why.
 	Scheduled bool   `json:"scheduled,omitempty"`
 	Message   string `json:"message,omitempty"`
 }

@@ -279,8 +279,8 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 	}
 }
 
-// withGroup explains a pod that fits by itself by what an attempt for its group comes to. It returns
-// false if the pod would not be part of one.
+// withGroup explains a pod that fits by itself by what an attempt for its group comes to. It
+// returns false if the pod would not be part of one.
 func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	out, t := e.out, e.w.TryGroup(e.object.Namespace, name)
 	if t == nil {

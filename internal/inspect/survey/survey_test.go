@@ -141,7 +141,8 @@ spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {l
 	}
 }
 
-// TestOfAGroupItSaysHowManyCanBePlaced: three of four pods are enough, and the fourth finds no room.
+// TestOfAGroupItSaysHowManyCanBePlaced: three of four pods are enough, and the fourth finds no
+// room.
 func TestOfAGroupItSaysHowManyCanBePlaced(t *testing.T) {
 	text := `
 apiVersion: v1
