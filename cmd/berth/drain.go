@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -74,6 +73,7 @@ cordoned, and the same command goes on.`,
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")
 	flags.Int64Var(&d.grace, "grace-period", -1, "seconds that each pod has to terminate; negative: what the pod says")
 	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0, "do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
+	flags.Int64("chunk-size", 0, "as in kubectl, without effect: the cluster is read as a whole, in chunks")
 	flags.StringVar(&d.podSelector, "pod-selector", "", "only pods with these labels")
 	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
 	flags.StringVar(&d.dryRun, "dry-run", "none", "client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
@@ -219,13 +219,7 @@ func (d *drain) ask(ctx context.Context, out io.Writer, client kubernetes.Interf
 	for i := range plan.Pods {
 		p := &plan.Pods[i]
 		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)), GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
-		var err error
-		if d.options.Delete {
-			err = client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, options)
-		} else {
-			err = client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &options})
-		}
-		if err != nil {
+		if err := live.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
 			tell(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
@@ -119,7 +120,13 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	if err := defragmented(goals, set); err != nil {
+	if err := defragmented(goals, func(name types.NamespacedName) (*v1.Pod, error) {
+		i := slices.IndexFunc(set.Pods, func(p *v1.Pod) bool { return p.Namespace == name.Namespace && p.Name == name.Name })
+		if i < 0 {
+			return nil, nil
+		}
+		return set.Pods[i], nil
+	}); err != nil {
 		return err
 	}
 	b.work.begin(cmd.ErrOrStderr(), "planning moves")
@@ -140,19 +147,22 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// defragmented checks that the pods that a goal makes room for are there, and pending.
-func defragmented(goals *rebalance.Policy, set *manifest.Set) error {
+// defragmented checks that the pods that a goal makes room for are there, and pending. find returns
+// a pod, or nil if there is none.
+func defragmented(goals *rebalance.Policy, find func(name types.NamespacedName) (*v1.Pod, error)) error {
 	for _, goal := range goals.Goals {
 		if goal.Defragment == nil {
 			continue
 		}
 		for _, name := range goal.Defragment.Pods {
-			i := slices.IndexFunc(set.Pods, func(p *v1.Pod) bool { return p.Namespace == name.Namespace && p.Name == name.Name })
+			p, err := find(name)
 			switch {
-			case i < 0:
+			case err != nil:
+				return err
+			case p == nil:
 				return fmt.Errorf("defragment: there is no pod %s", name)
-			case set.Pods[i].Spec.NodeName != "":
-				return fmt.Errorf("defragment: pod %s is not pending: it is on %s", name, set.Pods[i].Spec.NodeName)
+			case p.Spec.NodeName != "":
+				return fmt.Errorf("defragment: pod %s is not pending: it is on %s", name, p.Spec.NodeName)
 			}
 		}
 	}

@@ -68,6 +68,13 @@ func (w *world) closedNodes() (names []string) {
 	return names
 }
 
+// controlPlane reports whether a node is one of the control plane: nobody wants it emptied, and it is
+// in use without any pod that could run elsewhere.
+func controlPlane(n *cluster.Node) bool {
+	_, is := n.Lookup("node-role.kubernetes.io/control-plane")
+	return is
+}
+
 // movable returns the pods of a node that can run elsewhere, the largest first.
 func movable(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
@@ -166,7 +173,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	var list []*cluster.Node
 	cost := map[*cluster.Node]int64{}
 	for _, n := range w.c.Nodes {
-		if n == nil || closed(n) && len(movable(n, w)) == 0 || !s.sees(n) || w.leaves(n) != "" {
+		if n == nil || closed(n) && len(movable(n, w)) == 0 || !st.sees(n) || w.leaves(n) != "" || controlPlane(n) {
 			continue
 		}
 		list = append(list, n)
@@ -288,7 +295,7 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
 	var list []*cluster.Node
 	for _, n := range w.c.Nodes {
-		if n != nil && !closed(n) && w.leaves(n) == "" && s.sees(n) && w.suits(p, n) {
+		if n != nil && !closed(n) && w.leaves(n) == "" && st.sees(n) && w.suits(p, n) {
 			list = append(list, n)
 		}
 	}

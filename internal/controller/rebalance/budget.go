@@ -111,7 +111,7 @@ func ungoverned(object *v1.Pod) bool {
 func (w *world) forbidden(p *pod) string {
 	list := w.budgetsOf(p)
 	switch {
-	case len(list) == 0:
+	case len(list) == 0, ungoverned(p.object):
 		return ""
 	case len(list) > 1:
 		return "more than one disruption budget covers it, which the Eviction API does not support"

@@ -173,7 +173,7 @@ func (d *Draining) keep(object *v1.Pod, leaving *Leaving, daemonSets map[string]
 		d.Refused = append(d.Refused, kept(object, why))
 		return true
 	}
-	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet" && !ended
+	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String() && !ended
 	switch {
 	case deleted != nil && leaving.Overdue > 0 && now.Sub(deleted.Time) > leaving.Overdue:
 		return true

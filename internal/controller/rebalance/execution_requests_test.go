@@ -79,6 +79,9 @@ func (s *stage) note(a execute.Note) execute.Event {
 	if s.faults.unwritable {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: "forbidden"}
 	}
+	if a.Version != "" && s.version == 0 {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound}
+	}
 	if a.Version != strconv.Itoa(s.version) && (a.Version != "" || s.version > 0) {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict}
 	}

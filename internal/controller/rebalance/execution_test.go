@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 )
 
 // TestExecution runs testdata/*.execution.txt against a cluster in virtual time. What a case may
@@ -27,6 +28,9 @@ import (
 //	interrupt                       the process is asked to stop
 //	refuse POD times=N [for-good]   a webhook refuses its evictions
 //	no-journal; no-taint NODE       it cannot be written
+//	lose-journal                    somebody deletes it
+//	rival                           another process writes the journal
+//	closes NODE                     another process has closed it
 //	lose-answer                     the next eviction is made, and its answer lost
 //	stall made=DURATION busy=DURATION  the next eviction gets no answer, and is made so much
 //	                                later; the others are refused for as long as busy says
@@ -131,6 +135,13 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		}
 	case "no-journal":
 		s.faults.unwritable = true
+	case "lose-journal":
+		s.journal, s.version = execute.Journal{}, 0
+	case "rival":
+		s.journal = execute.Journal{}
+		s.version++
+	case "closes":
+		s.taint(execute.SetTaint{Node: word(0), Value: "empty"})
 	case "no-taint":
 		s.faults.open = word(0)
 	case "lose-answer":
@@ -240,6 +251,36 @@ func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 	step(execute.Seen{Object: pod("db-0")})
 	if want := []execute.Result{execute.Resumed, execute.Elsewhere}; !slices.Equal(told, want) {
 		t.Errorf("told %v when the successor was there, want %v", told, want)
+	}
+}
+
+// TestAFailedPodWhoseEvictionIsRefusedIsLeft: it is not planned again in the same run, and does not
+// end it. A failed pod that is removed does not put its workload to rest.
+func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
+	read, err := policy.Read("policy.yaml", []byte(`{apiVersion: descheduler/v1alpha2, kind: DeschedulerPolicy, profiles: [{
+		pluginConfig: [{name: RemoveFailedPods}], plugins: {deschedule: {enabled: [RemoveFailedPods]}}}]}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read.Goals = append(read.Goals, *rebalance.OwnGoal("heal", 0))
+	s := newStage(t, 1, `node a taint=old:NoSchedule
+		node b
+		pod dead on=a failed=Evicted age=2h
+		pod gone on=b failed=Evicted age=2h owner=ReplicaSet/web
+		pods web count=2 on=a`, read)
+	s.faults.refuse = func(p *v1.Pod) execute.Outcome {
+		if p.Name == "dead" {
+			return execute.Refused
+		}
+		return execute.OK
+	}
+	s.start()
+	s.run(5 * time.Minute)
+	if len(s.done) != 1 || s.done[0].Moves != 3 || s.done[0].Stopped != "" || s.results[string(execute.Withheld)] != 1 || len(s.wrong) > 0 {
+		t.Errorf("done %+v, %v\n%s", s.done, s.wrong, s.lines.String())
+	}
+	if len(s.journal.Resting) != 1 {
+		t.Errorf("resting: %v, want web alone", s.journal.Resting)
 	}
 }
 

@@ -231,8 +231,11 @@ func (l *ledger) count(p *pod, n *cluster.Node, by int64) {
 	}
 }
 
-// misfit counts what is wrong between a pod and its node alone.
+// misfit counts what is wrong between a pod and its node alone; for a static pod any node is right.
 func misfit(k *concern, p *pod, n *cluster.Node) (wrong int64) {
+	if static(p) {
+		return 0
+	}
 	if k.judge != nil && k.judge(n) != nil {
 		wrong++
 	}

@@ -29,8 +29,8 @@ func (w *world) weight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// heaviest is the greatest weight on any node that suits the pod.
-func (w *world) heaviest(p *pod) (best int64) {
+// heaviest is the greatest weight of the pod's preferred node affinity on these nodes.
+func (w *world) heaviest(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {
 		return 0
@@ -40,7 +40,7 @@ func (w *world) heaviest(p *pod) (best int64) {
 		return 0
 	}
 	for _, n := range w.c.Nodes {
-		if n == nil || closed(n) || !w.suits(p, n) {
+		if n == nil || !on(n) {
 			continue
 		}
 		if weight, err := scoring.Node(n); err == nil {
@@ -74,6 +74,9 @@ func (w *world) suitable(p *pod) (count int64) {
 }
 
 // stays reports whether a pod belongs to its node: if it is deleted, it comes back there.
-func stays(p *pod) bool {
-	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || ownerKind(p) == "DaemonSet" || ownerKind(p) == "Node"
+func stays(p *pod) bool { return static(p) || ownerKind(p) == "DaemonSet" }
+
+// static reports whether a pod is its node's own, which no scheduler has placed.
+func static(p *pod) bool {
+	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || ownerKind(p) == "Node"
 }

@@ -123,14 +123,19 @@ const (
 	OwnerBusy         Code = "OwnerBusy"         // the workload is being rolled out or scaled
 	VolumeBound       Code = "VolumeBound"       // its volumes keep it where it is
 	CoolingDown       Code = "CoolingDown"       // the workload was moved lately
-	NodeLeaving       Code = "NodeLeaving"       // the node is cordoned or about to be removed by others
+	NodeLeaving       Code = "NodeLeaving"       // the node is cordoned, not ready, or about to be removed by others
 	Unproven          Code = "Unproven"          // it is not certain where the successor lands
 	Contradiction     Code = "Contradiction"     // it makes worse what counts before what it improves
 	Limit             Code = "Limit"             // a limit of the policy is reached
 )
 
 // Workload names the controller of the moved pod, as cool-downs do.
-func (m *Move) Workload() string { return m.Namespace + "/" + m.Owner }
+func (m *Move) Workload() string {
+	if m.Owner == "" {
+		return m.Namespace + "/Pod/" + m.Name
+	}
+	return m.Namespace + "/" + m.Owner
+}
 
 // minutes formats a duration for messages, to the minute.
 func minutes(d time.Duration) string { return d.Truncate(time.Minute).String() }

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // Policy is the goals of moving pods, in order: what one goal has improved is never given up for a
@@ -20,6 +22,11 @@ type Policy struct {
 	GracePeriod *int64
 	// Notes are parts of the policy that have no effect here, with their line.
 	Notes []string
+}
+
+// sees reports whether goals look at a node.
+func (policy *Policy) sees(n *cluster.Node) bool {
+	return policy.Nodes == nil || policy.Nodes.Matches(n)
 }
 
 // Limits bound the moves of one plan; nil is no limit.
@@ -113,13 +120,13 @@ type Utilization struct {
 // Duplicates spreads pods with the same owner and images over nodes.
 type Duplicates struct{ ExcludeOwners []string }
 
-// Renew replaces pods, wherever their successors land.
+// Renew replaces pods, wherever their successors land, and removes those that have ended.
 type Renew struct {
+	// Title names what is counted; "" means pods to renew.
+	Title string
 	// Wants returns why a pod is to be replaced, or "".
 	Wants func(object *v1.Pod, now time.Time) string
 	// Before orders the pods: the oldest first, or those with the most restarts; nil means no
 	// order.
 	Before func(a, b *v1.Pod) int
-	// Ended is set if only failed pods are considered.
-	Ended bool
 }

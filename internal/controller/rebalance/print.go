@@ -46,9 +46,17 @@ func (plan *Plan) Write(out io.Writer, format string, wide bool) error {
 			page.Line("note: %s", note)
 		}
 		if plan.From != "" {
-			page.Line("\nRead from %s. Nothing was written.", plan.From)
+			page.Line("\nRead from %s%s. Nothing was written.", plan.From, plan.asOf())
 		}
 	})
+}
+
+// asOf says of what time the state is, or "" if that is unknown.
+func (plan *Plan) asOf() string {
+	if plan.AsOf.IsZero() {
+		return ""
+	}
+	return " as of " + plan.AsOf.UTC().Format("2006-01-02 15:04:05Z")
 }
 
 // Summary says in one line what the plan does.

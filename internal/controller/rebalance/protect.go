@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Annotations by which users control what may be moved.
@@ -77,7 +78,7 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 		return Protected, "it has been moved already"
 	case w.pinned[p.UID]:
 		return Protected, "it would have to move twice"
-	case object.Annotations[v1.MirrorPodAnnotationKey] != "" || owner != nil && owner.Kind == "Node":
+	case static(p):
 		return Protected, "it is a static pod of its node"
 	}
 	if why := e.asked(w, p); why != "" {
@@ -103,12 +104,15 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 		if why := w.leaves(n); why != "" {
 			return NodeLeaving, n.Name + " " + why
 		}
-	}
-	if failed {
-		return "", ""
+		if !w.isReady(n) {
+			return NodeLeaving, n.Name + " is not ready: how long its pods stay is up to their tolerations"
+		}
 	}
 	if until, rests := w.options.Resting[workloadOf(object)]; rests && until.After(w.now) {
 		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(w.now).Round(time.Second))
+	}
+	if rules.IsTerminal(object) {
+		return "", ""
 	}
 	if why := w.busy(p, owner); why != "" {
 		return OwnerBusy, why
@@ -286,8 +290,8 @@ type Cost struct {
 
 func (w *world) costOf(p *pod) Cost {
 	c := Cost{Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds, Stateful: ownerKind(p) == "StatefulSet"}
-	c.Sole = w.siblings[workloadOf(p.object)] == 1
-	if list := w.budgetsOf(p); len(list) == 1 {
+	c.Sole = w.siblings[workloadOf(p.object)] == 1 && !rules.IsTerminal(p.object)
+	if list := w.budgetsOf(p); len(list) == 1 && !ungoverned(p.object) {
 		c.Budget, c.Left = list[0].object.Name, max(list[0].allowed-1, 0)
 	}
 	for i := range p.object.Spec.Volumes {

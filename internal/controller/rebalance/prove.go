@@ -276,23 +276,33 @@ func (w *world) unfit(n *cluster.Node, settled time.Duration) string {
 	if why := w.leaves(n); why != "" {
 		return why
 	}
-	object := w.nodes[n.Name]
-	if object == nil {
-		return ""
-	}
-	for i := range object.Status.Conditions {
-		c := &object.Status.Conditions[i]
-		if c.Type != v1.NodeReady {
-			continue
-		}
-		if c.Status != v1.ConditionTrue {
-			return "is not ready"
-		}
-		if since := w.now.Sub(c.LastTransitionTime.Time); !c.LastTransitionTime.IsZero() && since < settled {
-			return fmt.Sprintf("has been ready for %s, and %s are asked for", minutes(since), minutes(settled))
-		}
+	c := w.readiness(n)
+	switch {
+	case c == nil:
+	case c.Status != v1.ConditionTrue:
+		return "is not ready"
+	case !c.LastTransitionTime.IsZero() && w.now.Sub(c.LastTransitionTime.Time) < settled:
+		return fmt.Sprintf("has been ready for %s, and %s are asked for", minutes(w.now.Sub(c.LastTransitionTime.Time)), minutes(settled))
 	}
 	return ""
+}
+
+// readiness returns the node's condition Ready; nil if it has none, as in manifests.
+func (w *world) readiness(n *cluster.Node) *v1.NodeCondition {
+	object := w.nodes[n.Name]
+	if object == nil {
+		return nil
+	}
+	i := slices.IndexFunc(object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
+	if i < 0 {
+		return nil
+	}
+	return &object.Status.Conditions[i]
+}
+
+func (w *world) isReady(n *cluster.Node) bool {
+	c := w.readiness(n)
+	return c == nil || c.Status == v1.ConditionTrue
 }
 
 func ownerKind(p *pod) string {

@@ -310,7 +310,11 @@ func drawGoal(r *rand.Rand) rebalance.Goal {
 		}
 		return *goal
 	case 6:
-		return rebalance.Goal{Name: "LowNodeUtilization", Evictor: evictor, Utilization: &rebalance.Utilization{Thresholds: low, Targets: high}}
+		around := r.IntN(2) == 0
+		if around {
+			low, high = map[v1.ResourceName]float64{v1.ResourceCPU: 5}, map[v1.ResourceName]float64{v1.ResourceCPU: float64(5 + r.IntN(10))}
+		}
+		return rebalance.Goal{Name: "LowNodeUtilization", Evictor: evictor, Utilization: &rebalance.Utilization{Thresholds: low, Targets: high, Deviation: around}}
 	case 7:
 		return rebalance.Goal{Name: "HighNodeUtilization", Evictor: evictor, Utilization: &rebalance.Utilization{High: true, Thresholds: low, Targets: low}}
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // search looks for moves until no more can be proved. It makes one move at a time, the best first,
@@ -20,16 +21,22 @@ type search struct {
 	undo       []func() // how to undo what was done, in the order in which it was
 	start      []int64  // the gauges at the beginning
 	closed     []string // nodes that were closed at the beginning
-	stays      map[*pod]Stay
+	stays      map[*pod]stayed
 	nodeStays  map[string]Stay
 	idle       []string           // why goals had nothing to do
 	tried      map[*strategy]bool // attempts that are made once a round
 	spent      Spent              // towards the policy's limits
 }
 
+// stayed is a Stay, and the strategy that nominated the pod: of several the most important.
+type stayed struct {
+	Stay
+	of *strategy
+}
+
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
-		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.values(), stays: map[*pod]Stay{}, nodeStays: map[string]Stay{},
+		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.values(), stays: map[*pod]stayed{}, nodeStays: map[string]Stay{},
 		spent: w.options.Spent.With(),
 	}
 }
@@ -40,17 +47,13 @@ func (s *search) run() {
 		again = false
 		s.idle, s.tried = nil, map[*strategy]bool{}
 		for _, st := range s.strategies {
-			switch {
-			case st.Renew != nil && st.Renew.Ended:
-				again = s.clean(st) || again
-			case st.attempts != nil:
-				for st.attempts(s) {
-					again = true
-				}
-			default:
-				for s.round(st) {
-					again = true
-				}
+			again = s.clean(st) || again
+			step := s.round
+			if st.attempts != nil {
+				step = func(st *strategy) bool { return st.attempts(s) }
+			}
+			for step(st) {
+				again = true
 			}
 		}
 	}
@@ -75,7 +78,7 @@ func (s *search) round(st *strategy) (moved bool) {
 		}
 	}
 	for p, stay := range s.stays {
-		if stay.Cause == st.Name {
+		if stay.of == st && !rules.IsTerminal(p.object) { // clean says that of those
 			delete(s.stays, p)
 		}
 	}
@@ -108,7 +111,7 @@ func (s *search) round(st *strategy) (moved bool) {
 
 func (s *search) nominated(st *strategy) (list []candidate) {
 	for _, p := range s.w.sortedPods() {
-		if p.Terminating || !st.Scope.has(p) || !s.sees(p.Node) {
+		if p.Terminating || !st.Scope.has(p) || !st.sees(p.Node) {
 			continue
 		}
 		switch gain := st.gain(p); {
@@ -165,26 +168,27 @@ func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Nex
 	return &Next{next.Namespace(), next.Name, why}
 }
 
-// sees reports whether the policy covers a node.
-func (s *search) sees(n *cluster.Node) bool {
-	return s.policy.Nodes == nil || s.policy.Nodes.Matches(n)
-}
-
 // refusal returns why a pod must not be moved at all: protections, and limits that have been
 // reached.
 func (s *search) refusal(st *strategy, p *pod) (Code, string) {
+	if !st.Scope.has(p) {
+		return Protected, "the policy leaves its namespace or labels out"
+	}
 	if code, why := s.w.protects(p, st.Evictor); code != "" {
 		return code, why
 	}
-	l := &s.policy.Limits
+	if st.renews && p.Node != nil && st.says(s.w.successor(p)) != "" {
+		return NoBetterNode, "its successor would have to be renewed, too"
+	}
+	l, node := &s.policy.Limits, cmp.Or(p.NodeName, p.object.Spec.NodeName)
 	switch {
 	case l.Total != nil && s.spent.Total >= *l.Total:
 		return Limit, fmt.Sprintf("the policy allows %d evictions in all", *l.Total)
-	case l.PerNode != nil && s.spent.PerNode[p.NodeName] >= *l.PerNode:
+	case l.PerNode != nil && s.spent.PerNode[node] >= *l.PerNode:
 		return Limit, fmt.Sprintf("the policy allows %d evictions from a node", *l.PerNode)
 	case l.PerNamespace != nil && s.spent.PerNamespace[p.Namespace()] >= *l.PerNamespace:
 		return Limit, fmt.Sprintf("the policy allows %d evictions in a namespace", *l.PerNamespace)
-	case st.Utilization != nil && st.Utilization.PerNode != nil && s.spent.PerNode[p.NodeName] >= *st.Utilization.PerNode:
+	case st.Utilization != nil && st.Utilization.PerNode != nil && s.spent.PerNode[node] >= *st.Utilization.PerNode:
 		return Limit, fmt.Sprintf("%s allows %d evictions from a node", st.Name, *st.Utilization.PerNode)
 	}
 	return "", ""
@@ -201,11 +205,9 @@ func (s *search) step(st *strategy, p *pod, is wish, attempt string, closing Clo
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.values(), p.NodeName
 	_, undo := s.w.move(p, found.to)
-	after := s.w.values()
-	for i, g := range s.w.gauges {
-		if before[i] != after[i] {
-			m.Improves = append(m.Improves, Measure{g.name(), before[i], after[i]})
-		}
+	s.improve(&m, before)
+	if u := st.Utilization; u != nil && u.Deviation { // another search begins from another average
+		s.w.unsettled = true
 	}
 	s.record(m, from, undo)
 	delete(s.stays, p)
@@ -256,31 +258,43 @@ func (s *search) describe(st *strategy, p *pod, found proof) Move {
 	return m
 }
 
-// clean deletes failed pods. Their controllers have replaced them already, or never will.
+// clean removes pods that have ended. Their controllers have replaced them already, or never will.
 func (s *search) clean(st *strategy) (moved bool) {
-	var list []*pod
-	for _, p := range s.w.ended {
-		if st.Scope.has(p) && st.Renew.Wants(p.object, s.w.now) != "" {
-			list = append(list, p)
+	g, renews := st.gauge.(*renewal)
+	if !renews {
+		return false
+	}
+	for _, p := range g.ended {
+		if !g.left[p] {
+			continue
 		}
-	}
-	if st.Renew.Before != nil {
-		slices.SortStableFunc(list, func(a, b *pod) int { return st.Renew.Before(a.object, b.object) })
-	}
-	for _, p := range list {
 		if code, why := s.refusal(st, p); code != "" {
 			s.stay(st, p, code, why)
 			continue
 		}
-		m := s.describe(st, p, proof{})
-		m.From, m.Detail = p.object.Spec.NodeName, st.Renew.Wants(p.object, s.w.now)
-		m.Improves = append(m.Improves, Measure{"failed pods", int64(len(s.w.ended)), int64(len(s.w.ended) - 1)})
-		s.w.ended = slices.DeleteFunc(s.w.ended, func(o *pod) bool { return o == p })
+		m, before := s.describe(st, p, proof{}), s.w.values()
+		m.From = p.object.Spec.NodeName
+		for _, other := range s.w.gauges {
+			if g, renews := other.(*renewal); renews {
+				delete(g.left, p)
+			}
+		}
+		s.improve(&m, before)
 		s.w.moved++
 		s.record(m, m.From, nil)
+		delete(s.stays, p)
 		moved = true
 	}
 	return moved
+}
+
+// improve says of a move which gauges it has changed.
+func (s *search) improve(m *Move, before []int64) {
+	for i, after := range s.w.values() {
+		if before[i] != after {
+			m.Improves = append(m.Improves, Measure{s.w.gauges[i].name(), before[i], after})
+		}
+	}
 }
 
 // mark returns a point to return to.
@@ -310,7 +324,10 @@ func (s *search) stay(st *strategy, p *pod, code Code, message string) {
 	if node == "" {
 		node = p.object.Spec.NodeName
 	}
-	s.stays[p] = Stay{Namespace: p.Namespace(), Name: p.Name, Node: node, Cause: st.Name, Code: code, Message: message}
+	if before, has := s.stays[p]; has && slices.Index(s.strategies, before.of) < slices.Index(s.strategies, st) {
+		return
+	}
+	s.stays[p] = stayed{Stay{Namespace: p.Namespace(), Name: p.Name, Node: node, Cause: st.Name, Code: code, Message: message}, st}
 }
 
 func (s *search) stayNode(st *strategy, n *cluster.Node, code Code, message string) {
@@ -336,7 +353,7 @@ func (s *search) plan(state *State) *Plan {
 	}
 	for p, stay := range s.stays {
 		if p.next == nil || s.w.placed[p.next.UID] == nil {
-			plan.Stays = append(plan.Stays, stay)
+			plan.Stays = append(plan.Stays, stay.Stay)
 		}
 	}
 	for _, stay := range s.nodeStays {

@@ -14,6 +14,7 @@ import (
 type strategy struct {
 	*Goal
 	w     *world
+	sees  func(n *cluster.Node) bool // whether the policy covers a node
 	gauge gauge
 	at    int // the gauge's place among the world's
 	// gain is by how much removing just this pod reduces the gauge; 0: not nominated.
@@ -41,7 +42,7 @@ func (policy *Policy) bind(w *world) (list []*strategy) {
 	w.gauges = []gauge{w.hard}
 	for i := range policy.Goals {
 		goal := &policy.Goals[i]
-		st := &strategy{Goal: goal, w: w}
+		st := &strategy{Goal: goal, w: w, sees: policy.sees}
 		switch {
 		case goal.Heal != nil:
 			st.heal()
@@ -156,9 +157,13 @@ func (t *tally) value() int64 { return t.sum }
 // taints on their nodes.
 func (st *strategy) goHome() {
 	r := st.Return
+	most := map[int32]int64{} // the greatest weight on any node, by class
 	g := &tally{title: "preferences missed", of: func(p *pod, n *cluster.Node) (missed int64) {
 		if r.Weights {
-			missed -= st.w.weight(p, n)
+			if _, known := most[p.Class.ID]; !known {
+				most[p.Class.ID] = st.w.heaviest(p, func(*cluster.Node) bool { return true })
+			}
+			missed += most[p.Class.ID] - st.w.weight(p, n)
 		}
 		if r.Taints {
 			missed += int64(len(unwelcome(p, n, r.TaintCounts)))
@@ -173,7 +178,7 @@ func (st *strategy) goHome() {
 		if !r.Weights {
 			return 0
 		}
-		return max(0, st.w.heaviest(p)-st.w.weight(p, p.Node))
+		return max(0, st.w.heaviest(p, func(n *cluster.Node) bool { return !closed(n) && st.w.suits(p, n) })-st.w.weight(p, p.Node))
 	}
 	st.says = func(p *pod) string {
 		if taints := unwelcome(p, p.Node, r.TaintCounts); r.Taints && len(taints) > 0 {
@@ -266,17 +271,50 @@ func (e *evenness) count(p *pod, n *cluster.Node, by int64) {
 	e.sum += k.surplus
 }
 
-// renew counts the pods that are to be replaced.
+// renewal is a gauge of the pods that are to be replaced, and of those that have ended and are to
+// be removed.
+type renewal struct {
+	tally
+	ended []*pod
+	left  map[*pod]bool // of those that have ended
+}
+
+func (r *renewal) value() int64 { return r.sum + int64(len(r.left)) }
+
 func (st *strategy) renew() {
-	r := st.Renew
-	wants := func(p *pod) string { return r.Wants(p.object, st.w.now) }
-	st.gauge = &tally{title: "pods to renew", of: func(p *pod, _ *cluster.Node) int64 {
-		return one(p.victim == p && !r.Ended && st.Scope.has(p) && wants(p) != "")
-	}}
+	wants := func(p *pod) string {
+		object := p.object
+		if p.victim != p { // as it will be
+			object = object.DeepCopy()
+			object.Status.Phase = v1.PodRunning
+		}
+		return st.Renew.Wants(object, st.w.now)
+	}
+	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"), of: func(p *pod, n *cluster.Node) int64 {
+		return one(p.victim == p && st.sees(n) && st.Scope.has(p) && wants(p) != "")
+	}}}
 	st.renews = true
-	st.gain = func(p *pod) int64 { return one(!r.Ended && wants(p) != "") }
+	st.gain = func(p *pod) int64 { return one(wants(p) != "") }
 	st.says = wants
-	if r.Before != nil {
-		st.order = func(a, b *pod) int { return r.Before(a.object, b.object) }
+	if st.Renew.Before != nil {
+		st.order = func(a, b *pod) int { return st.Renew.Before(a.object, b.object) }
+	}
+}
+
+// nominateEnded finds the pods that have ended and are to be removed. Those of a node that is not
+// ready cannot go.
+func (st *strategy) nominateEnded() {
+	g, renews := st.gauge.(*renewal)
+	if !renews {
+		return
+	}
+	for _, p := range st.w.ended {
+		n := st.w.c.Node(p.object.Spec.NodeName)
+		if n != nil && st.sees(n) && st.w.isReady(n) && st.Scope.has(p) && st.says(p) != "" {
+			g.ended, g.left[p] = append(g.ended, p), true
+		}
+	}
+	if st.order != nil {
+		slices.SortStableFunc(g.ended, st.order)
 	}
 }

@@ -3,6 +3,8 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,8 +16,11 @@ import (
 type usage struct {
 	w *world
 	u *Utilization
-	// thresholds and targets are per node if they are deviations from the average, and otherwise
-	// the same for all; in millionths.
+	// sees reports whether the policy covers a node, and it is ready. Only those are below
+	// thresholds, and make up the average.
+	sees func(n *cluster.Node) bool
+	// thresholds and targets are in millionths; those that are deviations are from settle on around
+	// the average.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
 	nodes               map[int32]*fullness
@@ -24,16 +29,18 @@ type usage struct {
 
 // fullness is how full one node is.
 type fullness struct {
-	n      *cluster.Node
-	used   []int64
-	pods   int64 // those that can run elsewhere
-	amount int64 // what the node adds to the gauge
+	n *cluster.Node
+	// requests are by resource, and so is used, which is in millionths.
+	requests, used []int64
+	pods           int64 // those that can run elsewhere
+	amount         int64 // what the node adds to the gauge
 }
 
 const whole = 1_000_000 // 100 %
 
-func newUsage(w *world, u *Utilization) *usage {
-	g := &usage{w: w, u: u, nodes: map[int32]*fullness{}}
+func newUsage(st *strategy) *usage {
+	u := st.Utilization
+	g := &usage{w: st.w, u: u, nodes: map[int32]*fullness{}, sees: func(n *cluster.Node) bool { return st.sees(n) && st.w.isReady(n) }}
 	for name := range u.Thresholds {
 		g.resources = append(g.resources, name)
 	}
@@ -57,7 +64,7 @@ func (g *usage) value() int64 { return g.sum }
 func (g *usage) at(n *cluster.Node) *fullness {
 	f := g.nodes[n.Index]
 	if f == nil {
-		f = &fullness{n: n, used: make([]int64, len(g.resources))}
+		f = &fullness{n: n, requests: make([]int64, len(g.resources)), used: make([]int64, len(g.resources))}
 		g.nodes[n.Index] = f
 	}
 	return f
@@ -66,11 +73,12 @@ func (g *usage) at(n *cluster.Node) *fullness {
 func (g *usage) count(p *pod, n *cluster.Node, by int64) {
 	f := g.at(n)
 	for i, name := range g.resources {
+		part, all := p.Class.Requests.Of(name), g.size(n, i)
 		if name == v1.ResourcePods {
-			f.used[i] += by
-		} else {
-			f.used[i] += by * p.Class.Requests.Of(name)
+			part = 1
 		}
+		f.requests[i] += by * part
+		f.used[i] += by * share(part, all)
 	}
 	if !stays(p) {
 		f.pods += by
@@ -80,34 +88,59 @@ func (g *usage) count(p *pod, n *cluster.Node, by int64) {
 	g.sum += f.amount
 }
 
-// share is the node's utilization, in millionths.
-func (g *usage) share(f *fullness, i int) int64 {
-	all := f.n.Size.Of(g.resources[i])
+// size is how much of a resource a node has.
+func (g *usage) size(n *cluster.Node, i int) int64 {
 	if g.resources[i] == v1.ResourcePods {
-		all = f.n.Size.Pods
+		return n.Size.Pods
 	}
-	if all == 0 {
-		return 0
-	}
-	return int64(float64(f.used[i]) / float64(all) * whole)
+	return n.Size.Of(g.resources[i])
 }
 
-// limits returns the threshold and the target of a resource; with deviations, around the average of
-// all nodes.
-func (g *usage) limits(i int) (threshold, target int64) {
-	threshold, target = g.thresholds[i], g.targets[i]
-	if !g.u.Deviation {
-		return threshold, target
+// share is what a pod takes of a node, in millionths. It is rounded for each pod, not for the node:
+// so nodes of one size gain what others lose, and no move is made for what rounding saves.
+func share(part, all int64) int64 {
+	if all <= 0 || part <= 0 {
+		return 0
 	}
-	sum, count := int64(0), int64(0)
+	high, low := bits.Mul64(uint64(part), whole)
+	if high >= uint64(all) { // more than a node can have
+		return math.MaxInt32
+	}
+	millionths, _ := bits.Div64(high, low, uint64(all))
+	return int64(min(millionths, math.MaxInt32))
+}
+
+// settle resolves deviations, when all pods are counted. The average is that of all nodes together,
+// which moves do not change: otherwise what a node adds to the gauge would depend on all the others,
+// and each plan would have targets of its own.
+func (g *usage) settle() {
+	if !g.u.Deviation {
+		return
+	}
+	seen := g.seen()
+	for i := range g.resources {
+		requests, size := int64(0), int64(0)
+		for _, n := range seen {
+			requests += g.at(n).requests[i]
+			size += g.size(n, i)
+		}
+		average := share(requests, size)
+		g.thresholds[i], g.targets[i] = max(0, average-g.thresholds[i]), min(whole, average+g.targets[i])
+	}
+	g.sum = 0
+	for _, f := range g.nodes {
+		f.amount = g.amount(f)
+		g.sum += f.amount
+	}
+}
+
+func (g *usage) seen() (list []*cluster.Node) {
 	for _, n := range g.w.c.Nodes {
-		if n != nil {
-			sum += g.share(g.at(n), i)
-			count++
+		if n != nil && g.sees(n) {
+			list = append(list, n)
 		}
 	}
-	average := sum / max(count, 1)
-	return max(0, average-threshold), min(whole, average+target)
+	return list
 }
 
 func (g *usage) amount(f *fullness) (amount int64) {
@@ -115,15 +148,14 @@ func (g *usage) amount(f *fullness) (amount int64) {
 		return one(f.pods > 0 && g.under(f))
 	}
 	for i := range g.resources {
-		_, target := g.limits(i)
-		amount += max(0, g.share(f, i)-target)
+		amount += max(0, f.used[i]-g.targets[i])
 	}
 	return amount
 }
 
 func (g *usage) under(f *fullness) bool {
 	for i := range g.resources {
-		if threshold, _ := g.limits(i); g.share(f, i) > threshold {
+		if f.used[i] > g.thresholds[i] {
 			return false
 		}
 	}
@@ -133,8 +165,8 @@ func (g *usage) under(f *fullness) bool {
 // underused lists the nodes below all thresholds that are not about to be removed, the emptiest
 // first.
 func (g *usage) underused() (list []*fullness) {
-	for _, n := range g.w.c.Nodes {
-		if n != nil && g.w.leaves(n) == "" && g.under(g.at(n)) {
+	for _, n := range g.seen() {
+		if g.w.leaves(n) == "" && g.under(g.at(n)) {
 			list = append(list, g.at(n))
 		}
 	}
@@ -145,14 +177,14 @@ func (g *usage) underused() (list []*fullness) {
 }
 
 func (g *usage) total(f *fullness) (sum int64) {
-	for i := range g.resources {
-		sum += g.share(f, i)
+	for _, used := range f.used {
+		sum += used
 	}
 	return sum
 }
 
 func (st *strategy) utilization() {
-	g := newUsage(st.w, st.Utilization)
+	g := newUsage(st)
 	st.gauge = g
 	if st.Utilization.High {
 		st.attempts = func(s *search) bool { return st.emptyUnderused(s, g) }
@@ -175,15 +207,17 @@ func (st *strategy) utilization() {
 // emptyUnderused empties one underused node after the other, onto nodes that are not underused.
 func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 	list := g.underused()
-	if len(list) <= st.Utilization.MoreThan || len(list) == st.w.c.Len() {
+	if len(list) <= st.Utilization.MoreThan || len(list) == len(g.seen()) {
 		return false
 	}
 	low := map[*cluster.Node]bool{}
-	for _, f := range list {
-		low[f.n] = true
+	for _, n := range st.w.c.Nodes {
+		if n != nil && g.under(g.at(n)) {
+			low[n] = true
+		}
 	}
 	for _, f := range list {
-		if f.pods == 0 || !s.sees(f.n) {
+		if f.pods == 0 {
 			continue
 		}
 		st.only = func(n *cluster.Node) bool { return !low[n] }

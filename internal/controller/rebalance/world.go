@@ -23,7 +23,7 @@ type world struct {
 	options    Options
 	schedulers map[string]*scheduler
 	placed     map[types.UID]*pod // the pods on nodes
-	ended      []*pod             // in phase Failed, still there
+	ended      []*pod             // in phase Succeeded or Failed, still there
 	waiting    []*pod             // pending, and found no node
 	arrivals   []*pod             // were pending, and have been placed
 	moved      int                // moves so far
@@ -96,6 +96,12 @@ func open(state *State, policy *Policy, options Options) *world {
 		w.count(p, 1)
 	}
 	w.placeWaiting()
+	for _, st := range w.strategies {
+		st.nominateEnded()
+		if g, averages := st.gauge.(*usage); averages {
+			g.settle()
+		}
+	}
 	return w
 }
 
@@ -134,7 +140,7 @@ func (w *world) enter(object *v1.Pod) {
 	switch {
 	case rules.IsTerminal(object):
 		p.Pod = w.c.Pending(object)
-		if object.Status.Phase == v1.PodFailed && object.DeletionTimestamp == nil {
+		if object.DeletionTimestamp == nil {
 			w.ended = append(w.ended, p)
 		}
 	case object.Spec.NodeName != "":

@@ -162,7 +162,7 @@ func podOf(t testing.TB, w words, name string) *v1.Pod {
 	if owner := w.get("owner", "ReplicaSet/"+w.name); owner != "none" {
 		kind, owned, _ := strings.Cut(owner, "/")
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: owned, UID: types.UID(owned), Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: w.get("group", "apps/v1"), Kind: kind, Name: owned, UID: types.UID(owned), Controller: &yes}}
 	}
 	p.Spec.NodeName, p.Spec.SchedulerName = w.get("on", ""), v1.DefaultSchedulerName
 	requests := v1.ResourceList{}
@@ -218,6 +218,8 @@ func podStatus(t testing.TB, w words, p *v1.Pod) {
 	switch {
 	case w.has("failed"):
 		p.Status.Phase, p.Status.Reason = v1.PodFailed, w.options["failed"]
+	case w.has("completed"):
+		p.Status.Phase = v1.PodSucceeded
 	case w.has("starting"):
 		p.Status.Phase, p.Status.Conditions = v1.PodPending, []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse}}
 	case w.has("unready"):

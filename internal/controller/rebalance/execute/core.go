@@ -80,6 +80,7 @@ type Core struct {
 	waiting map[Ticket]SetTaint // taints that are being written
 	written map[string]string   // by node, a taint that was or may have been written and was not seen yet
 	closes  bool                // the taints being written close nodes for a plan
+	closed  map[string]bool     // nodes that this run has closed
 	ticket  Ticket              // of the one request of the phase
 	at      time.Time           // when the phase goes on by itself
 	began   time.Time           // of the phase
@@ -209,6 +210,7 @@ const interrupted = "interrupted"
 // begin starts a run. A move in the journal is followed up, or forgotten if it was not made.
 func (c *Core) begin() {
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
+	c.closed = map[string]bool{}
 	c.forgetRests()
 	for workload, rest := range c.journal.Resting {
 		c.run.resting[workload] = rest
@@ -342,9 +344,10 @@ func (c *Core) close(wanted map[string]string) {
 		switch {
 		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
 			continue
-		case want == "" && has == valueEmpty && !holding[n.Name]:
+		case want == "" && has == valueEmpty && !holding[n.Name], want == "" && !c.recalled && !c.closed[n.Name]:
 			continue
 		}
+		c.closed[n.Name] = want != ""
 		taint := SetTaint{Ticket: c.nextTicket(), Node: n.Name, Value: want}
 		c.waiting[taint.Ticket] = taint
 		c.written[n.Name] = want

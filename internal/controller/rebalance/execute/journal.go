@@ -50,10 +50,12 @@ func (c *Core) noted(e Answered) {
 	switch {
 	case e.Outcome == OK:
 		c.version, c.run.failed, c.dirty = e.Version, 0, c.journal.Move != nil
-	case e.Outcome == Conflict && c.phase == noting:
-		c.run.stopped = "another process carries out moves: it wrote the journal"
-		c.recalled = false // the version that was read is outdated
-		c.done()
+	case e.Outcome == NotFound && c.version != "": // somebody has deleted it
+		c.version = ""
+		c.note()
+		return
+	case e.Outcome == Conflict:
+		c.yield()
 		return
 	case e.Outcome != Refused && c.run.failed < 3:
 		c.run.failed++
@@ -84,6 +86,20 @@ func (c *Core) noted(e Answered) {
 	c.followed(&c.move.Move)
 	c.enter(evicting)
 	c.evict()
+}
+
+// yield ends a run because another process has written the journal: that one carries out moves. Of
+// the nodes that are closed, this run opens those that it has closed itself; the journal is the
+// other's.
+func (c *Core) yield() {
+	c.run.stopped = cmp.Or(c.run.stopped, "another process carries out moves: it wrote the journal")
+	c.recalled = false // the version that was read is outdated
+	c.move, c.journal.Move, c.dirty = nil, nil, false
+	if c.phase == ending {
+		c.done()
+		return
+	}
+	c.close(nil)
 }
 
 // rest leaves a workload alone for some time. Each miss doubles the time.

@@ -206,6 +206,8 @@ type Flight struct {
 	rebalance.Move
 	OwnerUID types.UID   `json:"ownerUID,omitempty"`
 	Begun    metav1.Time `json:"begun"`
+	// Unready is set if the victim was not ready: then its successor need not be, either.
+	Unready bool `json:"unready,omitempty"`
 }
 
 // Rest is how long a workload is left alone.

@@ -32,7 +32,10 @@ func (c *Core) start(m *rebalance.Move) {
 		c.again()
 		return
 	}
-	c.move = &move{Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second))}, known: map[types.UID]bool{}}
+	c.move = &move{
+		Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second)), Unready: !ready(victim)},
+		known:  map[types.UID]bool{},
+	}
 	c.move.Next, c.move.Improves = nil, nil
 	for uid := range c.cluster.byOwner[workloadOf(victim)] {
 		c.move.known[uid] = true
@@ -189,7 +192,7 @@ func (c *Core) followLanded(next *v1.Pod) {
 	if m.landed.IsZero() {
 		m.landed = c.now
 	}
-	if !ready(next) {
+	if !ready(next) && !m.Unready {
 		c.wait(m.landed.Add(unreadyFor), Unready, fmt.Sprintf("the successor %s on %s does not become ready", next.Name, node))
 		return
 	}
@@ -243,7 +246,9 @@ func (c *Core) conclude(result Result, node, message string) {
 		c.run.moves++
 		c.run.withheld = 0
 		c.run.spent = c.run.spent.With(m.Move)
-		c.rest(workload, result.missed())
+		if m.To != "" || result.missed() { // removing a pod that has ended disturbs nobody
+			c.rest(workload, result.missed())
+		}
 		c.run.missed++
 		c.run.misses++
 		if !result.missed() {

@@ -92,6 +92,12 @@ func (m *Mover) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, note := range m.policy.Notes {
+		klog.FromContext(ctx).Info("Policy", "note", note)
+		if m.options.Told != nil {
+			m.options.Told(execute.Told{Message: "note: " + note})
+		}
+	}
 	feeds, err := feedsOf(ctx, kindsOf(m.client), m.See, func() { m.synced.Store(true) })
 	if err != nil {
 		return err

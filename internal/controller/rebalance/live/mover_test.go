@@ -315,6 +315,25 @@ func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	}
 }
 
+// TestWhatHasNoEffectInAPolicyIsSaid before anything is moved, not only in plans.
+func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
+	a := newAPI(t)
+	client := kubernetes.NewForConfigOrDie(a.Config)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	var told []string
+	m := live.New(client, eventlog.New(client, "test"), live.Options{
+		Policy: func(policy.Priorities) (*rebalance.Policy, error) {
+			return &rebalance.Policy{Notes: []string{"policy.yaml:3: nodeFit is no field"}}, nil
+		},
+		Told: func(e execute.Told) { told = append(told, e.Message) },
+		Done: func(execute.Done) { cancel() },
+	})
+	if err := m.Run(ctx); err != nil || len(told) == 0 || told[0] != "note: policy.yaml:3: nodeFit is no field" {
+		t.Errorf("told %q, %v", told, err)
+	}
+}
+
 // TestWhatCannotBeReadIsAnError: a proof without it would be none.
 func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	a := newAPI(t)

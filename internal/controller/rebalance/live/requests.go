@@ -209,12 +209,19 @@ func (r *requests) cordon(ctx context.Context, node string) error {
 
 func (r *requests) evict(ctx context.Context, a execute.Evict) error {
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace}
-	if a.Delete {
-		return r.client.CoreV1().Pods(a.Namespace).Delete(ctx, a.Name, options)
+	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete)
+}
+
+// Evict evicts a pod, or deletes it past disruption budgets. A refusal for now is returned at once:
+// client-go would repeat the request for minutes, as often as the API server asks for a pause.
+func Evict(ctx context.Context, client kubernetes.Interface, namespace, name string, options *metav1.DeleteOptions, past bool) error {
+	pods := client.CoreV1().RESTClient()
+	if past {
+		return pods.Delete().Namespace(namespace).Resource("pods").Name(name).MaxRetries(0).Body(options).Do(ctx).Error()
 	}
-	return r.client.PolicyV1().Evictions(a.Namespace).Evict(ctx, &policyv1.Eviction{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}, DeleteOptions: &options,
-	})
+	return pods.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").MaxRetries(0).Body(&policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: options,
+	}).Do(ctx).Error()
 }
 
 // identified says of a conflict whether the pod is still there. If another one has its name, it has

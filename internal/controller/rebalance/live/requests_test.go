@@ -63,6 +63,25 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 	})
 }
 
+// TestARefusalForNowIsAnsweredAtOnce: while a disruption budget is being processed, the API server
+// asks for pauses of ten seconds, for as long as it takes. Other pods can be evicted meanwhile.
+func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
+	for _, past := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			api, tries, begun := fakeapi.New(), 0, time.Now()
+			api.SetFault(func(*http.Request) fakeapi.Fault {
+				tries++
+				return fakeapi.Fault{Status: http.StatusTooManyRequests}
+			})
+			r := newRequests(api.Client(), nil)
+			answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: "p", Delete: past})
+			if got := answer.(execute.Answered); got.Outcome != execute.Busy || tries != 1 || time.Since(begun) > 0 {
+				t.Errorf("answered %+v after %d tries and %v", got, tries, time.Since(begun))
+			}
+		})
+	}
+}
+
 // TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor: the API server refuses its eviction, as it
 // refuses everything that is created there. That is no reason to give up the run, since the pod is
 // deleted soon.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -12,6 +13,9 @@ import (
 
 const evictorName = "DefaultEvictor"
 
+// highestThreshold is that of priorities: pods of the system have at least this one.
+const highestThreshold = 2000000000
+
 // evictorArgs are the arguments of DefaultEvictor.
 type evictorArgs struct {
 	NodeSelector           string                `json:"nodeSelector"`
@@ -22,10 +26,10 @@ type evictorArgs struct {
 		Name  string `json:"name"`
 	} `json:"priorityThreshold"`
 	NodeFit          bool             `json:"nodeFit"`
-	MinReplicas      int              `json:"minReplicas"`
+	MinReplicas      uint             `json:"minReplicas"`
 	MinPodAge        *metav1.Duration `json:"minPodAge"`
 	NoEvictionPolicy string           `json:"noEvictionPolicy"`
-	PodProtections   *struct {
+	PodProtections   struct {
 		DefaultDisabled []string `json:"defaultDisabled"`
 		ExtraEnabled    []string `json:"extraEnabled"`
 		Config          *struct {
@@ -62,7 +66,7 @@ func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
 	}
 	e.NodeFit = args.NodeFit
 	e.Pods, e.Namespaces = r.selector(n, args.LabelSelector), r.selector(n, args.NamespaceLabelSelector)
-	e.MinReplicas = args.MinReplicas
+	e.MinReplicas = int(min(args.MinReplicas, math.MaxInt32))
 	if args.MinPodAge != nil {
 		e.MinPodAge = args.MinPodAge.Duration
 	}
@@ -81,14 +85,11 @@ func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
 func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
 	is := func(b *bool) bool { return b != nil && *b }
 	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods, args.IgnorePvcPods, args.EvictFailedBarePods, args.IgnorePodsWithoutPDB}
-	p := args.PodProtections
-	if p == nil {
-		e.LocalStorage, e.DaemonSets = !is(args.EvictLocalStoragePods), !is(args.EvictDaemonSetPods)
-		e.Critical, e.FailedBare = !is(args.EvictSystemCriticalPods), !is(args.EvictFailedBarePods)
-		e.Claims, e.WithoutBudget = is(args.IgnorePvcPods), is(args.IgnorePodsWithoutPDB)
-		return
-	}
-	if slices.ContainsFunc(old, is) {
+	p := &args.PodProtections
+	e.LocalStorage, e.DaemonSets = !is(args.EvictLocalStoragePods), !is(args.EvictDaemonSetPods)
+	e.Critical, e.FailedBare = !is(args.EvictSystemCriticalPods), !is(args.EvictFailedBarePods)
+	e.Claims, e.WithoutBudget = is(args.IgnorePvcPods), is(args.IgnorePodsWithoutPDB)
+	if len(p.DefaultDisabled)+len(p.ExtraEnabled) > 0 && slices.ContainsFunc(old, is) {
 		r.fail(n, "%s: podProtections: must not stand beside evictLocalStoragePods and the other deprecated fields", evictorName)
 		return
 	}
@@ -142,6 +143,9 @@ func (r *reader) threshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs
 		e.Priority, e.PriorityClass = &value, t.Name
 	case t.Value != nil:
 		e.Priority = t.Value
+	}
+	if e.Priority != nil && *e.Priority > highestThreshold {
+		r.fail(n, "%s: priorityThreshold: %d: must not be above %d", evictorName, *e.Priority, highestThreshold)
 	}
 	if e.Priority != nil && !e.Critical {
 		r.note(n, "%s: priorityThreshold has no effect while critical pods are not protected, as in the descheduler", evictorName)

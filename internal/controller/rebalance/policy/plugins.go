@@ -68,17 +68,27 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	args.into(r, goal, at)
 	required := slices.Contains(args.NodeAffinityType, "requiredDuringSchedulingIgnoredDuringExecution")
 	preferred := slices.Contains(args.NodeAffinityType, "preferredDuringSchedulingIgnoredDuringExecution")
-	switch {
-	case required && preferred:
-		r.note(at, "%s: with both types, the preferred one is left to a profile of its own", goal.Name)
-		fallthrough
-	case required:
+	if required {
 		goal.Heal = &rebalance.Heal{Only: rebalance.NodeAffinity}
-	case preferred:
-		goal.Return = &rebalance.Return{Weights: true}
-	default:
-		r.fail(at, "%s: nodeAffinityType: must be requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution", goal.Name)
 	}
+	switch {
+	case !required && !preferred:
+		r.fail(at, "%s: nodeAffinityType: must be requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution", goal.Name)
+	case preferred:
+		r.another(goal, required).Return = &rebalance.Return{Weights: true}
+	}
+}
+
+// another returns the goal, or if it is taken, a second one for the same plugin: one whose
+// arguments ask for what hard constraints and what preferences want.
+func (r *reader) another(goal *rebalance.Goal, taken bool) *rebalance.Goal {
+	if !taken {
+		return goal
+	}
+	second := *goal
+	second.Heal = nil
+	r.second = &second
+	return r.second
 }
 
 func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
@@ -99,12 +109,10 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		}
 		return !named(args.ExcludedTaints, t)
 	}
-	if args.IncludePreferNoSchedule {
-		r.note(at, "%s: includePreferNoSchedule: PreferNoSchedule taints alone are looked at here; put NoSchedule into a profile of its own", goal.Name)
-		goal.Return = &rebalance.Return{Taints: true, TaintCounts: counts}
-		return
-	}
 	goal.Heal = &rebalance.Heal{Only: rebalance.NodeTaints, Taints: counts}
+	if args.IncludePreferNoSchedule {
+		r.another(goal, true).Return = &rebalance.Return{Taints: true, TaintCounts: counts}
+	}
 }
 
 // named reports whether a taint is in a list of keys and key=value.
@@ -126,18 +134,22 @@ func spread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if fit := args.TopologyBalanceNodeFit; fit != nil && !*fit {
 		r.note(at, "%s: topologyBalanceNodeFit false has no effect: every move is proved", goal.Name)
 	}
-	goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
+	hard, soft := len(args.Constraints) == 0, false
 	for _, c := range args.Constraints {
 		switch v1.UnsatisfiableConstraintAction(c) {
 		case v1.DoNotSchedule:
+			hard = true
 		case v1.ScheduleAnyway:
-			goal.Heal.Soft = true
+			soft = true
 		default:
 			r.fail(at, "%s: constraints: %q: must be DoNotSchedule or ScheduleAnyway", goal.Name, c)
 		}
 	}
-	if goal.Heal.Soft && slices.Contains(args.Constraints, string(v1.DoNotSchedule)) {
-		r.note(at, "%s: with both constraints, ScheduleAnyway is looked at; hard ones are never made worse", goal.Name)
+	if hard {
+		goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
+	}
+	if soft {
+		r.another(goal, hard).Heal = &rebalance.Heal{Only: rebalance.Spread, Soft: true}
 	}
 }
 
@@ -159,12 +171,12 @@ type utilizationArgs struct {
 	Thresholds             map[v1.ResourceName]float64 `json:"thresholds"`
 	TargetThresholds       map[v1.ResourceName]float64 `json:"targetThresholds"`
 	UseDeviationThresholds bool                        `json:"useDeviationThresholds"`
-	NumberOfNodes          int                         `json:"numberOfNodes"`
+	NumberOfNodes          uint                        `json:"numberOfNodes"`
 	EvictableNamespaces    *struct {
 		Exclude []string `json:"exclude"`
 	} `json:"evictableNamespaces"`
 	EvictionLimits *struct {
-		Node *int `json:"node"`
+		Node *uint `json:"node"`
 	} `json:"evictionLimits"`
 	MetricsUtilization *struct {
 		Source        string `json:"source"`
@@ -181,7 +193,7 @@ func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node)
 		var args utilizationArgs
 		r.decode(at, goal.Name, &args)
 		u := &rebalance.Utilization{
-			High: high, Thresholds: args.Thresholds, Targets: args.TargetThresholds, Deviation: args.UseDeviationThresholds, MoreThan: args.NumberOfNodes,
+			High: high, Thresholds: args.Thresholds, Targets: args.TargetThresholds, Deviation: args.UseDeviationThresholds, MoreThan: int(args.NumberOfNodes),
 		}
 		goal.Utilization = u
 		if len(args.EvictionModes) > 0 {
@@ -191,7 +203,7 @@ func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node)
 			goal.Scope.Exclude = args.EvictableNamespaces.Exclude
 		}
 		if args.EvictionLimits != nil {
-			u.PerNode = args.EvictionLimits.Node
+			u.PerNode = limit(args.EvictionLimits.Node)
 		}
 		if args.MetricsUtilization != nil {
 			r.fail(at, "%s: metricsUtilization: Berth counts by requests and knows no metrics; leave it out", goal.Name)
@@ -243,6 +255,7 @@ func restarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if args.PodRestartThreshold < 1 {
 		r.fail(at, "%s: podRestartThreshold: must be 1 or more", goal.Name)
 	}
+	r.known(at, goal.Name, args.States, restartStates)
 	count := func(o *v1.Pod) int32 { return restartsOf(o, args.IncludingInitContainers) }
 	goal.Renew = &rebalance.Renew{
 		Wants: func(o *v1.Pod, _ time.Time) string {
@@ -258,16 +271,11 @@ func restarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
-		MaxPodLifeTimeSeconds *int64   `json:"maxPodLifeTimeSeconds"`
-		States                []string `json:"states"`
-		Conditions            []struct {
-			Type                              string `json:"type"`
-			Status                            string `json:"status"`
-			Reason                            string `json:"reason"`
-			MinTimeSinceLastTransitionSeconds *int64 `json:"minTimeSinceLastTransitionSeconds"`
-		} `json:"conditions"`
-		ExitCodes  []int32 `json:"exitCodes"`
-		OwnerKinds *struct {
+		MaxPodLifeTimeSeconds *uint       `json:"maxPodLifeTimeSeconds"`
+		States                []string    `json:"states"`
+		Conditions            []condition `json:"conditions"`
+		ExitCodes             []int32     `json:"exitCodes"`
+		OwnerKinds            *struct {
 			Include []string `json:"include"`
 			Exclude []string `json:"exclude"`
 		} `json:"ownerKinds"`
@@ -279,25 +287,27 @@ func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if args.MaxPodLifeTimeSeconds == nil && len(args.States) == 0 && len(args.Conditions) == 0 && len(args.ExitCodes) == 0 {
 		r.fail(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
 	}
+	r.known(at, goal.Name, args.States, lifetimeStates)
+	if slices.Contains(args.Conditions, condition{}) {
+		r.fail(at, "%s: conditions: each must have a type, status, reason or minTimeSinceLastTransitionSeconds", goal.Name)
+	}
+	kinds := args.OwnerKinds
+	if kinds != nil && len(kinds.Include) > 0 && len(kinds.Exclude) > 0 {
+		r.fail(at, "%s: ownerKinds: must have include or exclude, not both", goal.Name)
+	}
 	goal.Renew = &rebalance.Renew{
 		Wants: func(o *v1.Pod, now time.Time) string {
 			age := now.Sub(o.CreationTimestamp.Time)
 			switch {
-			case args.MaxPodLifeTimeSeconds != nil && age <= time.Duration(*args.MaxPodLifeTimeSeconds)*time.Second:
-				return ""
-			case !inState(o, args.States, args.IncludingInitContainers, args.IncludingEphemeralContainers), !exited(o, args.ExitCodes, args.IncludingInitContainers):
+			case args.MaxPodLifeTimeSeconds != nil && !longer(age, *args.MaxPodLifeTimeSeconds),
+				!inState(o, args.States, args.IncludingInitContainers, args.IncludingEphemeralContainers),
+				!exited(o, args.ExitCodes, args.IncludingInitContainers),
+				!hasCondition(o, args.Conditions, now),
+				kinds != nil && !ofKind(o, kinds.Include, kinds.Exclude):
 				return ""
 			}
-			for _, c := range args.Conditions {
-				if !slices.ContainsFunc(o.Status.Conditions, func(have v1.PodCondition) bool {
-					lasting := c.MinTimeSinceLastTransitionSeconds == nil || now.Sub(have.LastTransitionTime.Time) >= time.Duration(*c.MinTimeSinceLastTransitionSeconds)*time.Second
-					return matches(c.Type, string(have.Type)) && matches(c.Status, string(have.Status)) && matches(c.Reason, have.Reason) && lasting
-				}) {
-					return ""
-				}
-			}
-			if k := args.OwnerKinds; k != nil && !ofKind(o, k.Include, k.Exclude) {
-				return ""
+			if args.MaxPodLifeTimeSeconds == nil {
+				return "its status is one that the policy names"
 			}
 			return fmt.Sprintf("it is %s old", age.Truncate(time.Second))
 		},
@@ -308,7 +318,7 @@ func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 func failed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	args := struct {
 		scope
-		MinPodLifetimeSeconds   *int64   `json:"minPodLifetimeSeconds"`
+		MinPodLifetimeSeconds   *uint    `json:"minPodLifetimeSeconds"`
 		Reasons                 []string `json:"reasons"`
 		ExitCodes               []int32  `json:"exitCodes"`
 		IncludingInitContainers bool     `json:"includingInitContainers"`
@@ -316,15 +326,15 @@ func failed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}{}
 	r.decode(at, goal.Name, &args)
 	args.into(r, goal, at)
-	age := int64(3600)
+	age := uint(3600)
 	if args.MinPodLifetimeSeconds != nil {
 		age = *args.MinPodLifetimeSeconds
 	}
 	goal.Renew = &rebalance.Renew{
-		Ended: true,
+		Title: "failed pods",
 		Wants: func(o *v1.Pod, now time.Time) string {
 			switch {
-			case now.Sub(o.CreationTimestamp.Time) < time.Duration(age)*time.Second,
+			case o.Status.Phase != v1.PodFailed, now.Sub(o.CreationTimestamp.Time).Seconds() < float64(age),
 				!ofKind(o, nil, args.ExcludeOwnerKinds),
 				len(args.Reasons) > 0 && !slices.ContainsFunc(args.Reasons, func(reason string) bool { return hasReason(o, reason, args.IncludingInitContainers) }),
 				!exited(o, args.ExitCodes, args.IncludingInitContainers):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	kjson "sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -40,6 +42,7 @@ type reader struct {
 	file       string
 	policy     *rebalance.Policy
 	priorities Priorities
+	second     *rebalance.Goal // of the plugin that is being read; see another
 	err        error
 }
 
@@ -52,6 +55,9 @@ func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, e
 	r := &reader{file: file, policy: &rebalance.Policy{}, priorities: priorities}
 	if len(document.Content) == 0 {
 		return nil, fmt.Errorf("%s: is empty; must be a %s", file, Kind)
+	}
+	if r.resolve(document.Content[0], map[*yaml.Node]bool{}); r.err != nil {
+		return nil, r.err
 	}
 	r.unique(document.Content[0])
 	r.top(document.Content[0])
@@ -76,6 +82,52 @@ func (r *reader) unread(text []byte) {
 			return
 		}
 	}
+}
+
+// resolve puts the nodes that aliases and merge keys stand for in their place. within are the nodes
+// around this one, which it must not stand for.
+func (r *reader) resolve(n *yaml.Node, within map[*yaml.Node]bool) {
+	within[n] = true
+	defer delete(within, n)
+	n.Anchor = ""
+	for i, child := range n.Content {
+		if child.Kind == yaml.AliasNode {
+			if within[child.Alias] {
+				r.fail(child, "*%s: stands for what it is part of", child.Value)
+				return
+			}
+			n.Content[i] = child.Alias
+		}
+		r.resolve(n.Content[i], within)
+	}
+	if n.Kind == yaml.MappingNode {
+		merge(n)
+	}
+}
+
+// merge puts the pairs of merge keys in their place; those that the mapping has itself count.
+func merge(n *yaml.Node) {
+	var own, merged []*yaml.Node
+	keys := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Tag != "!!merge":
+			own, keys[key.Value] = append(own, key, value), true
+		case value.Kind == yaml.SequenceNode:
+			merged = append(merged, value.Content...)
+		default:
+			merged = append(merged, value)
+		}
+	}
+	for _, from := range merged {
+		for i := 0; i+1 < len(from.Content) && from.Kind == yaml.MappingNode; i += 2 {
+			if key := from.Content[i]; !keys[key.Value] {
+				own, keys[key.Value] = append(own, key, from.Content[i+1]), true
+			}
+		}
+	}
+	n.Content = own
 }
 
 // unique refuses keys that a mapping has twice: one of the values would be passed over.
@@ -109,6 +161,14 @@ type field struct {
 	value *yaml.Node
 }
 
+// items are those of a list; null is an empty one.
+func (r *reader) items(n *yaml.Node, what string) []*yaml.Node {
+	if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
+		r.fail(n, "%s: must be a list", what)
+	}
+	return n.Content
+}
+
 func (r *reader) fields(n *yaml.Node, what string) (list []field) {
 	if n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "") {
 		return nil
@@ -123,16 +183,36 @@ func (r *reader) fields(n *yaml.Node, what string) (list []field) {
 	return list
 }
 
-// decode reads a value strictly: unknown fields are refused.
+// decode reads a value strictly: unknown fields are refused, and so is another case of a known one.
 func (r *reader) decode(n *yaml.Node, what string, into any) {
 	text, err := yaml.Marshal(n)
 	if err == nil {
-		err = sigsyaml.UnmarshalStrict(text, into)
+		text, err = sigsyaml.YAMLToJSON(text)
+	}
+	if err == nil {
+		var strict []error
+		if strict, err = kjson.UnmarshalStrict(text, into); err == nil {
+			err = errors.Join(strict...)
+		}
 	}
 	if err != nil {
-		words := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
-		r.fail(n, "%s: %s", what, strings.TrimPrefix(words, "json: "))
+		r.fail(n, "%s: %s", what, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "json: "), "\n", "; "))
 	}
+}
+
+// limit reads a number of evictions; nil is no limit.
+func (r *reader) limit(f field) *int {
+	var number *uint
+	r.decode(f.value, f.name, &number)
+	return limit(number)
+}
+
+func limit(number *uint) *int {
+	if number == nil {
+		return nil
+	}
+	n := int(min(*number, math.MaxInt))
+	return &n
 }
 
 func (r *reader) top(n *yaml.Node) {
@@ -146,17 +226,19 @@ func (r *reader) top(n *yaml.Node) {
 		case "kind":
 			kind = f.value.Value == Kind
 		case "nodeSelector":
-			selector, err := labels.Parse(f.value.Value)
+			var text string
+			r.decode(f.value, f.name, &text)
+			selector, err := labels.Parse(text)
 			if err != nil {
 				r.fail(f.value, "nodeSelector: %v", err)
 			}
 			p.Nodes = selector
 		case "maxNoOfPodsToEvictPerNode":
-			r.decode(f.value, f.name, &p.Limits.PerNode)
+			p.Limits.PerNode = r.limit(f)
 		case "maxNoOfPodsToEvictPerNamespace":
-			r.decode(f.value, f.name, &p.Limits.PerNamespace)
+			p.Limits.PerNamespace = r.limit(f)
 		case "maxNoOfPodsToEvictTotal":
-			r.decode(f.value, f.name, &p.Limits.Total)
+			p.Limits.Total = r.limit(f)
 		case "gracePeriodSeconds":
 			r.decode(f.value, f.name, &p.GracePeriod)
 		case "profiles":
@@ -174,12 +256,8 @@ func (r *reader) top(n *yaml.Node) {
 	if profiles == nil {
 		return
 	}
-	if profiles.Kind != yaml.SequenceNode {
-		r.fail(profiles, "profiles: must be a list")
-		return
-	}
 	var balance []rebalance.Goal
-	for _, profile := range profiles.Content {
+	for _, profile := range r.items(profiles, "profiles") {
 		balance = append(balance, r.profile(profile)...)
 	}
 	p.Goals = append(p.Goals, balance...) // all deschedule plugins run before all balance plugins
@@ -222,23 +300,23 @@ func (r *reader) profile(n *yaml.Node) (balance []rebalance.Goal) {
 			r.fail(f.value, "%s: is a %s plugin, not a %s plugin", plugin, read.point, f.name)
 			return nil
 		}
-		goal := rebalance.Goal{Name: plugin, Profile: name, Line: f.value.Line, Evictor: evictor}
-		read.into(r, &goal, args)
+		goals := []rebalance.Goal{{Name: plugin, Profile: name, Line: f.value.Line, Evictor: evictor}}
+		r.second = nil
+		read.into(r, &goals[0], args)
+		if r.second != nil {
+			goals = append(goals, *r.second)
+		}
 		if read.point == "balance" {
-			balance = append(balance, goal)
+			balance = append(balance, goals...)
 		} else {
-			r.policy.Goals = append(r.policy.Goals, goal)
+			r.policy.Goals = append(r.policy.Goals, goals...)
 		}
 	}
 	return balance
 }
 
 func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
-	if n.Kind != yaml.SequenceNode {
-		r.fail(n, "pluginConfig: must be a list")
-		return
-	}
-	for _, item := range n.Content {
+	for _, item := range r.items(n, "pluginConfig") {
 		name := ""
 		args := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: item.Line}
 		for _, f := range r.fields(item, "pluginConfig") {
@@ -276,7 +354,11 @@ func (r *reader) plugins(n *yaml.Node) (list []field) {
 		for _, set := range r.fields(point.value, point.name) {
 			switch set.name {
 			case "enabled":
-				for _, plugin := range set.value.Content {
+				for _, plugin := range r.items(set.value, "plugins: "+point.name+".enabled") {
+					if plugin.Kind != yaml.ScalarNode {
+						r.fail(plugin, "plugins: %s.enabled: must be a list of names", point.name)
+						return nil
+					}
 					if point.name == "deschedule" || point.name == "balance" || plugin.Value != evictorName {
 						list = append(list, field{point.name, point.key, plugin})
 					}

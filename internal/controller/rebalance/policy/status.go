@@ -1,8 +1,12 @@
 package policy
 
 import (
+	"math"
 	"slices"
+	"strings"
+	"time"
 
+	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -26,6 +30,27 @@ func restartsOf(o *v1.Pod, initial bool) (sum int32) {
 	return sum
 }
 
+// The states that the arguments of a plugin may name.
+var (
+	restartStates  = []string{string(v1.PodRunning), "CrashLoopBackOff"}
+	lifetimeStates = []string{
+		string(v1.PodRunning), string(v1.PodPending), string(v1.PodSucceeded), string(v1.PodFailed), string(v1.PodUnknown),
+		"NodeAffinity", "NodeLost", "Shutdown", "UnexpectedAdmissionError",
+		"PodInitializing", "ContainerCreating", "ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError", "ErrImagePull",
+		"CreateContainerError", "InvalidImageName",
+		"OOMKilled", "Error", "Completed", "DeadlineExceeded", "Evicted", "ContainerCannotRun", "StartError",
+	}
+)
+
+// known refuses states that are not among these.
+func (r *reader) known(at *yaml.Node, plugin string, states, of []string) {
+	for _, state := range states {
+		if !slices.Contains(of, state) {
+			r.fail(at, "%s: states: %q: must be one of %s", plugin, state, strings.Join(of, ", "))
+		}
+	}
+}
+
 // inState reports whether the pod's phase, its reason, or the reason why a container waits or has
 // terminated is one of these; an empty list means any.
 func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
@@ -45,12 +70,35 @@ func hasReason(o *v1.Pod, reason string, initial bool) bool {
 	})
 }
 
+// condition is one of the conditions of PodLifeTime; what is not set holds for any.
+type condition struct {
+	Type                              string `json:"type"`
+	Status                            string `json:"status"`
+	Reason                            string `json:"reason"`
+	MinTimeSinceLastTransitionSeconds *uint  `json:"minTimeSinceLastTransitionSeconds"`
+}
+
+// hasCondition reports whether the pod has one of these conditions; an empty list means any.
+func hasCondition(o *v1.Pod, list []condition, now time.Time) bool {
+	return len(list) == 0 || slices.ContainsFunc(o.Status.Conditions, func(have v1.PodCondition) bool {
+		return slices.ContainsFunc(list, func(c condition) bool {
+			since := c.MinTimeSinceLastTransitionSeconds
+			lasts := since == nil || !have.LastTransitionTime.IsZero() && now.Sub(have.LastTransitionTime.Time).Seconds() >= float64(*since)
+			return matches(c.Type, string(have.Type)) && matches(c.Status, string(have.Status)) && matches(c.Reason, have.Reason) && lasts
+		})
+	})
+}
+
+// longer reports whether a pod is older than so many seconds, whole ones as in the descheduler.
+func longer(age time.Duration, seconds uint) bool {
+	return math.Trunc(age.Seconds()) > float64(seconds)
+}
+
 // exited reports whether a container has terminated with one of these codes; an empty list means
 // any.
 func exited(o *v1.Pod, codes []int32, initial bool) bool {
 	return len(codes) == 0 || slices.ContainsFunc(statuses(o, initial, false), func(s v1.ContainerStatus) bool {
-		return s.State.Terminated != nil && slices.Contains(codes, s.State.Terminated.ExitCode) ||
-			s.LastTerminationState.Terminated != nil && slices.Contains(codes, s.LastTerminationState.Terminated.ExitCode)
+		return s.State.Terminated != nil && slices.Contains(codes, s.State.Terminated.ExitCode)
 	})
 }
 
