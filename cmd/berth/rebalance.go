@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -136,6 +137,9 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	}
 	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: configuration.Profiles, Placing: b.placing()})
 	plan.From = source.From
+	if source.AsOf.IsZero() && !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return !n.CreationTimestamp.IsZero() }) {
+		plan.AsOf = metav1.Time{} // manifests without times: those of their pods are made up
+	}
 	b.work.end()
 	if err := plan.Write(cmd.OutOrStdout(), b.output, b.output == "wide"); err != nil {
 		return err

@@ -26,6 +26,8 @@ var namesPlugins = map[string]string{
 	"internal/engine/groups":    "the feature gate that is named as the plugin is",
 
 	"internal/scheduler/options/gates.go": "the feature gate that is named as the plugin is",
+
+	"internal/controller/rebalance/policy/status.go": "the reason for which a kubelet rejects a pod, named as the plugin is",
 }
 
 // What the engine, the queue and explain have to know of a plugin stands in the plugin's file,

@@ -68,8 +68,8 @@ func (w *world) closedNodes() (names []string) {
 	return names
 }
 
-// controlPlane reports whether a node is one of the control plane: nobody wants it emptied, and it is
-// in use without any pod that could run elsewhere.
+// controlPlane reports whether a node is one of the control plane: nobody wants it emptied, and it
+// is in use without any pod that could run elsewhere.
 func controlPlane(n *cluster.Node) bool {
 	_, is := n.Lookup("node-role.kubernetes.io/control-plane")
 	return is

@@ -111,8 +111,8 @@ func share(part, all int64) int64 {
 }
 
 // settle resolves deviations, when all pods are counted. The average is that of all nodes together,
-// which moves do not change: otherwise what a node adds to the gauge would depend on all the others,
-// and each plan would have targets of its own.
+// which moves do not change: otherwise what a node adds to the gauge would depend on all the
+// others, and each plan would have targets of its own.
 func (g *usage) settle() {
 	if !g.u.Deviation {
 		return
