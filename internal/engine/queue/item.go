@@ -79,6 +79,9 @@ func (p Place) String() string {
 // Place returns where the item is.
 func (i *Item) Place() Place { return i.place }
 
+// Returned returns when the item was added, or came back from its last attempt.
+func (i *Item) Returned() time.Time { return i.returned }
+
 // Ready returns when the item's back-off ends or ended.
 func (i *Item) Ready() time.Time { return i.ready }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -292,6 +293,28 @@ func TestQueueSortComparesByThePlugin(t *testing.T) {
 	if !x.Less(a, b) || x.Less(b, a) {
 		t.Error("pods are not in the order of the plugin")
 	}
+}
+
+// TestQueueSortSeesWhenAPodCameBack: where plugins compare times, as kube-scheduler's PrioritySort
+// does, pods that keep failing must not delay the first attempt of others.
+func TestQueueSortSeesWhenAPodCameBack(t *testing.T) {
+	f := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byTimestamp{})
+	q, now := queue.New(), time.Unix(1_700_000_000, 0)
+	q.OrderBy(extensionOf[cycle.Sorter](f, "Sort").Less)
+	q.Add(pod("old", "1"), &cluster.PodClass{}, now)
+	q.Failed(q.Pop(now), now.Add(time.Second))
+	q.Add(pod("new", "1"), &cluster.PodClass{}, now.Add(500*time.Millisecond))
+	if first := q.Pop(now.Add(time.Minute)); first.Pod.Name != "new" {
+		t.Errorf("%s comes first", first.Pod.Name)
+	}
+}
+
+type byTimestamp struct{}
+
+func (byTimestamp) Name() string { return "Sort" }
+
+func (byTimestamp) Less(a, b fwk.QueuedPodInfo) bool {
+	return a.GetTimestamp().Before(b.GetTimestamp())
 }
 
 type byName struct{}

@@ -16,7 +16,7 @@ var _ fwk.QueuedPodInfo = queued{}
 
 // GetPodInfo and its siblings implement fwk.QueuedPodInfo.
 func (q queued) GetPodInfo() fwk.PodInfo             { return newPodInfo(q.item.Pod) }
-func (q queued) GetTimestamp() time.Time             { return q.item.Since }
+func (q queued) GetTimestamp() time.Time             { return q.item.Returned() }
 func (q queued) GetAttempts() int                    { return q.item.Attempts }
 func (q queued) GetBackoffExpiration() time.Time     { return q.item.Ready() }
 func (q queued) GetUnschedulableCount() int          { return q.item.Rejections() }
