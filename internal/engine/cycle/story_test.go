@@ -36,7 +36,7 @@ import (
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND] [only=NODE]
+//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	room POD NODE [grace=SECONDS]      the Lease shows that room is kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
@@ -291,6 +291,11 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	if d.HasArg("of") {
 		owner := metav1.OwnerReference{Name: "owner", UID: "uid-owner", Controller: new(true)}
 		d.ScanArgs(t, "of", &owner.Kind)
+		if d.HasArg("owner") {
+			uid := ""
+			d.ScanArgs(t, "owner", &uid)
+			owner.UID = types.UID(uid)
+		}
 		p.OwnerReferences = []metav1.OwnerReference{owner}
 	}
 	if d.HasArg("never") {
