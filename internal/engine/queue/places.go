@@ -3,6 +3,7 @@ package queue
 import (
 	"container/heap"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -37,7 +38,7 @@ func (q *Queue) gate(item *Item) string {
 func (q *Queue) enter(item *Item, label string, now time.Time) {
 	if item.Gate = q.gate(item); item.Gate != "" {
 		item.entered = now
-		q.count(item, append([]string{item.Gate}, item.Rejectors...))
+		q.count(item, withName(item.Rejectors, item.Gate))
 		q.wait(item, []string{item.Gate}, nil, Gated)
 		q.tell(item, label)
 		return
@@ -56,6 +57,14 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 		heap.Push(&q.active, item)
 	}
 	q.tell(item, label)
+}
+
+// withName returns the names and another one, each once.
+func withName(names []string, name string) []string {
+	if slices.Contains(names, name) {
+		return names
+	}
+	return append(slices.Clip(names), name)
 }
 
 // wait adds an item to the group that waits for what can help against these plugins.

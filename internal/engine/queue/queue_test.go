@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -442,6 +443,26 @@ func TestGate(t *testing.T) {
 	q.SetInterests("s", Interests{"Gate": {{Resource: Pod, Action: UpdatePodLabel}}})
 	q.Update(item, pod("p", 0), class, UpdatePodLabel, epoch.Add(time.Minute))
 	pop(t, q, epoch.Add(time.Minute), "p")
+}
+
+// TestAPluginThatRejectsAndGatesIsCountedOnce: a pod that a plugin has rejected and now keeps out is
+// one pod that it keeps waiting.
+func TestAPluginThatRejectsAndGatesIsCountedOnce(t *testing.T) {
+	q, closed, counts := newQueue(), false, map[string]int{}
+	q.Counted = func(plugin, _ string, delta int) { counts[plugin] += delta }
+	q.Admit = func(*Item) string {
+		if closed {
+			return "Gate"
+		}
+		return ""
+	}
+	item := q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Gate", "Nodes"}, nil, epoch)
+	closed = true
+	q.Happened(claimCame, epoch.Add(time.Minute))
+	if want := map[string]int{"Gate": 1, "Nodes": 1}; item.Place() != Gated || !maps.Equal(counts, want) {
+		t.Errorf("%s, counted %v, want %v", item.Place(), counts, want)
+	}
 }
 
 func TestNewInterestsHoldForThoseThatWait(t *testing.T) {
