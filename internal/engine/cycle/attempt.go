@@ -247,7 +247,7 @@ type failure struct {
 func (as *attempts) remember(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 || len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
-		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) {
+		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) || as.leftClaim(b) {
 		return
 	}
 	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.versions(), w, as.preemptions.delayed(b.item)}
@@ -258,7 +258,16 @@ func (as *attempts) remember(b *placement, nominate *string, w *why) {
 func (as *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
 	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() && f.versions == as.versions() &&
-		(!f.delayed || as.preemptions.delayed(b.item))
+		(!f.delayed || as.preemptions.delayed(b.item)) && !as.leftClaim(b)
+}
+
+// leftClaim tells whether the pod has a device claim left by an earlier attempt, which it has to
+// give up before it can be placed.
+func (as *attempts) leftClaim(b *placement) bool {
+	return slices.ContainsFunc(b.profile.Reservers, func(r plugins.Reserver) bool {
+		of, ok := r.(plugins.ClaimReserver)
+		return ok && of.LeftClaim(as.cluster, b.Waiting)
+	})
 }
 
 // versions changes whenever an object other than a node or pod changes.

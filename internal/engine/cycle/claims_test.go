@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -76,5 +77,112 @@ func TestAClaimOnItsWayWakesNobody(t *testing.T) {
 	tell(Gone{ResourceClaims, held})
 	if said := tell(Tick{}); !strings.Contains(said, "second") {
 		t.Errorf("the second pod was not tried when there was a device: %s", said)
+	}
+}
+
+// deviceWorld is a core with a node n of so many devices, which a class provides as the extended
+// resource example.com/gpu.
+func deviceWorld(t *testing.T, devices int, claims ...*resourcev1.ResourceClaim) (tell func(e Event) string, tick func() string) {
+	t.Helper()
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{Expectation: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := begin
+	tell = func(e Event) (said string) {
+		for _, action := range core.Step(now, e) {
+			said += action.String() + "\n"
+		}
+		return said
+	}
+	tick = func() (said string) {
+		for !core.Wake(now).After(now) {
+			said += tell(Tick{})
+		}
+		return said
+	}
+	kinds := []Kind{Nodes, Pods, ResourceSlices, ResourceClaims, DeviceClasses}
+	tell(Follows{kinds})
+	tell(Led{})
+	for _, kind := range kinds {
+		tell(Listing{kind})
+	}
+	tell(Seen{Nodes, aNode("n", "8")})
+	tell(Seen{DeviceClasses, &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")},
+	}})
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s"}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "gpu.example.com", NodeName: new("n"), Pool: resourcev1.ResourcePool{Name: "n", ResourceSliceCount: 1},
+	}}
+	for i := range devices {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("gpu-%d", i)})
+	}
+	tell(Seen{ResourceSlices, slice})
+	for _, claim := range claims {
+		tell(Seen{ResourceClaims, claim})
+	}
+	for _, kind := range kinds {
+		tell(Listed{kind})
+	}
+	tick() // ready
+	return tell, tick
+}
+
+// leftFor is the claim that an attempt for a pod has left which was cut short, allocated or not.
+func leftFor(pod string, allocated bool) *resourcev1.ResourceClaim {
+	claim := &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: pod + "-extended-resources-x", UID: types.UID(pod + "-x"), ResourceVersion: "1",
+			Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod, UID: types.UID("uid-" + pod), Controller: new(true)}},
+		},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+			Name: "container-0-request-1", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
+		}}}},
+	}
+	if allocated {
+		claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+			{Request: "container-0-request-1", Driver: "gpu.example.com", Pool: "n", Device: "gpu-0"},
+		}}}
+		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: types.UID("uid-" + pod)}}
+	}
+	return claim
+}
+
+func wantsGPU(name string) *v1.Pod {
+	p := aPod(name, "1")
+	p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = *resource.NewQuantity(1, resource.DecimalSI)
+	return p
+}
+
+// TestPodWithALeftClaimIsUnlikeItsClass: an attempt that was cut short, as by the end of the
+// process, leaves a claim for the pod's extended resources. The pod gives it up although another
+// pod of its class has just failed, and no other fails because this one has.
+func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
+	tell, tick := deviceWorld(t, 1, leftFor("a", true))
+	tell(Seen{Pods, wantsGPU("b")})
+	tell(Seen{Pods, wantsGPU("a")})
+	if said := tick(); !strings.Contains(said, "FailedScheduling of default/b") || !strings.Contains(said, "delete claim default/a-extended-resources-x") {
+		t.Errorf("b is to fail, and a to give up the device: %s", said)
+	}
+	tell, tick = deviceWorld(t, 2, leftFor("a", false))
+	tell(Seen{Pods, wantsGPU("a")})
+	tell(Seen{Pods, wantsGPU("b")})
+	if said := tick(); !strings.Contains(said, "FailedScheduling of default/a") || !strings.Contains(said, "write claims of default/b") {
+		t.Errorf("a is to fail, and b to get a device: %s", said)
+	}
+}
+
+// TestPodIsTriedOnceItsLeftClaimIsGone, even if the claim had no devices, so that none is free now
+// that was not before.
+func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
+	left := leftFor("a", false)
+	tell, tick := deviceWorld(t, 1, left)
+	tell(Seen{Pods, wantsGPU("a")})
+	if said := tick(); !strings.Contains(said, "delete claim default/a-extended-resources-x") {
+		t.Fatalf("a is to give up its claim: %s", said)
+	}
+	if said := tell(Gone{ResourceClaims, left}) + tick(); !strings.Contains(said, "write claims of default/a") {
+		t.Errorf("a is to be tried again: %s", said)
 	}
 }

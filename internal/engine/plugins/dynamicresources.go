@@ -178,11 +178,12 @@ func (*DynamicResources) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// ofResourceClaim reports whether a claim releases devices, or is one of the pod's and has changed.
+// ofResourceClaim reports whether a claim releases devices, is one of the pod's and has changed, or
+// was left by an attempt to place it and is gone.
 func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
 	was, _ := e.Old.(*resourcev1.ResourceClaim)
 	is, _ := e.New.(*resourcev1.ResourceClaim)
-	if givesBack(was, is) {
+	if givesBack(was, is) || is == nil && was != nil && isExtendedClaimOf(was, item.Pod.Name, item.Pod.UID) {
 		return true
 	}
 	if is == nil || item.Pod.Namespace != is.Namespace {

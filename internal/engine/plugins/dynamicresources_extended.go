@@ -94,6 +94,17 @@ func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceNam
 	}}
 }
 
+// LeftClaim implements [ClaimReserver].
+func (d *DynamicResources) LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool {
+	if !WantsDevices(c, p) {
+		return false
+	}
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.index.follow(c)
+	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
+}
+
 func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.UID) bool {
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
 		return false

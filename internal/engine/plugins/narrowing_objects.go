@@ -62,7 +62,8 @@ func keptForOther(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) 
 	return ref != nil && (ref.Namespace != claim.Namespace || ref.Name != claim.Name)
 }
 
-// byDeviceClaims selects the pods that use the event's claim, and all pods if it releases devices.
+// byDeviceClaims selects the pods that use the event's claim, and all pods if it releases devices,
+// or was for extended resources and is gone.
 func byDeviceClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -78,7 +79,7 @@ func byDeviceClaims() *queue.Narrowing {
 			was, _ := e.Old.(*resourcev1.ResourceClaim)
 			is, _ := e.New.(*resourcev1.ResourceClaim)
 			switch {
-			case givesBack(was, is):
+			case givesBack(was, is), is == nil && was != nil && was.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true":
 				return []queue.Topic{{Kind: queue.Everybody}}, false
 			case is == nil:
 				return nil, false
