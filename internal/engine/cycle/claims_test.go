@@ -186,3 +186,39 @@ func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
 		t.Errorf("a is to be tried again: %s", said)
 	}
 }
+
+// TestWaitForDevicesIsTold: while a driver attaches a pod's devices, an event says so, and if it
+// cannot, the driver's words are in the one that says why the pod is not bound.
+func TestWaitForDevicesIsTold(t *testing.T) {
+	claim := leftFor("p", true)
+	claim.Name, claim.Annotations, claim.OwnerReferences, claim.Status.ReservedFor = "c", nil, nil, nil
+	result := &claim.Status.Allocation.Devices.Results[0]
+	result.BindingConditions, result.BindingFailureConditions = []string{"Attached"}, []string{"AttachFailed"}
+	tell, tick := deviceWorld(t, 1, claim)
+	p := aPod("p", "1")
+	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("c")}}
+	tell(Seen{Pods, p})
+	var ticket Ticket
+	said := tick()
+	if _, err := fmt.Sscanf(said, "write claims of default/p #%d", &ticket); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	reserved := claim.DeepCopy()
+	reserved.ResourceVersion = "2"
+	reserved.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: p.UID}}
+	said = tell(Seen{ResourceClaims, reserved}) + tell(Answered{ticket, Outcome{Claims: []*resourcev1.ResourceClaim{reserved}, Written: []bool{false}}}) + tick()
+	if want := "tell Normal BindingConditionsPending of default/p: waiting for binding conditions for device on node n\n"; said != want {
+		t.Errorf("got %s, want %s", said, want)
+	}
+	failed := reserved.DeepCopy()
+	failed.ResourceVersion = "3"
+	failed.Status.Devices = []resourcev1.AllocatedDeviceStatus{{
+		Driver: "gpu.example.com", Pool: "n", Device: "gpu-0",
+		Conditions: []metav1.Condition{{Type: "AttachFailed", Status: metav1.ConditionTrue, Reason: "FabricDown", Message: "port 7 does not answer"}},
+	}}
+	said = tell(Seen{ResourceClaims, failed}) + tick()
+	want := `FailedScheduling of default/p: running PreBind plugin "DynamicResources": device binding failed: claim=c, reason=FabricDown, message="port 7 does not answer"`
+	if !strings.Contains(said, want) {
+		t.Errorf("got %s, want %s", said, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,6 +32,7 @@ type condition struct {
 type waitFor struct {
 	late   string
 	needed func(b *placement) bool // nil: always
+	told   func(b *placement) Tell // of the event when the wait begins; nil: none
 	within func(b *placement) time.Duration
 	met    func(c *cluster.Cluster, b *placement) (bool, error)
 }
@@ -50,6 +52,12 @@ var volumesBound = waitFor{
 var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
+	told: func(b *placement) Tell {
+		return Tell{
+			Profile: b.Profile, About: Reference(b.Pod), Type: v1.EventTypeNormal, Reason: "BindingConditionsPending",
+			Message: "waiting for binding conditions for device on node " + b.Node,
+		}
+	},
 	within: func(b *placement) time.Duration { return b.devices.Timeout },
 	met: func(c *cluster.Cluster, b *placement) (bool, error) {
 		for i := range b.devices.Claims {
@@ -70,6 +78,9 @@ var devicesReady = waitFor{
 func (ps *placements) await(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
+	}
+	if w.told != nil {
+		ps.do(w.told(b))
 	}
 	b.prepare.waiting++
 	ps.conditions = append(ps.conditions, &condition{b, plugin, ps.now.Add(w.within(b)), w.late, w.met})

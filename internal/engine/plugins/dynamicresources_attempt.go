@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -259,16 +260,17 @@ func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 		result := &claim.Status.Allocation.Devices.Results[i]
 		awaited = awaited || result.BindingConditions != nil
 	}
-	ready, failed := deviceReadiness(claim)
-	if ready || failed {
-		return failed
+	ready, failure := deviceReadiness(claim)
+	if ready || failure != nil {
+		return !ready
 	}
 	since := claim.Status.Allocation.AllocationTimestamp
 	return awaited && d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
 }
 
-// deviceReadiness checks the claim's devices in order, up to the first that is not ready.
-func deviceReadiness(claim *resourcev1.ResourceClaim) (ready, failed bool) {
+// deviceReadiness checks the claim's devices in order, up to the first that is not ready. failure
+// is why that one never will be; nil if it may be.
+func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *metav1.Condition) {
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
 		if len(result.BindingConditions) == 0 {
@@ -278,23 +280,21 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready, failed bool) {
 			return s.Device == result.Device && s.Driver == result.Driver && s.Pool == result.Pool
 		})
 		if at < 0 {
-			return false, false
+			return false, nil
 		}
 		conditions := claim.Status.Devices[at].Conditions
-		if slices.ContainsFunc(result.BindingFailureConditions, func(name string) bool { return isTrue(conditions, name) }) {
-			return false, true
+		for _, name := range result.BindingFailureConditions {
+			if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status == metav1.ConditionTrue {
+				return false, c
+			}
 		}
 		for _, name := range result.BindingConditions {
-			if !isTrue(conditions, name) {
-				return false, false
+			if !meta.IsStatusConditionTrue(conditions, name) {
+				return false, nil
 			}
 		}
 	}
-	return true, false
-}
-
-func isTrue(conditions []metav1.Condition, name string) bool {
-	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == name && c.Status == metav1.ConditionTrue })
+	return true, nil
 }
 
 // score sums up, over all requests that are satisfied by an alternative, how early that alternative

@@ -96,14 +96,15 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserve(slices.DeleteFunc(changed, is)) }, nil
 }
 
-// Ready reports whether the devices of a claim can be used. An error says that one never will be.
+// Ready reports whether the devices of a claim can be used. An error says that one never will be,
+// in the words of its driver.
 func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
 	if claim.Status.Allocation == nil {
 		return false, nil
 	}
-	ready, failed := deviceReadiness(claim)
-	if failed {
-		return false, fmt.Errorf("device binding failed: claim=%s", claim.Name)
+	ready, failure := deviceReadiness(claim)
+	if failure != nil {
+		return false, fmt.Errorf("device binding failed: claim=%s, reason=%s, message=%q", claim.Name, failure.Reason, failure.Message)
 	}
 	return ready, nil
 }
