@@ -160,8 +160,8 @@ func (rs *rooms) take(item *queue.Item) {
 }
 
 // isFor reports whether a pending pod is the successor. victim is the pod that is being moved, nil
-// if it has gone. The controller is asked of the pod: its class has that of one of its pods, perhaps
-// of a workload which has been made anew since.
+// if it has gone. The controller is asked of the pod: the class has that of one of its pods, which
+// may be of a workload that has been made anew since.
 func (k *keptRoom) isFor(item *queue.Item, victim *cluster.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(item.Pod)
 	switch {

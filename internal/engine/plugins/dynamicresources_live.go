@@ -43,7 +43,7 @@ type ClaimReserver interface {
 		reserved ReservedClaims, undo func(is func(*resourcev1.ResourceClaim) bool), err error,
 	)
 	SetClock(now func() time.Time)
-	// LeftClaim reports whether an earlier attempt has left a claim for the pod's extended resources.
+	// LeftClaim reports whether an earlier attempt left a claim for the pod's extended resources.
 	// Nodes reject such a pod for its own reason, unlike others of its class.
 	LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool
 }

@@ -445,8 +445,8 @@ func TestGate(t *testing.T) {
 	pop(t, q, epoch.Add(time.Minute), "p")
 }
 
-// TestAPluginThatRejectsAndGatesIsCountedOnce: a pod that a plugin has rejected and now keeps out is
-// one pod that it keeps waiting.
+// TestAPluginThatRejectsAndGatesIsCountedOnce: a pod that a plugin has rejected and now keeps out
+// is one pod that it keeps waiting.
 func TestAPluginThatRejectsAndGatesIsCountedOnce(t *testing.T) {
 	q, closed, counts := newQueue(), false, map[string]int{}
 	q.Counted = func(plugin, _ string, delta int) { counts[plugin] += delta }
