@@ -63,14 +63,18 @@ var parts = []part{
 		return []command{{words: []string{"make", "--no-print-directory", "build"}}}, nil
 	}},
 	{"cores", "the cores, the shells and the commands", computing, 1, func(o options) ([]command, error) {
-		return []command{goTest(".", "./..."), goTest("deploy/pack", o.ofThisTree(), "./...")}, nil
+		// The longest first, so that none of them is what all wait for at the end.
+		return []command{
+			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance", "./internal/engine/decide", "./..."),
+			goTest("deploy/pack", o.ofThisTree(), "./..."),
+		}, nil
 	}},
 	{"fuzz", "every parser, with input made for the moment", computing, 2, fuzzers},
 	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(o options) ([]command, error) {
 		return []command{goTest("controlplane", o.ofThisTree(), "-p", "2", "-timeout", "20m", "./...")}, nil
 	}},
 	{"live", "against upstream's code and on live clusters", live, 1, func(o options) ([]command, error) {
-		// The longest first, so that none of them is what all wait for at the end.
+		// The longest first here, too.
 		return []command{goTest("test", o.ofThisTree(), "-p", "3", "-timeout", "20m",
 			"./e2e_agent", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
