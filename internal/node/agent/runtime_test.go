@@ -24,7 +24,7 @@ type memoryRuntime struct {
 	containers map[string]*memoryContainer
 	made       int
 	stopped    int32                         // the exit code of what is stopped
-	stops      int                           // how often something was to be stopped
+	stops      []time.Time                   // when something was to be stopped
 	cannotStop error                         // what that answers
 	configs    []*runtimeapi.ContainerConfig // of all containers, in the order in which they were made
 	updates    []containerUpdate
@@ -196,7 +196,7 @@ func (r *memoryRuntime) StartContainer(ctx context.Context, id string) error {
 
 func (r *memoryRuntime) StopContainer(ctx context.Context, id string, _ int64) error {
 	r.mu.Lock()
-	r.stops++
+	r.stops = append(r.stops, time.Now())
 	err := r.cannotStop
 	r.mu.Unlock()
 	if err != nil {

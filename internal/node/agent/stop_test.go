@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -58,11 +59,11 @@ func TestContainerThatCannotBeStopped(t *testing.T) {
 	n, ctx := newNode(t, pod)
 	n.podSeen(ctx, pod)
 	await(t, "it runs", func() bool { return running(statusIn(t, n.api, "p")) })
-	stops := func(err error) int {
+	stops := func(err error) []time.Time {
 		n.runtime.mu.Lock()
 		defer n.runtime.mu.Unlock()
 		n.runtime.cannotStop = err
-		return n.runtime.stops
+		return slices.Clone(n.runtime.stops)
 	}
 	refusal := errors.New("ttrpc: closed")
 	stops(refusal)
@@ -70,13 +71,12 @@ func TestContainerThatCannotBeStopped(t *testing.T) {
 	pod = pod.DeepCopy()
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
 	n.podSeen(ctx, pod)
-	await(t, "it is to be stopped", func() bool { return stops(refusal) > 0 })
-	time.Sleep(stopAgain / 2)
-	if got := stops(nil); got != 1 {
-		t.Errorf("asked %d times in half a second", got)
+	await(t, "it is asked again", func() bool { return len(stops(refusal)) > 1 })
+	if asked := stops(nil); asked[1].Sub(asked[0]) < stopAgain {
+		t.Errorf("asked again after %v", asked[1].Sub(asked[0]))
 	}
 	n.dropGroup(t, pod.UID)
-	await(t, "it is asked again", func() bool { return stops(nil) > 1 })
+	await(t, "it is asked until it can", func() bool { return len(stops(nil)) > 2 })
 }
 
 // A pod that is being evicted is not probed for life any more, as when it is deleted.
@@ -91,10 +91,11 @@ func TestEvictedPodIsNotProbedForLife(t *testing.T) {
 		ProbeHandler:  v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(int32(closed.Addr().(*net.TCPAddr).Port))}},
 		PeriodSeconds: 1, FailureThreshold: 1000,
 	}
+	pod.Spec.Containers[0].ReadinessProbe = pod.Spec.Containers[0].LivenessProbe.DeepCopy()
 	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}}
 	n, ctx := newNode(t, pod)
 	n.podSeen(ctx, pod)
-	await(t, "it is probed", func() bool { return strings.Contains(allEvents(n), "Unhealthy") })
+	await(t, "it is probed for life", func() bool { return strings.Contains(allEvents(n), "Liveness probe failed") })
 	n.Evict(pod.UID, lifecycle.Ending{Phase: v1.PodFailed, Reason: "Evicted", By: time.Now().Add(time.Minute)})
 	w := n.pods.get(pod.UID)
 	await(t, "its hook runs", func() bool {
@@ -102,10 +103,14 @@ func TestEvictedPodIsNotProbedForLife(t *testing.T) {
 		defer w.mu.Unlock()
 		return len(w.hooks) == 1
 	})
-	time.Sleep(500 * time.Millisecond) // for a probe in progress
-	allEvents(n)
-	time.Sleep(2 * time.Second)
-	if events := allEvents(n); strings.Contains(events, "Unhealthy") {
+	// Its other probe goes on, as often. One of each may have been in progress.
+	await(t, "it is probed", func() bool { return strings.Contains(allEvents(n), "Readiness probe failed") })
+	var events string
+	await(t, "it is probed twice more", func() bool {
+		events += allEvents(n)
+		return strings.Count(events, "Readiness probe failed") >= 2
+	})
+	if strings.Contains(events, "Liveness probe failed") {
 		t.Errorf("events: %s", events)
 	}
 }
