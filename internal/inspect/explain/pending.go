@@ -1,0 +1,236 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// pending says why the pod is pending, and what would help.
+func (e *explainer) pending(profile *plugins.Profile) error {
+	out := e.out
+	out.State = Pending
+	gate := e.w.Gate(e.pod)
+	waiting, object := e.pod, e.object
+	if gate != "" {
+		out.State, out.Message = Gated, gate
+		object = e.object.DeepCopy()
+		object.Spec.SchedulingGates = nil
+		waiting = e.c.Pending(object)
+	}
+	evaluation := decide.Evaluate(e.c, profile, waiting)
+	if evaluation.Err != nil {
+		out.Summary = fmt.Sprintf("The pod cannot be judged: %v.", evaluation.Err)
+		out.Message = evaluation.Err.Error()
+		return nil
+	}
+	e.evaluated(evaluation, "")
+	if err := e.nodeReport(profile, waiting, evaluation); err != nil {
+		return err
+	}
+	if out.State == Pending {
+		e.queue(profile, evaluation)
+	}
+	if evaluation.Feasible > 0 {
+		e.schedulable(evaluation, gate)
+		return nil
+	}
+	after := e.preemption(profile, waiting)
+	if p := out.Preemption; p == nil || !p.Helps {
+		for i := range out.Groups { // preemption was tried on these nodes, too
+			out.Groups[i].PreemptionHelps = false
+		}
+	}
+	out.Message = cmp.Or(gate, evaluation.Message(after))
+	e.holds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
+	e.suggest(profile, object, waiting)
+	out.Summary = e.pendingSummary(gate)
+	return nil
+}
+
+func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
+	out := e.out
+	best := evaluation.Best()[0].Node.Name
+	if gate != "" {
+		out.Summary = fmt.Sprintf("The pod may not be scheduled yet: %s. %d of %d nodes could take it, %s first.", gate, evaluation.Feasible, len(evaluation.Nodes), best)
+		if len(e.object.Spec.SchedulingGates) > 0 {
+			out.Suggestions = []Suggestion{e.ungate(best)}
+		}
+		return
+	}
+	if g := groups.NameOf(e.object); g != "" && e.withGroup(g, evaluation) {
+		return
+	}
+	out.State = Schedulable
+	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s.", evaluation.Feasible, len(evaluation.Nodes), choice(evaluation))
+	if n := out.Pod.NominatedNode; n != "" {
+		out.Summary += fmt.Sprintf(" It is nominated to %s.", n)
+	}
+}
+
+// withGroup explains a pod that fits by itself by what an attempt for its group comes to. It
+// returns false if the pod would not be part of one.
+func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
+	out, t := e.out, e.w.TryGroup(e.object.Namespace, name)
+	if t == nil {
+		return false
+	}
+	i := slices.IndexFunc(t.Pods, func(p decision.GroupPlace) bool { return p.Name == e.object.Name })
+	fit, all := evaluation.Feasible, len(evaluation.Nodes)
+	switch {
+	case t.Message != "":
+		out.Message = t.Message
+		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it is pending with its pod group %s: %s", fit, all, name, t.Message)
+	case i < 0:
+		return false
+	case t.Pods[i].Node == "":
+		out.Message = t.Pods[i].Message
+		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but none can once the others of its pod group %s are placed: %s", fit, all, name, out.Message)
+	default:
+		out.State = Schedulable
+		out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled with its pod group %s: %d of %d nodes fit, and it would go to %s.", name, fit, all, t.Pods[i].Node)
+	}
+	return true
+}
+
+// choice says which of the best nodes is chosen.
+func choice(evaluation *decide.Evaluation) string {
+	best := evaluation.Best()
+	first := best[0].Node.Name
+	switch others := len(best) - 1; others {
+	case 0:
+		return first + " would be chosen"
+	case 1:
+		return fmt.Sprintf("chance decides between %s and %s, which score the same", first, best[1].Node.Name)
+	default:
+		return fmt.Sprintf("chance decides between %s and %d others, which score the same", first, others)
+	}
+}
+
+func (e *explainer) ungate(node string) Suggestion {
+	var names []string
+	for _, g := range e.object.Spec.SchedulingGates {
+		names = append(names, g.Name)
+	}
+	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
+	change := b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
+	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
+}
+
+// suggest looks for changes. object and waiting are the pod without scheduling gates, which have to
+// be removed with each change.
+func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
+	list, err := judgesOf(e.c, profile, waiting)
+	if err != nil {
+		return // the evaluation has reported it
+	}
+	s := &search{
+		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
+		profile: profile, judges: list, verdicts: list.verdicts(e.c),
+	}
+	e.out.Decisive = s.decisive()
+	e.out.Suggestions = s.suggest()
+}
+
+func (e *explainer) pendingSummary(gate string) string {
+	out := e.out
+	text := fmt.Sprintf("None of %d nodes can take the pod", out.Nodes)
+	switch out.Nodes {
+	case 0:
+		text = "There is no node"
+	case 1:
+		text = "The only node cannot take the pod"
+	}
+	missing := e.unknownResources()
+	out.NoNodeHas = missing
+	switch {
+	case len(missing) > 0:
+		text += ": no node has " + strings.Join(missing, " or ")
+	case len(out.Groups) == 1:
+		text += ": " + strings.Join(out.Groups[0].Reasons, ", ")
+	}
+	text += "."
+	if gate != "" {
+		text = "The pod may not be scheduled yet: " + gate + ". And none of the nodes could take it."
+	}
+	if p := out.Preemption; p != nil && p.Helps {
+		text += fmt.Sprintf(" It can make room on %s by removing %s.", p.Node, answer.Count(len(p.Victims), "pod"))
+	}
+	if len(out.Suggestions) > 0 {
+		text += " Smallest change: " + out.Suggestions[0].Text + "."
+	}
+	return text
+}
+
+// preemption tries to preempt other pods, and returns what the scheduler's message says about it.
+func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
+	var parts []string
+	if profile.HasDevices() {
+		parts = append(parts, "no new claims to deallocate")
+	}
+	if !profile.Preemption {
+		e.out.Preemption = &Preemption{Message: "preemption is switched off in this profile"}
+		return strings.Join(parts, ", ")
+	}
+	d := e.w.Decider(waiting.Spec().SchedulerName)
+	d.Decide(waiting)
+	found := d.Preempt(waiting)
+	p := &Preemption{Message: found.Message}
+	if found.Node != nil {
+		p.Helps, p.Node, p.Violations = true, found.Node.Name, found.Violations
+		for _, v := range found.Victims {
+			p.Victims = append(p.Victims, simulate.Name{Namespace: v.Namespace(), Name: v.Name})
+		}
+	} else {
+		parts = append(parts, "preemption: "+found.Message)
+	}
+	e.out.Preemption = p
+	if found.Node != nil {
+		return ""
+	}
+	return strings.Join(parts, ", ")
+}
+
+// queue reports the pod's place in the queue, and the events that can help it.
+func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluation) {
+	q := &Queue{}
+	pods := e.w.Queue()
+	q.Length = len(pods)
+	for i, p := range pods {
+		if p.UID == e.pod.UID {
+			q.Position = i + 1
+			break
+		}
+		if p.Class.Priority > e.pod.Class.Priority {
+			q.AheadByPriority++
+		} else {
+			q.AheadByAge++
+		}
+	}
+	if evaluation.Feasible == 0 {
+		failure := evaluation.Failure()
+		names := failure.Plugins
+		if failure.Rejector != "" && !slices.Contains(names, failure.Rejector) {
+			names = append(names, failure.Rejector)
+		}
+		for _, name := range names {
+			wake := Wake{Plugin: name, Events: []string{}}
+			if w, ok := profile.Plugin(name).(plugins.Waker); ok {
+				wake.Events = w.Wakes()
+			}
+			q.Wakes = append(q.Wakes, wake)
+		}
+	}
+	e.out.Queue = q
+}
