@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -132,7 +133,7 @@ func ReadIndex(dir string) (*Index, error) {
 	return index, nil
 }
 
-// replaceFile replaces a file atomically.
+// replaceFile replaces a file. After a crash of the machine it is the old one or the new one.
 func replaceFile(path string, write func(w *bufio.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), writingPrefix+"*")
 	if err != nil {
@@ -140,11 +141,14 @@ func replaceFile(path string, write func(w *bufio.Writer) error) error {
 	}
 	defer os.Remove(f.Name())
 	w := bufio.NewWriterSize(f, 1<<16)
-	err = errors.Join(write(w), w.Flush(), f.Chmod(0o600), f.Close())
+	err = errors.Join(write(w), w.Flush(), f.Chmod(0o600), f.Sync(), f.Close())
 	if err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // writeList writes objects as a List like kubectl's, one object per line.

@@ -94,7 +94,7 @@ func (r *run) results(ctx context.Context, file, folder, name, inPlace string) (
 			side = "upstream"
 		}
 		log := filepath.Join(r.logs, strings.ReplaceAll(name, "/", "_")+"."+side+".log")
-		if err := os.WriteFile(log, out.Bytes(), 0o600); err != nil {
+		if err := appendTo(log, out.Bytes()); err != nil {
 			return nil, err
 		}
 	}
@@ -103,4 +103,17 @@ func (r *run) results(ctx context.Context, file, folder, name, inPlace string) (
 		return nil, fmt.Errorf("no tests of %s were run: %w", name, err)
 	}
 	return found, nil
+}
+
+// appendTo keeps what each run printed, one after the other.
+func appendTo(log string, printed []byte) error {
+	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(printed)
+	return errors.Join(err, f.Close())
 }
