@@ -35,6 +35,9 @@ func (d *decision) status() v1.PodStatus {
 		ephemeral[i] = v1.Container(d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 	}
 	st.EphemeralContainerStatuses = d.containers(ephemeral, d.Old.EphemeralContainerStatuses, false)
+	for i := range st.EphemeralContainerStatuses { // nothing waits for them, and they have no probes
+		st.EphemeralContainerStatuses[i].Ready, st.EphemeralContainerStatuses[i].Started = false, nil
+	}
 	d.setPhase(&st)
 	d.podSizes(&st)
 	d.conditions(&st)
