@@ -154,6 +154,15 @@ func (a *groupAttempt) decide() error {
 	if len(a.members) < a.need {
 		return nil // the others are kept out by their own gates
 	}
+	err := a.decideAsNominated()
+	if err == nil && len(a.placed) < a.need && a.liftOwn() {
+		err = a.decideAsNominated()
+	}
+	return err
+}
+
+// decideAsNominated is decide where members leave those that are nominated their room.
+func (a *groupAttempt) decideAsNominated() error {
 	a.begin()
 	if key := a.group.TopologyKey(); key != "" && a.podGroups.gates.Topology {
 		return a.placeInDomain(key)
