@@ -73,20 +73,20 @@ func errSeveralSchedulers(one, another string) error {
 // scheduleGroup decides the pending pods of a group, one of which was popped from the queue.
 func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	items := []*queue.Item{popped}
-	for uid := range g.Members {
+	for _, uid := range as.inOrder(g) { // the queue remembers in which order items left it
 		if item := as.queue.Take(uid); item != nil {
 			items = append(items, item)
 		}
 	}
+	slices.SortFunc(items, func(a, b *queue.Item) int {
+		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
+	})
 	if as.podGroups.incomplete(g) { // something was deleted while they were active: their gate keeps them out
 		for _, item := range items {
 			as.queue.Failed(item, as.now)
 		}
 		return
 	}
-	slices.SortFunc(items, func(a, b *queue.Item) int {
-		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
-	})
 	a, foreign := as.newGroup(g, items)
 	defer a.recovered()
 	if foreign != nil {
@@ -102,6 +102,22 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	began := as.clock()
 	result := a.settle()
 	as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, as.clock().Sub(began))
+}
+
+// inOrder are the members that are in the queue, in the order in which they came.
+func (as *attempts) inOrder(g *groups.Group) []types.UID {
+	var items []*queue.Item
+	for uid := range g.Members {
+		if item := as.queue.Get(uid); item != nil {
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, earlier)
+	uids := make([]types.UID, len(items))
+	for i, item := range items {
+		uids[i] = item.Pod.UID
+	}
+	return uids
 }
 
 // settle decides the members, and starts their placements or returns them to the queue.

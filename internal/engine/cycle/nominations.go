@@ -127,14 +127,16 @@ func (ns *nominations) moved(item *queue.Item, label string) {
 }
 
 // lapse clears the nominations of pods that their groups keep out: it is not known when these will
-// be tried again, and others can use the room.
+// be tried again, and others can use the room. That may have the gates of further pods asked again.
 func (ns *nominations) lapse() {
-	for _, uid := range ns.doubtful {
+	for len(ns.doubtful) > 0 {
+		uid := ns.doubtful[0]
+		ns.doubtful = ns.doubtful[1:]
 		if item := ns.queue.Get(uid); item != nil && item.Gate == groups.GangScheduling {
 			if ns.clear(uid); ns.ready.decides() {
 				ns.do(WriteStatus{Pod: item.Pod, Nominate: new(string)})
 			}
 		}
 	}
-	ns.doubtful = ns.doubtful[:0]
+	ns.doubtful = nil
 }
