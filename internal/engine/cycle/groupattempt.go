@@ -171,8 +171,42 @@ func (a *groupAttempt) decide() error {
 		return nil // the others are kept out by their own gates
 	}
 	err := a.decideAsNominated()
-	if err == nil && len(a.placed) < a.need && a.liftOwn() {
-		err = a.decideAsNominated()
+	switch {
+	case err != nil || a.shortened || len(a.placed) == len(a.members) || !a.keepRoomFromEachOther():
+		return err
+	case len(a.placed) >= a.need:
+		return a.unnominated(a.again)
+	}
+	a.undo(0)
+	return a.unnominated(a.decideAsNominated)
+}
+
+// keepRoomFromEachOther tells whether a member is nominated while another one has no node: as
+// things are now, that one may fit where only the room for the first one is left.
+func (a *groupAttempt) keepRoomFromEachOther() bool {
+	return len(a.members) > 1 && slices.ContainsFunc(a.members, func(m *member) bool {
+		return m.nominee != nil || a.cluster.Nominated(m.Pod.UID) != nil
+	})
+}
+
+// unnominated places members while those that have no node keep no room where they are nominated.
+func (a *groupAttempt) unnominated(place func() error) error {
+	nominees := map[*member]*cluster.Pod{}
+	for _, m := range a.members {
+		if p := a.cluster.Nominated(m.Pod.UID); p != nil {
+			nominees[m] = p
+			a.cluster.Unnominate(p.UID)
+		}
+	}
+	err := place()
+	for _, m := range a.members {
+		switch p := nominees[m]; {
+		case p == nil:
+		case m.Node != "":
+			m.nominee = p
+		default:
+			a.cluster.Nominate(p, p.Nominated)
+		}
 	}
 	return err
 }

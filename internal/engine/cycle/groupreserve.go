@@ -47,32 +47,6 @@ func (a *groupAttempt) lift() {
 	}
 }
 
-// liftOwn withdraws all nominations of members that wait for victims: as things are now, the group
-// may fit only if one takes the room that was meant for another. It returns false if that is of no
-// use: the members are all alike, at most one is nominated, or the attempt took too long already.
-func (a *groupAttempt) liftOwn() bool {
-	if a.shortened || !a.differ() {
-		return false
-	}
-	var nominees []*cluster.Pod
-	for _, m := range a.members {
-		if p := a.cluster.Nominated(m.Pod.UID); p != nil && m.Node == "" {
-			nominees = append(nominees, p)
-		} else if m.nominee != nil {
-			nominees = append(nominees, m.nominee)
-		}
-	}
-	if len(nominees) < 2 {
-		return false
-	}
-	a.undo(0)
-	for _, p := range nominees {
-		a.cluster.Unnominate(p.UID)
-	}
-	a.lifted = append(a.lifted, nominees...)
-	return true
-}
-
 // putBack restores these nominations.
 func (a *groupAttempt) putBack() {
 	a.reserved.putBack(a.lifted)
