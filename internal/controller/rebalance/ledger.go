@@ -182,8 +182,8 @@ func (l *ledger) add(key string, g *group) {
 func (l *ledger) recount(g *group) {
 	g.reset(l.w.c)
 	for _, p := range l.w.placed {
-		if k := l.byID[p.Class.ID]; k != nil && p.counted && (k.own[g] || k.counts[g]) {
-			g.move(p.Node, k.own[g], k.counts[g], 1)
+		if k := l.byID[p.Class.ID]; k != nil && p.counted != nil && (k.own[g] || k.counts[g]) {
+			g.move(p.counted, k.own[g], k.counts[g], 1)
 		}
 	}
 	l.sum -= g.excess

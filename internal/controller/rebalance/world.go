@@ -66,9 +66,9 @@ type pod struct {
 	been   []string // nodes that the pods that it succeeds have left
 	// late is set if it was pending when the plan began, or is a successor. It is not moved.
 	late    bool
-	after   int  // for a pod that was pending: how many moves were made before it was placed
-	counted bool // in the gauges
-	next    *pod // its successor, once it was needed
+	after   int           // for a pod that was pending: how many moves were made before it was placed
+	counted *cluster.Node // where the gauges count it, also while it is taken off that node for a proof
+	next    *pod          // its successor, once it was needed
 }
 
 // open loads a state and places the pending pods.
@@ -168,7 +168,9 @@ func (w *world) count(p *pod, by int64) {
 	for _, g := range w.gauges {
 		g.count(p, p.Node, by)
 	}
-	p.counted = by > 0
+	if p.counted = nil; by > 0 {
+		p.counted = p.Node
+	}
 }
 
 func (w *world) schedulerOf(p *pod) *scheduler { return w.schedulers[p.Spec().SchedulerName] }
