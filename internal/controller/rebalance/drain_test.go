@@ -140,8 +140,13 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 					s.kill()
 				}
 			}
+			failed := 0 // at a time: a drain ends when the API server goes on answering with errors
 			s.faults.refuse = func(*v1.Pod) execute.Outcome {
-				return [...]execute.Outcome{execute.OK, execute.OK, execute.Busy, execute.Failed}[s.r.IntN(4)]
+				answer := [...]execute.Outcome{execute.OK, execute.OK, execute.Busy, execute.Failed}[s.r.IntN(4)]
+				if failed++; answer != execute.Failed || failed > 3 {
+					answer, failed = min(answer, execute.Busy), 0
+				}
+				return answer
 			}
 			s.faults.lose = func() bool { return s.r.IntN(3) == 0 }
 		}

@@ -292,6 +292,7 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 	seed, end, runs := seeds(600, 100)
 	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
+		waited := slices.ContainsFunc(s.pods(), func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
 		s.start()
 		s.run(40 * time.Minute)
 		moves += s.results[string(execute.Arrived)]
@@ -301,6 +302,10 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 		}
 		if misses > 0 {
 			s.fail("a successor did not arrive where it was proved to")
+		}
+		if waited { // the scheduler had a choice where these went, and more can be moved than was planned
+			s.start()
+			s.run(40 * time.Minute)
 		}
 		s.settled()
 		plan := rebalance.Make(s.state(), s.policy, rebalance.Options{Profiles: s.profiles, Arrived: s.successors()})

@@ -130,7 +130,7 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 			say("%s goes back to %s", m.Name, m.To)
 		}
 		prefix := *plan
-		prefix.Moves = slices.Clone(plan.Moves[:i])
+		prefix.Moves, prefix.Empties = slices.Clone(plan.Moves[:i]), m.Closed
 		prefix.Arrivals = slices.DeleteFunc(slices.Clone(plan.Arrivals), func(a rebalance.Arrival) bool { return a.After > i })
 		now := prefix.After(s)
 		for _, budget := range overdrawn(now, pods[m.UID]) {

@@ -65,7 +65,7 @@ func (g *gentle) forget() { g.unfit = map[types.UID]time.Time{} }
 // checkGentle looks at the victims that were chosen in a step, and at what is said of pods that fit
 // nowhere.
 func (w *world) checkGentle(because Event, actions []Action) {
-	victims, moved := map[types.UID]types.UID{}, map[types.UID]bool{}
+	victims, moved, inMemory := map[types.UID]types.UID{}, map[types.UID]bool{}, false
 	for _, action := range actions {
 		switch a := action.(type) {
 		case Remove:
@@ -74,13 +74,15 @@ func (w *world) checkGentle(because Event, actions []Action) {
 			if a.Condition == nil {
 				moved[a.Pod.UID] = true // it lost its nomination
 			}
+		case Tell:
+			inMemory = inMemory || a.Reason == "Preempted" // a victim that was being bound has left its node already
 		}
 	}
 	if _, decided := because.(Tick); decided && w.options.Profiles[0].GentlePreemption {
 		for _, victim := range sorted(victims) {
 			w.gentle.removals++
 			w.checkVictim(w.core.View().Cluster.Pod(victim), victims[victim])
-			if g := w.groupOf(victims[victim]); g == nil && len(moved) == 0 {
+			if g := w.groupOf(victims[victim]); g == nil && len(moved) == 0 && !inMemory {
 				w.checkRoomOfLeavers(victims, victims[victim])
 			}
 		}

@@ -79,7 +79,7 @@ func (w *world) guest() *cluster.Pod {
 	return nil
 }
 
-// checkRoomKept: no pod of the same or a lower priority is decided on a node where room is kept,
+// checkRoomKept: no pod that waits with the same or a lower priority is decided on a node where room is kept,
 // unless that room is left beside it.
 func (w *world) checkRoomKept(e Event, actions []Action) {
 	guest := w.guest()
@@ -100,7 +100,7 @@ func (w *world) checkRoomKept(e Event, actions []Action) {
 			continue
 		}
 		n := w.core.View().Cluster.Node(node)
-		if node != guest.Nominated || n == nil || *pod.Spec.Priority > guest.Class.Priority {
+		if node != guest.Nominated || n == nil || w.priorityOf(pod.UID, *pod.Spec.Priority) > guest.Class.Priority {
 			continue
 		}
 		besideRoom.Add(1)
