@@ -40,6 +40,9 @@ func (b *bench) startAPI(ctx context.Context) error {
 		return err
 	}
 	certificates := filepath.Join(b.dir, "certificates")
+	if b.Gang > 0 {
+		files = append(files, "--feature-gates", gangGates, "--runtime-config", "scheduling.k8s.io/v1alpha2=true")
+	}
 	if err := b.serve("kube-apiserver", append(files,
 		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", certificates,
 		// Loopback is refused as the address to be advertised; nobody asks for this one, which is

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 )
 
 // bound watches the pods of a namespace that have a node: of each the API server sends one event,
@@ -20,14 +22,22 @@ type bound struct {
 }
 
 func (b *bench) watchBound(ctx context.Context, namespace, version string) (*bound, error) {
-	w, err := b.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{
-		ResourceVersion: version,
-		FieldSelector:   fields.OneTermNotEqualSelector("spec.nodeName", "").String(),
-	})
+	w, err := b.watchPods(ctx, namespace, version, fields.OneTermNotEqualSelector("spec.nodeName", "").String())
 	if err != nil {
 		return nil, err
 	}
 	return &bound{w}, nil
+}
+
+// watchPods watches a namespace, and goes on where it was if the watch ends: a busy API server ends
+// those that are behind.
+func (b *bench) watchPods(ctx context.Context, namespace, version, selector string) (watch.Interface, error) {
+	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = selector
+			return b.client.CoreV1().Pods(namespace).Watch(ctx, options)
+		},
+	})
 }
 
 func (w *bound) stop() { w.watch.Stop() }

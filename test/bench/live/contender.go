@@ -11,17 +11,17 @@ import (
 type Contender struct {
 	Name string // as in the tables
 	Key  string // as in names of namespaces, and in Options
-	// start starts it with a configuration file.
-	start func(b *bench, config string) (*process, error)
+	// start starts it with a configuration file, and flags that both have.
+	start func(b *bench, config string, flags []string) (*process, error)
 }
 
 // Contenders in the order in which they are measured.
 var Contenders = []Contender{
-	{Name: "kube-scheduler", Key: "upstream", start: func(b *bench, config string) (*process, error) {
-		return b.launch("kube-scheduler", "--config", config, "--secure-port", "0")
+	{Name: "kube-scheduler", Key: "upstream", start: func(b *bench, config string, flags []string) (*process, error) {
+		return b.launch("kube-scheduler", slices.Concat([]string{"--config", config}, flags)...)
 	}},
-	{Name: "Berth", Key: "berth", start: func(b *bench, config string) (*process, error) {
-		return b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0"})...)
+	{Name: "Berth", Key: "berth", start: func(b *bench, config string, flags []string) (*process, error) {
+		return b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig}, flags)...)
 	}},
 }
 
@@ -64,11 +64,16 @@ func (b *bench) schedulerFile() (string, error) {
 	return file, os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, b.kubeconfig), 0o600)
 }
 
-// startScheduler starts a contender.
+// startScheduler starts a contender that serves nothing.
 func (b *bench) startScheduler(c *Contender) (*process, error) {
+	return b.startSchedulerWith(c, "--secure-port", "0")
+}
+
+// startSchedulerWith starts a contender with flags.
+func (b *bench) startSchedulerWith(c *Contender, flags ...string) (*process, error) {
 	file, err := b.schedulerFile()
 	if err != nil {
 		return nil, err
 	}
-	return c.start(b, file)
+	return c.start(b, file, flags)
 }

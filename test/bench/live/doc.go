@@ -7,5 +7,5 @@
 // started, watched until the last pod is bound, given the time to write its events, and ended; what
 // it took is what the kernel says of the process. [Run] measures, [Report] prints the tables. What
 // the API server takes when nobody has to decide anything is measured first: no scheduler can be
-// faster than that.
+// faster than that. In place of these: how soon pods run ([Startup]), or gangs are bound ([Gang]).
 package live

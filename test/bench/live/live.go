@@ -26,6 +26,8 @@ type Options struct {
 	Modes      []string // names; none: all but those with 10,000 apps
 	Latency    int      // pods created one at a time; 0 to leave it out
 	Startup    int      // in place of all else: pods whose startup is measured once Pods run; 0 to leave it out
+	Gang       int      // in place of all else: pods of a gang that has to be in one rack; 0 to leave it out
+	GangRounds int      // gangs of each scheduler, one after another
 	Schedulers []string // names of Contenders; none: both
 	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best
 	Berth      []string // the command that is Berth's scheduler, in Binaries; none: what berth up would run
@@ -70,6 +72,9 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	if b.Startup > 0 {
 		return b.startups(ctx)
+	}
+	if b.Gang > 0 {
+		return b.gangs(ctx)
 	}
 	b.say("registering %s nodes", thousands(b.Nodes))
 	if err := b.register(ctx); err != nil {

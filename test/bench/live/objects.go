@@ -38,7 +38,11 @@ func (b *bench) register(ctx context.Context) error {
 		return err
 	}
 	return each(ctx, b.Nodes, func(ctx context.Context, i int) error {
-		_, err := b.client.CoreV1().Nodes().Create(ctx, node(i), metav1.CreateOptions{})
+		node := node(i)
+		if b.Gang > 0 {
+			node.Labels[rackLabel] = rackName(b.rack(i))
+		}
+		_, err := b.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 		return err
 	})
 }

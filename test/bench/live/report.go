@@ -20,6 +20,7 @@ type Report struct {
 	Latencies []Latency
 	Modes     []*ModeResult
 	Startups  []Startup
+	Gangs     []Gang
 }
 
 // ModeResult has the rounds of a mode, one for each scheduler.
@@ -43,6 +44,7 @@ func (r *Report) Write(w io.Writer) {
 	r.writeLatencies(w)
 	r.writeShadows(w)
 	r.writeStartups(w)
+	r.writeGangs(w)
 	fmt.Fprintf(w, "\n%s, %d cores, load average before %s; took %.0f s. One kube-apiserver and one etcd, kube-scheduler v1.36.3\n",
 		r.Began.Format("2006-01-02 15:04"), runtime.NumCPU(), r.Load, r.Took.Seconds())
 	fmt.Fprint(w, "with its defaults but for clientConnection.qps and burst (100,000 for both) and leader election (off for both).\n")

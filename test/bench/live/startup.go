@@ -13,8 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/berth-k8s/berth/test/bench/table"
 )
@@ -72,12 +70,7 @@ func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One that goes on where it was: a busy API server ends watches that are behind.
-	pods, err := watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return b.client.CoreV1().Pods(namespace).Watch(ctx, options)
-		},
-	})
+	pods, err := b.watchPods(ctx, namespace, version, "")
 	if err != nil {
 		return nil, err
 	}

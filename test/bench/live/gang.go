@@ -1,0 +1,302 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/bench/table"
+)
+
+// Gang is what gangs took of a scheduler, one after another on the same nodes: each has to be in one
+// rack, and its pods wait before its PodGroup is created.
+type Gang struct {
+	Scheduler string
+	Pods      int // of each
+	Rounds    []GangRound
+	Usage     usage // of the process, from its start until the events of the last gang are written
+}
+
+// GangRound is one gang.
+type GangRound struct {
+	Bound int // fewer than all: it was given up
+	// First and All are from the request that creates the PodGroup to the news that the first and
+	// the last pod is bound.
+	First, All time.Duration
+	// By the scheduler's own metrics: how many attempts it made, and how long it decided and
+	// attempted in all of them. An attempt ends when the pods are handed over to be bound.
+	Attempts           int
+	Decided, Attempted time.Duration
+	Racks              int  // that have members
+	Tight              bool // the rack is one of those that are fullest with the gang in them
+}
+
+const (
+	gangName  = "gang"
+	gangGates = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
+	// decisionGoal is for each gang.
+	decisionGoal = 50 * time.Millisecond
+	// gangPatience is how long no pod may be bound before a gang is given up: kube-scheduler tries
+	// each rack, pod by pod.
+	gangPatience = 10 * time.Minute
+
+	gangDecisions = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
+	gangAttempts  = "scheduler_podgroup_scheduling_attempt_duration_seconds"
+)
+
+// gangs measures both schedulers.
+func (b *bench) gangs(ctx context.Context) error {
+	b.say("registering %s nodes", thousands(b.Nodes))
+	if err := b.register(ctx); err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	if err := b.settle(ctx); err != nil {
+		return fmt.Errorf("pods that run already: %w", err)
+	}
+	for _, c := range b.contenders() {
+		g, err := b.gangsOf(ctx, c)
+		if g != nil && len(g.Rounds) > 0 {
+			b.report.Gangs = append(b.report.Gangs, *g)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// gangsOf measures one.
+func (b *bench) gangsOf(ctx context.Context, c *Contender) (*Gang, error) {
+	g := &Gang{Scheduler: c.Name, Pods: b.Gang}
+	p, err := b.startObserved(c, "--feature-gates", gangGates)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = p.stop() }() // where this returns early
+	if err := b.ready(ctx, c, p); err != nil {
+		return nil, err
+	}
+	for i := range b.GangRounds {
+		r, err := b.gang(ctx, p, fmt.Sprintf("bench-gang-%s-%d", c.Key, i))
+		if err != nil {
+			return g, err
+		}
+		g.Rounds = append(g.Rounds, *r)
+		b.say("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions %s; racks: %d", c.Name,
+			thousands(r.Bound), thousands(b.Gang), short(r.First), short(r.All), r.Attempts, short(r.Attempted), short(r.Decided), r.Racks)
+		if r.Bound < b.Gang { // the next one would be given up, too
+			break
+		}
+	}
+	g.Usage, err = p.stop()
+	return g, err
+}
+
+// ready has one pod bound: the scheduler knows the cluster then.
+func (b *bench) ready(ctx context.Context, c *Contender, p *observed) error {
+	namespace := "bench-gang-" + c.Key
+	version, err := b.namespace(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	w, err := b.watchBound(ctx, namespace, version)
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	if _, err := b.one(ctx, w, p.process, namespace, (&Mode{}).pod(0)); err != nil {
+		return err
+	}
+	return b.clean(ctx, namespace)
+}
+
+// gang has one scheduled.
+func (b *bench) gang(ctx context.Context, p *observed, namespace string) (*GangRound, error) {
+	version, err := b.namespace(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	w, err := b.watchBound(ctx, namespace, version)
+	if err != nil {
+		return nil, err
+	}
+	defer w.stop()
+	if err := b.create(ctx, namespace, b.Gang, member); err != nil {
+		return nil, err
+	}
+	if err := b.until(ctx, "the members to wait for their group", patience, func() (bool, error) {
+		metrics, err := p.metrics(ctx)
+		if err != nil {
+			return false, err
+		}
+		gated, _ := total(metrics["scheduler_pending_pods"], "queue", "gated")
+		return int(gated) == b.Gang, nil
+	}); err != nil {
+		return nil, err
+	}
+	r := &GangRound{}
+	done, err := b.attempts(ctx, p, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.release(ctx, w, p, namespace, r); err != nil && !errors.Is(err, errIdle) {
+		return nil, err
+	}
+	if err := done(r.Bound == b.Gang); err != nil {
+		return nil, err
+	}
+	if err := b.places(ctx, namespace, r); err != nil {
+		return nil, err
+	}
+	if _, err := b.events(ctx, namespace, r.Bound); err != nil {
+		return nil, err
+	}
+	return r, b.clean(ctx, namespace)
+}
+
+// release creates the group that the members wait for, and watches until they are bound.
+func (b *bench) release(ctx context.Context, w *bound, p *observed, namespace string, r *GangRound) error {
+	began := time.Now()
+	if _, err := b.client.SchedulingV1alpha2().PodGroups(namespace).Create(ctx, gangGroup(b.Gang), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for r.Bound < b.Gang {
+		if _, err := w.next(ctx, p.process, gangPatience); err != nil {
+			return err
+		}
+		r.All = time.Since(began)
+		if r.Bound == 0 {
+			r.First = r.All
+		}
+		r.Bound++
+	}
+	return nil
+}
+
+func gangGroup(pods int) *schedulingv1alpha2.PodGroup {
+	return &schedulingv1alpha2.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: gangName},
+		Spec: schedulingv1alpha2.PodGroupSpec{
+			SchedulingPolicy: schedulingv1alpha2.PodGroupSchedulingPolicy{Gang: &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(pods)}},
+			SchedulingConstraints: &schedulingv1alpha2.PodGroupSchedulingConstraints{
+				Topology: []schedulingv1alpha2.TopologyConstraint{{Key: rackLabel}},
+			},
+		},
+	}
+}
+
+// attempts notes what the scheduler says of its attempts from now on, once done is called.
+func (b *bench) attempts(ctx context.Context, p *observed, r *GangRound) (done func(scheduled bool) error, err error) {
+	type reading struct {
+		decided, attempted float64
+		attempts, fine     uint64
+	}
+	read := func() (now reading, err error) {
+		metrics, err := p.metrics(ctx)
+		if err != nil {
+			return now, err
+		}
+		now.decided, _ = total(metrics[gangDecisions], "", "")
+		now.attempted, now.attempts = total(metrics[gangAttempts], "", "")
+		_, now.fine = total(metrics[gangAttempts], "result", "scheduled")
+		return now, nil
+	}
+	before, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return func(scheduled bool) error {
+		return b.until(ctx, "the metrics of the attempt", patience, func() (bool, error) {
+			now, err := read()
+			r.Attempts = int(now.attempts - before.attempts)
+			r.Decided = time.Duration((now.decided - before.decided) * float64(time.Second))
+			r.Attempted = time.Duration((now.attempted - before.attempted) * float64(time.Second))
+			return !scheduled || now.fine > before.fine, err
+		})
+	}, nil
+}
+
+// places looks where the members are.
+func (b *bench) places(ctx context.Context, namespace string, r *GangRound) error {
+	pods, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	racks := map[int]bool{}
+	for i := range pods.Items {
+		var node int
+		if name := pods.Items[i].Spec.NodeName; name == "" {
+			continue
+		} else if _, err := fmt.Sscanf(name, "node-%d", &node); err != nil {
+			return fmt.Errorf("node %q: %w", name, err)
+		}
+		rack := b.rack(node)
+		racks[rack] = true
+		r.Tight = len(racks) == 1 && rack%rackKinds == tightRack
+	}
+	r.Racks = len(racks)
+	return nil
+}
+
+// of returns a time of each round, sorted.
+func (g *Gang) of(what func(r *GangRound) time.Duration) []time.Duration {
+	var all []time.Duration
+	for i := range g.Rounds {
+		all = append(all, what(&g.Rounds[i]))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (r *Report) writeGangs(w io.Writer) {
+	if len(r.Gangs) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## Live: gangs of %s pods, each in one rack, %s nodes\n\n", thousands(r.Gangs[0].Pods), thousands(r.Nodes))
+	lines := [][]string{{"scheduler", "gangs", "bound", "decided p50", "slowest", "goal", "attempt p50", "slowest", "attempts",
+		"first bound p50", "slowest", "all bound p50", "slowest", "in one rack", "the fullest", "CPU a pod", "peak memory"}}
+	for i := range r.Gangs {
+		lines = append(lines, r.Gangs[i].line())
+	}
+	table.Write(w, lines)
+}
+
+func (g *Gang) line() []string {
+	var bound, attempts, whole, tight int
+	for _, r := range g.Rounds {
+		attempts += r.Attempts
+		bound += r.Bound
+		if r.Racks == 1 {
+			whole++
+		}
+		if r.Tight {
+			tight++
+		}
+	}
+	line := []string{g.Scheduler, fmt.Sprint(len(g.Rounds)), thousands(bound)}
+	if bound < len(g.Rounds)*g.Pods {
+		line[2] += " (given up)"
+	}
+	for i, times := range [][]time.Duration{
+		g.of(func(r *GangRound) time.Duration { return r.Decided }), g.of(func(r *GangRound) time.Duration { return r.Attempted }),
+		g.of(func(r *GangRound) time.Duration { return r.First }), g.of(func(r *GangRound) time.Duration { return r.All }),
+	} {
+		slowest := quantile(times, 1)
+		line = append(line, short(quantile(times, 0.5)), short(slowest))
+		switch i {
+		case 0:
+			line[len(line)-1] += table.Mark(slowest <= decisionGoal)
+			line = append(line, short(decisionGoal))
+		case 1:
+			line = append(line, fmt.Sprint(attempts))
+		}
+	}
+	return append(line, fmt.Sprintf("%d%s", whole, table.Mark(whole == len(g.Rounds))), fmt.Sprint(tight),
+		short(g.Usage.CPU/time.Duration(max(bound, 1))), mebibytes(g.Usage.Peak))
+}

@@ -1,0 +1,106 @@
+package live
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A gang must fit in racks of three kinds, of which one is fullest with it, and not in the others,
+// also where there is enough of each resource in sum.
+func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
+	for _, o := range []Options{{Nodes: 5000, Gang: 1000}, {Nodes: 200, Gang: 100}, {Nodes: 47, Gang: 21}, {Nodes: 5, Gang: 10}} {
+		b := &bench{Options: o}
+		type room struct{ members, cpu, memory int64 }
+		racks := make([]room, b.racks())
+		for i := range b.Nodes {
+			cpu, memory := b.used(i)
+			cpu, memory = nodeAmounts.Cpu().MilliValue()-cpu, nodeAmounts.Memory().Value()>>20-memory
+			r := &racks[b.rack(i)]
+			r.members += min(cpu/memberCPU, memory/memberMemory)
+			r.cpu, r.memory = r.cpu+cpu, r.memory+memory
+		}
+		if len(racks) < rackKinds {
+			t.Fatalf("%+v: %d racks", o, len(racks))
+		}
+		for i, r := range racks {
+			kind := i % rackKinds
+			if fits := r.members >= int64(b.Gang); fits != (kind >= tightRack) {
+				t.Errorf("%+v: rack %d of kind %d has room for %d", o, i, kind, r.members)
+			}
+			if kind == tightRack && b.Nodes%b.racks() == 0 && (r.cpu >= racks[3].cpu || r.cpu >= racks[4].cpu || r.memory >= racks[3].memory) {
+				t.Errorf("%+v: rack %d is not the fullest: %+v", o, i, r)
+			}
+			if kind == 1 && b.Gang >= 20 && (r.cpu < int64(b.Gang)*memberCPU || r.memory < int64(b.Gang)*memberMemory) {
+				t.Errorf("%+v: rack %d has too little in sum: %+v", o, i, r)
+			}
+		}
+	}
+}
+
+func TestReportOfGangs(t *testing.T) {
+	fine := func(decided time.Duration) GangRound {
+		return GangRound{Bound: 1000, First: 2 * decided, All: time.Second, Attempts: 1, Decided: decided, Attempted: decided + time.Millisecond, Racks: 1, Tight: true}
+	}
+	r := &Report{Nodes: 5000, Gangs: []Gang{
+		{Scheduler: "kube-scheduler", Pods: 1000, Rounds: []GangRound{fine(2 * time.Second), {Bound: 900, Attempts: 3, Racks: 2}}, Usage: usage{CPU: 19 * time.Second, Peak: 300 << 20}},
+		{Scheduler: "Berth", Pods: 1000, Rounds: []GangRound{fine(50 * time.Millisecond), fine(20 * time.Millisecond), fine(10 * time.Millisecond)}},
+	}}
+	var out strings.Builder
+	r.Write(&out)
+	rows := map[string][]string{}
+	for line := range strings.Lines(out.String()) {
+		cells := strings.Split(line, "|")
+		if len(cells) > 1 {
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			rows[cells[1]] = cells[2:]
+		}
+	}
+	for scheduler, want := range map[string]string{
+		"kube-scheduler": "2|1,900 (given up)|2 s|2 s ✗|50 ms|2 s|2 s|4|4 s|4 s|1 s|1 s|1 ✗|1|10 ms|300 MiB|",
+		"Berth":          "3|3,000|20 ms|50 ms ✓|50 ms|21 ms|51 ms|3|40 ms|100 ms|1 s|1 s|3 ✓|3|0 µs|0 MiB|",
+	} {
+		if got := strings.Join(rows[scheduler], "|"); got != want {
+			t.Errorf("%s:\n%s, want\n%s", scheduler, got, want)
+		}
+	}
+}
+
+func TestMetricsAreAddedUp(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`# TYPE pending gauge
+pending{queue="active"} 2
+pending{queue="gated"} 5
+# TYPE took histogram
+took_bucket{result="scheduled",le="+Inf"} 1
+took_sum{result="scheduled"} 0.25
+took_count{result="scheduled"} 1
+took_bucket{result="unschedulable",le="+Inf"} 3
+took_sum{result="unschedulable"} 1.5
+took_count{result="unschedulable"} 3
+`))
+	}))
+	defer server.Close()
+	metrics, err := (&observed{client: server.Client(), url: server.URL}).metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		metric, label, value string
+		sum                  float64
+		count                uint64
+	}{
+		{"pending", "queue", "gated", 5, 0},
+		{"took", "", "", 1.75, 4},
+		{"took", "result", "scheduled", 0.25, 1},
+		{"missing", "", "", 0, 0},
+	} {
+		if sum, count := total(metrics[c.metric], c.label, c.value); sum != c.sum || count != c.count {
+			t.Errorf("%s of %s %s: %v in %d, want %v in %d", c.metric, c.label, c.value, sum, count, c.sum, c.count)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// observed is a scheduler that serves its metrics.
+type observed struct {
+	*process
+	client *http.Client
+	url    string
+}
+
+// startObserved starts a contender with the API server's certificate, and metrics for everybody.
+func (b *bench) startObserved(c *Contender, flags ...string) (*observed, error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", b.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	o := &observed{url: "https://127.0.0.1:" + ports[0] + "/metrics"}
+	if o.client, err = rest.HTTPClientFor(rest.AnonymousClientConfig(config)); err != nil {
+		return nil, err
+	}
+	certificate := filepath.Join(b.dir, "certificates", "apiserver")
+	o.process, err = b.startSchedulerWith(c, append(flags, "--bind-address", "127.0.0.1", "--secure-port", ports[0],
+		"--tls-cert-file", certificate+".crt", "--tls-private-key-file", certificate+".key",
+		"--authorization-always-allow-paths", "/metrics")...)
+	return o, err
+}
+
+// metrics reads all.
+func (o *observed) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := o.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: %s", o.name, o.url, response.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(response.Body)
+}
+
+// total adds up a metric, or those of its series with a label: values of a gauge or a counter, the
+// observations of a histogram and how many there were.
+func total(family *dto.MetricFamily, label, value string) (sum float64, count uint64) {
+	for _, m := range family.GetMetric() {
+		if label != "" && !has(m, label, value) {
+			continue
+		}
+		sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+		count += m.GetHistogram().GetSampleCount()
+	}
+	return sum, count
+}
+
+func has(m *dto.Metric, label, value string) bool {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == label && l.GetValue() == value {
+			return true
+		}
+	}
+	return false
+}
