@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,7 +19,8 @@ import (
 // rack, and its pods wait before its PodGroup is created.
 type Gang struct {
 	Scheduler string
-	Pods      int // of each
+	Pods      int  // of each
+	preempts  bool // each has to make room
 	Rounds    []GangRound
 	Usage     usage // of the process, from its start until the events of the last gang are written
 }
@@ -35,6 +37,7 @@ type GangRound struct {
 	Decided, Attempted time.Duration
 	Racks              int  // that have members
 	Tight              bool // the rack is one of those that are fullest with the gang in them
+	Victims            int
 }
 
 const (
@@ -42,8 +45,8 @@ const (
 	gangGates = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
 	// decisionGoal is for each gang.
 	decisionGoal = 50 * time.Millisecond
-	// gangPatience is how long no pod may be bound before a gang is given up: kube-scheduler tries
-	// each rack, pod by pod.
+	// gangPatience is how long no pod may be bound before a gang is given up, and how long its pods
+	// may take to be known: kube-scheduler tries each rack, pod by pod.
 	gangPatience = 10 * time.Minute
 
 	gangDecisions = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
@@ -60,47 +63,61 @@ func (b *bench) gangs(ctx context.Context) error {
 		return fmt.Errorf("pods that run already: %w", err)
 	}
 	for _, c := range b.contenders() {
-		g, err := b.gangsOf(ctx, c)
-		if g != nil && len(g.Rounds) > 0 {
-			b.report.Gangs = append(b.report.Gangs, *g)
-		}
-		if err != nil {
+		if err := b.gangsOf(ctx, c, &Gang{Scheduler: c.Name, Pods: b.Gang}); err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	for _, c := range b.contenders() {
+		if c.Key != "berth" { // upstream's groups with a topology constraint never preempt
+			continue
+		}
+		if _, err := b.namespace(ctx, lowerNamespace); err != nil {
+			return err
+		}
+		if err := b.gangsOf(ctx, c, &Gang{Scheduler: c.Name + ", by preemption", Pods: b.Gang, preempts: true}); err != nil {
+			return fmt.Errorf("%s, by preemption: %w", c.Name, err)
 		}
 	}
 	return nil
 }
 
-// gangsOf measures one.
-func (b *bench) gangsOf(ctx context.Context, c *Contender) (*Gang, error) {
-	g := &Gang{Scheduler: c.Name, Pods: b.Gang}
+// gangsOf measures one, and reports what is known also where it ends early with an error.
+func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
+	defer func() {
+		if len(g.Rounds) > 0 {
+			b.report.Gangs = append(b.report.Gangs, *g)
+		}
+	}()
 	p, err := b.startObserved(c, "--feature-gates", gangGates)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _, _ = p.stop() }() // where this returns early
-	if err := b.ready(ctx, c, p); err != nil {
-		return nil, err
+	namespace := "bench-gang-" + c.Key
+	if g.preempts {
+		namespace += "-preempting"
+	}
+	if err := b.ready(ctx, p, namespace); err != nil {
+		return err
 	}
 	for i := range b.GangRounds {
-		r, err := b.gang(ctx, p, fmt.Sprintf("bench-gang-%s-%d", c.Key, i))
+		r, err := b.gang(ctx, p, fmt.Sprintf("%s-%d", namespace, i), g.preempts)
 		if err != nil {
-			return g, err
+			return err
 		}
 		g.Rounds = append(g.Rounds, *r)
-		b.say("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions %s; racks: %d", c.Name,
-			thousands(r.Bound), thousands(b.Gang), short(r.First), short(r.All), r.Attempts, short(r.Attempted), short(r.Decided), r.Racks)
+		b.say("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions %s; racks: %d; victims: %d", g.Scheduler,
+			thousands(r.Bound), thousands(b.Gang), short(r.First), short(r.All), r.Attempts, short(r.Attempted), short(r.Decided), r.Racks, r.Victims)
 		if r.Bound < b.Gang { // the next one would be given up, too
 			break
 		}
 	}
 	g.Usage, err = p.stop()
-	return g, err
+	return err
 }
 
 // ready has one pod bound: the scheduler knows the cluster then.
-func (b *bench) ready(ctx context.Context, c *Contender, p *observed) error {
-	namespace := "bench-gang-" + c.Key
+func (b *bench) ready(ctx context.Context, p *observed, namespace string) error {
 	version, err := b.namespace(ctx, namespace)
 	if err != nil {
 		return err
@@ -117,7 +134,14 @@ func (b *bench) ready(ctx context.Context, c *Contender, p *observed) error {
 }
 
 // gang has one scheduled.
-func (b *bench) gang(ctx context.Context, p *observed, namespace string) (*GangRound, error) {
+func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempts bool) (*GangRound, error) {
+	var lower []*v1.Pod
+	if preempts {
+		lower = b.lowerPods()
+		if err := b.complete(ctx, lowerNamespace, lower); err != nil {
+			return nil, err
+		}
+	}
 	version, err := b.namespace(ctx, namespace)
 	if err != nil {
 		return nil, err
@@ -130,7 +154,7 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string) (*GangR
 	if err := b.create(ctx, namespace, b.Gang, member); err != nil {
 		return nil, err
 	}
-	if err := b.until(ctx, "the members to wait for their group", patience, func() (bool, error) {
+	if err := b.until(ctx, "the members to wait for their group", gangPatience, func() (bool, error) {
 		metrics, err := p.metrics(ctx)
 		if err != nil {
 			return false, err
@@ -154,6 +178,11 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string) (*GangR
 	if err := b.places(ctx, namespace, r); err != nil {
 		return nil, err
 	}
+	left, err := b.count(ctx, lowerNamespace)
+	if err != nil {
+		return nil, err
+	}
+	r.Victims = len(lower) - left
 	if _, err := b.events(ctx, namespace, r.Bound); err != nil {
 		return nil, err
 	}
@@ -260,7 +289,7 @@ func (r *Report) writeGangs(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n## Live: gangs of %s pods, each in one rack, %s nodes\n\n", thousands(r.Gangs[0].Pods), thousands(r.Nodes))
 	lines := [][]string{{"scheduler", "gangs", "bound", "decided p50", "slowest", "goal", "attempt p50", "slowest", "attempts",
-		"first bound p50", "slowest", "all bound p50", "slowest", "in one rack", "the fullest", "CPU a pod", "peak memory"}}
+		"first bound p50", "slowest", "all bound p50", "slowest", "in one rack", "the fullest", "victims", "CPU a pod", "peak memory"}}
 	for i := range r.Gangs {
 		lines = append(lines, r.Gangs[i].line())
 	}
@@ -268,10 +297,11 @@ func (r *Report) writeGangs(w io.Writer) {
 }
 
 func (g *Gang) line() []string {
-	var bound, attempts, whole, tight int
+	var bound, attempts, whole, tight, victims int
 	for _, r := range g.Rounds {
 		attempts += r.Attempts
 		bound += r.Bound
+		victims += r.Victims
 		if r.Racks == 1 {
 			whole++
 		}
@@ -298,5 +328,5 @@ func (g *Gang) line() []string {
 		}
 	}
 	return append(line, fmt.Sprintf("%d%s", whole, table.Mark(whole == len(g.Rounds))), fmt.Sprint(tight),
-		short(g.Usage.CPU/time.Duration(max(bound, 1))), mebibytes(g.Usage.Peak))
+		fmt.Sprint(victims), short(g.Usage.CPU/time.Duration(max(bound, 1))), mebibytes(g.Usage.Peak))
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -40,9 +41,37 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 	}
 }
 
+// With the lower pods a gang must fit in no rack.
+func TestLowerPodsLeaveNoRackForAGang(t *testing.T) {
+	b := &bench{Options: Options{Nodes: 500, Gang: 100}}
+	free, racks := make([]int64, b.Nodes), make([]int64, b.racks())
+	for i := range free {
+		used, _ := b.used(i)
+		free[i] = nodeAmounts.Cpu().MilliValue() - used
+	}
+	for _, pod := range b.lowerPods() {
+		var node int
+		if _, err := fmt.Sscanf(pod.Spec.NodeName, "node-%d", &node); err != nil {
+			t.Fatal(err)
+		}
+		free[node] -= pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+		if pod.Spec.PriorityClassName != "" || free[node] < 0 {
+			t.Fatalf("%s has class %q, and node %d has %d left", pod.Name, pod.Spec.PriorityClassName, node, free[node])
+		}
+	}
+	for i, cpu := range free {
+		racks[b.rack(i)] += cpu / memberCPU
+	}
+	for rack, members := range racks {
+		if members >= int64(b.Gang) {
+			t.Errorf("rack %d has room for %d", rack, members)
+		}
+	}
+}
+
 func TestReportOfGangs(t *testing.T) {
 	fine := func(decided time.Duration) GangRound {
-		return GangRound{Bound: 1000, First: 2 * decided, All: time.Second, Attempts: 1, Decided: decided, Attempted: decided + time.Millisecond, Racks: 1, Tight: true}
+		return GangRound{Bound: 1000, First: 2 * decided, All: time.Second, Attempts: 1, Decided: decided, Attempted: decided + time.Millisecond, Racks: 1, Tight: true, Victims: 200}
 	}
 	r := &Report{Nodes: 5000, Gangs: []Gang{
 		{Scheduler: "kube-scheduler", Pods: 1000, Rounds: []GangRound{fine(2 * time.Second), {Bound: 900, Attempts: 3, Racks: 2}}, Usage: usage{CPU: 19 * time.Second, Peak: 300 << 20}},
@@ -61,8 +90,8 @@ func TestReportOfGangs(t *testing.T) {
 		}
 	}
 	for scheduler, want := range map[string]string{
-		"kube-scheduler": "2|1,900 (given up)|2 s|2 s ✗|50 ms|2 s|2 s|4|4 s|4 s|1 s|1 s|1 ✗|1|10 ms|300 MiB|",
-		"Berth":          "3|3,000|20 ms|50 ms ✓|50 ms|21 ms|51 ms|3|40 ms|100 ms|1 s|1 s|3 ✓|3|0 µs|0 MiB|",
+		"kube-scheduler": "2|1,900 (given up)|2 s|2 s ✗|50 ms|2 s|2 s|4|4 s|4 s|1 s|1 s|1 ✗|1|200|10 ms|300 MiB|",
+		"Berth":          "3|3,000|20 ms|50 ms ✓|50 ms|21 ms|51 ms|3|40 ms|100 ms|1 s|1 s|3 ✓|3|600|0 µs|0 MiB|",
 	} {
 		if got := strings.Join(rows[scheduler], "|"); got != want {
 			t.Errorf("%s:\n%s, want\n%s", scheduler, got, want)

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -83,7 +84,16 @@ func (b *bench) clean(ctx context.Context, namespace string) error {
 
 // fill sees to it that every node is full of lower pods.
 func (b *bench) fill(ctx context.Context) error {
-	there, err := b.client.CoreV1().Pods(fillNamespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	var pods []*v1.Pod
+	for i := range b.Nodes * lowerPerNode {
+		pods = append(pods, lower(i, b.Nodes))
+	}
+	return b.complete(ctx, fillNamespace, pods)
+}
+
+// complete creates those of the pods that a namespace does not have.
+func (b *bench) complete(ctx context.Context, namespace string, pods []*v1.Pod) error {
+	there, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return err
 	}
@@ -91,13 +101,8 @@ func (b *bench) fill(ctx context.Context) error {
 	for i := range there.Items {
 		known[there.Items[i].Name] = true
 	}
-	var missing []*v1.Pod
-	for i := range b.Nodes * lowerPerNode {
-		if pod := lower(i, b.Nodes); !known[pod.Name] {
-			missing = append(missing, pod)
-		}
-	}
-	return b.create(ctx, fillNamespace, len(missing), func(i int) *v1.Pod { return missing[i] })
+	missing := slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool { return known[pod.Name] })
+	return b.create(ctx, namespace, len(missing), func(i int) *v1.Pod { return missing[i] })
 }
 
 // fillNamespace has the lower pods of the preemption mode.

@@ -92,3 +92,24 @@ func (b *bench) settle(ctx context.Context) error {
 	b.say("%s pods run already, in %d racks", thousands(len(pods)), b.racks())
 	return b.create(ctx, fillNamespace, len(pods), func(i int) *v1.Pod { return pods[i] })
 }
+
+const (
+	// lowerNamespace has the pods of which a gang has to preempt some.
+	lowerNamespace = "bench-gang-lower"
+	// lowerCPU is what each of them requests: the room of four members.
+	lowerCPU = 4 * memberCPU
+)
+
+// lowerPods take the room of all racks, so that a gang fits in none without preemption.
+func (b *bench) lowerPods() (pods []*v1.Pod) {
+	for node := range b.Nodes {
+		used, _ := b.used(node)
+		for range (nodeAmounts.Cpu().MilliValue() - used) / lowerCPU {
+			pod := (&Mode{}).pod(len(pods))
+			pod.Spec.NodeName = nodeName(node)
+			pod.Spec.Containers[0].Resources.Requests = amounts(lowerCPU, 200)
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
