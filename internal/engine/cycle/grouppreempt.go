@@ -149,13 +149,14 @@ func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amount
 	for _, p := range unit {
 		nodes = append(nodes, gone.from[p.UID])
 	}
-	for i := len(a.placed) - 1; i >= 0; i-- {
-		if m := a.placed[i]; slices.Contains(nodes, m.found.Node) {
+	there := func(m *member) bool { return slices.Contains(nodes, m.found.Node) }
+	for _, m := range slices.Backward(a.placed) {
+		if there(m) {
 			were = append(were, place{m, m.found})
-			a.placed = slices.Delete(a.placed, i, i+1)
 			a.takeOff(m)
 		}
 	}
+	a.placed = slices.DeleteFunc(a.placed, there)
 	stay := len(a.placed)
 	gone.back(unit)
 	a.effort += costOfRemoval * len(unit)

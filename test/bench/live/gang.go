@@ -321,6 +321,10 @@ func (g *Gang) line() []string {
 		line = append(line, short(quantile(times, 0.5)), short(slowest))
 		switch i {
 		case 0:
+			if g.preempts { // it is decided twice
+				line = append(line, "")
+				continue
+			}
 			line[len(line)-1] += table.Mark(slowest <= decisionGoal)
 			line = append(line, short(decisionGoal))
 		case 1:

@@ -1,0 +1,96 @@
+package cycle_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// partlyFilled is a core with 5,000 nodes in 50 racks and a gang of 1,000 pods whose PodGroup is yet
+// to be seen. Pods of its own priority run on the nodes, so that it fits in 30 of the racks; with
+// lower ones it fits nowhere, unless 200 of them leave. running has all pods on nodes.
+func partlyFilled(tb testing.TB, lower bool) (core *Core, running map[string]*v1.Pod) {
+	core, running = gangWorld(tb, 0, 0, "rack"), map[string]*v1.Pod{}
+	high, low := int32(1000), int32(0)
+	for i := range 1000 {
+		p := aPod(fmt.Sprint("p", i), "2")
+		p.Spec.Priority = &high
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		core.Step(begin, Seen{Pods, p})
+	}
+	run := func(node, name string, cpu int, priority *int32) {
+		p := aPod(name, fmt.Sprint(cpu))
+		p.Spec.NodeName, p.Spec.Priority = node, priority
+		running[name] = p
+		core.Step(begin, Seen{Pods, p})
+	}
+	for i := range 5000 {
+		n := aNode(fmt.Sprint("n", i), "32")
+		n.Labels["rack"] = fmt.Sprint("r", i%50)
+		core.Step(begin, Seen{Nodes, n})
+		used := 0
+		if kind := i % 5; kind > 0 {
+			used = []int{22, 14, 6, 2}[kind-1] + i/50%3*2
+		}
+		for j := range 2 {
+			run(n.Name, fmt.Sprint("high", i, "-", j), used/2, &high)
+		}
+		for j := 0; lower && j < (32-used)/8; j++ {
+			run(n.Name, fmt.Sprint("low", i, "-", j), 8, &low)
+		}
+	}
+	return core, running
+}
+
+// BenchmarkGangInPartlyFilledRacks decides a gang of 1,000 pods that has to be in one of 50 racks,
+// where it fits at once, and where it has to preempt and is decided a second time.
+func BenchmarkGangInPartlyFilledRacks(b *testing.B) {
+	for _, lower := range []bool{false, true} {
+		b.Run(fmt.Sprintf("preempts=%v", lower), func(b *testing.B) {
+			var first, last time.Duration
+			victims := 0
+			for b.Loop() {
+				b.StopTimer()
+				core, running := partlyFilled(b, lower)
+				g := gangOf("g", 1000)
+				high := int32(1000)
+				g.Spec.SchedulingConstraints, g.Spec.Priority = oneOf("rack"), &high
+				core.Step(begin, Seen{PodGroups, g})
+				b.StartTimer()
+				began := time.Now()
+				actions := slices.Clone(core.Step(begin, Tick{}))
+				took := time.Since(began)
+				first, last = first+took, last+took
+				if lower {
+					for _, action := range actions {
+						if remove, ok := action.(Remove); ok {
+							victims++
+							core.Step(begin, Answered{Ticket: remove.Ticket})
+							core.Step(begin, Gone{Pods, running[remove.Victim.Name]})
+						}
+					}
+					began = time.Now()
+					actions = slices.Clone(core.Step(begin.Add(2*time.Second), Tick{}))
+					last += time.Since(began) - took
+				}
+				bound := 0
+				for _, action := range actions {
+					if _, ok := action.(Bind); ok {
+						bound++
+					}
+				}
+				if bound != 1000 {
+					b.Fatalf("%d pods are bound", bound)
+				}
+			}
+			b.ReportMetric(float64(first.Microseconds())/1000/float64(b.N), "ms/first-decision")
+			b.ReportMetric(float64(last.Microseconds())/1000/float64(b.N), "ms/last-decision")
+			b.ReportMetric(float64(victims)/float64(b.N), "victims")
+		})
+	}
+}
