@@ -11,9 +11,9 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// partlyFilled is a core with 5,000 nodes in 50 racks and a gang of 1,000 pods whose PodGroup is yet
-// to be seen. Pods of its own priority run on the nodes, so that it fits in 30 of the racks; with
-// lower ones it fits nowhere, unless 200 of them leave. running has all pods on nodes.
+// partlyFilled is a core with 5,000 nodes in 50 racks and a gang of 1,000 pods whose PodGroup is
+// yet to be seen. Pods of its own priority run on the nodes, so that it fits in 30 of the racks;
+// with lower ones it fits nowhere, unless 200 of them leave. running has all pods on nodes.
 func partlyFilled(tb testing.TB, lower bool) (core *Core, running map[string]*v1.Pod) {
 	core, running = gangWorld(tb, 0, 0, "rack"), map[string]*v1.Pod{}
 	high, low := int32(1000), int32(0)

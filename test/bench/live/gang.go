@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/test/bench/table"
 )
 
-// Gang is what gangs took of a scheduler, one after another on the same nodes: each has to be in one
-// rack, and its pods wait before its PodGroup is created.
+// Gang is what gangs took of a scheduler, one after another on the same nodes: each has to be in
+// one rack, and its pods wait before its PodGroup is created.
 type Gang struct {
 	Scheduler string
 	Pods      int  // of each

@@ -31,8 +31,8 @@ func (b *bench) racks() int { return max(b.Nodes/((b.Gang+perNode-1)/perNode), 1
 // rack is the rack of a node.
 func (b *bench) rack(node int) int { return node % b.racks() }
 
-// used is what pods that do not move use on a node, in thousandths of a CPU and MiB. Nodes of a rack
-// differ by the room of a member.
+// used is what pods that do not move use on a node, in thousandths of a CPU and MiB. Nodes of a
+// rack differ by the room of a member.
 func (b *bench) used(node int) (milliCPU, mebibytes int64) {
 	place := int64(node / b.racks())
 	more := memberCPU * (place % 3)
