@@ -48,6 +48,9 @@ const (
 	// gangPatience is how long no pod may be bound before a gang is given up, and how long its pods
 	// may take to be known: kube-scheduler tries each rack, pod by pod.
 	gangPatience = 10 * time.Minute
+	// gangMemory is with how much memory a scheduler is ended, and the gang given up: kube-scheduler
+	// keeps what it found in each rack, and would take the machine's.
+	gangMemory = 12 << 30
 
 	gangDecisions = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 	gangAttempts  = "scheduler_podgroup_scheduling_attempt_duration_seconds"
@@ -93,6 +96,7 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 		return err
 	}
 	defer func() { _, _ = p.stop() }() // where this returns early
+	go p.endAbove(gangMemory)
 	namespace := "bench-gang-" + c.Key
 	if g.preempts {
 		namespace += "-preempting"
@@ -101,7 +105,15 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 		return err
 	}
 	for i := range b.GangRounds {
-		r, err := b.gang(ctx, p, fmt.Sprintf("%s-%d", namespace, i), g.preempts)
+		name := fmt.Sprintf("%s-%d", namespace, i)
+		r, err := b.gang(ctx, p, name, g.preempts)
+		if peak := p.exceeded.Load(); peak > 0 {
+			<-p.ended
+			b.say("gang: %s was ended: it had %s", g.Scheduler, mebibytes(peak))
+			state := p.cmd.ProcessState
+			g.Rounds, g.Usage = append(g.Rounds, GangRound{}), usage{CPU: state.UserTime() + state.SystemTime(), Peak: peak}
+			return b.clean(ctx, name)
+		}
 		if err != nil {
 			return err
 		}
@@ -273,11 +285,13 @@ func (b *bench) places(ctx context.Context, namespace string, r *GangRound) erro
 	return nil
 }
 
-// of returns a time of each round, sorted.
+// of returns a time of each gang that was bound, sorted.
 func (g *Gang) of(what func(r *GangRound) time.Duration) []time.Duration {
 	var all []time.Duration
 	for i := range g.Rounds {
-		all = append(all, what(&g.Rounds[i]))
+		if r := &g.Rounds[i]; r.Bound == g.Pods {
+			all = append(all, what(r))
+		}
 	}
 	slices.Sort(all)
 	return all
@@ -318,19 +332,27 @@ func (g *Gang) line() []string {
 		g.of(func(r *GangRound) time.Duration { return r.First }), g.of(func(r *GangRound) time.Duration { return r.All }),
 	} {
 		slowest := quantile(times, 1)
-		line = append(line, short(quantile(times, 0.5)), short(slowest))
+		if len(times) > 0 {
+			line = append(line, short(quantile(times, 0.5)), short(slowest))
+		} else {
+			line = append(line, "", "")
+		}
 		switch i {
 		case 0:
 			if g.preempts { // it is decided twice
 				line = append(line, "")
 				continue
 			}
-			line[len(line)-1] += table.Mark(slowest <= decisionGoal)
+			line[len(line)-1] += table.Mark(slowest <= decisionGoal && bound == len(g.Rounds)*g.Pods)
 			line = append(line, short(decisionGoal))
 		case 1:
 			line = append(line, fmt.Sprint(attempts))
 		}
 	}
+	perPod := ""
+	if bound > 0 {
+		perPod = short(g.Usage.CPU / time.Duration(bound))
+	}
 	return append(line, fmt.Sprintf("%d%s", whole, table.Mark(whole == len(g.Rounds))), fmt.Sprint(tight),
-		fmt.Sprint(victims), short(g.Usage.CPU/time.Duration(max(bound, 1))), mebibytes(g.Usage.Peak))
+		fmt.Sprint(victims), perPod, mebibytes(g.Usage.Peak))
 }

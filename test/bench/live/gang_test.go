@@ -76,6 +76,7 @@ func TestReportOfGangs(t *testing.T) {
 	r := &Report{Nodes: 5000, Gangs: []Gang{
 		{Scheduler: "kube-scheduler", Pods: 1000, Rounds: []GangRound{fine(2 * time.Second), {Bound: 900, Attempts: 3, Racks: 2}}, Usage: usage{CPU: 19 * time.Second, Peak: 300 << 20}},
 		{Scheduler: "Berth", Pods: 1000, Rounds: []GangRound{fine(50 * time.Millisecond), fine(20 * time.Millisecond), fine(10 * time.Millisecond)}},
+		{Scheduler: "none", Pods: 1000, Rounds: []GangRound{{}}, Usage: usage{CPU: time.Second, Peak: 1 << 20}},
 		{Scheduler: "Berth, by preemption", Pods: 1000, preempts: true, Rounds: []GangRound{fine(60 * time.Millisecond)}},
 	}}
 	var out strings.Builder
@@ -93,6 +94,7 @@ func TestReportOfGangs(t *testing.T) {
 	for scheduler, want := range map[string]string{
 		"kube-scheduler":       "2|1,900 (given up)|2 s|2 s ✗|50 ms|2 s|2 s|4|4 s|4 s|1 s|1 s|1 ✗|1|200|10 ms|300 MiB|",
 		"Berth":                "3|3,000|20 ms|50 ms ✓|50 ms|21 ms|51 ms|3|40 ms|100 ms|1 s|1 s|3 ✓|3|600|0 µs|0 MiB|",
+		"none":                 "1|0 (given up)||✗|50 ms|||0|||||0 ✗|0|0||1 MiB|",
 		"Berth, by preemption": "1|1,000|60 ms|60 ms||61 ms|61 ms|1|120 ms|120 ms|1 s|1 s|1 ✓|1|200|0 µs|0 MiB|",
 	} {
 		if got := strings.Join(rows[scheduler], "|"); got != want {

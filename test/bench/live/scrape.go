@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -18,6 +20,23 @@ type observed struct {
 	*process
 	client *http.Client
 	url    string
+	// exceeded is the memory with which it was ended; see endAbove.
+	exceeded atomic.Int64
+}
+
+// endAbove ends the process once it has had more memory than this.
+func (o *observed) endAbove(most int64) {
+	for {
+		select {
+		case <-o.ended:
+			return
+		case <-time.After(time.Second):
+		}
+		if peak, err := peakMemory(o.cmd.Process.Pid); err == nil && peak > most {
+			o.exceeded.Store(peak)
+			_ = o.cmd.Process.Kill()
+		}
+	}
 }
 
 // startObserved starts a contender with the API server's certificate, and metrics for everybody.
