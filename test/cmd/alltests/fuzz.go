@@ -3,6 +3,8 @@ package main
 import (
 	"io/fs"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -21,35 +23,56 @@ func fuzzers(o options) ([]command, error) {
 	if info, err := os.Stat(memory); err == nil && info.IsDir() {
 		environment = []string{"TMPDIR=" + memory, "GOTMPDIR=" + os.TempDir()}
 	}
+	cache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		return nil, err
+	}
 	var all []command
-	err := filepath.WalkDir(o.root, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(o.root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			if strings.HasPrefix(d.Name(), ".") && path != o.root {
+			if strings.HasPrefix(d.Name(), ".") && file != o.root {
 				return filepath.SkipDir
 			}
 			return nil
 		}
-		if !strings.HasSuffix(path, "_test.go") {
+		if !strings.HasSuffix(file, "_test.go") {
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
 		for _, found := range fuzzer.FindAllSubmatch(text, -1) {
-			// A number of inputs, not a time: go test ends timed fuzzing under load with a spurious
-			// "context deadline exceeded". Making an input smaller is for one that fails.
-			c := goTest(relative(o.root, filepath.Dir(path)), "-run", "^$", "-fuzz", "^"+string(found[1])+"$",
-				"-fuzztime", o.fuzztime, "-fuzzminimizetime", "100x", "-parallel", "1")
+			folder := relative(o.root, filepath.Dir(file))
+			c := goTest(folder, o.fuzz(string(found[1]), filepath.Join(strings.TrimSpace(string(cache)), "fuzz"), folder)...)
 			c.environment = environment
 			all = append(all, c)
 		}
 		return nil
 	})
 	return all, err
+}
+
+// module is the path of the root module.
+const module = "github.com/berth-k8s/berth"
+
+// fuzz are the arguments of go test for one fuzzer. Inputs that reach new code are kept, and new ones
+// made from them. With -fuzz, go test counts the code of all packages, compiles what the fuzzer's
+// package imports anew for that, and inputs run several times slower. Without it, only the code of
+// the fuzzer's own package counts. Inputs are kept in the same folder.
+func (o options) fuzz(name, corpora, folder string) []string {
+	name = "^" + name + "$"
+	// A number of inputs, not a time: go test ends timed fuzzing under load with a spurious
+	// "context deadline exceeded". Making an input smaller is for one that fails.
+	if o.wide {
+		return []string{"-run", "^$", "-fuzz", name, "-fuzztime", o.fuzztime, "-fuzzminimizetime", "100x", "-parallel", "1"}
+	}
+	return []string{"-run", "^$", "-gcflags=-d=libfuzzer", "-timeout", "0", "-parallel", "1", ".", "-args",
+		"-test.fuzz=" + name, "-test.fuzztime=" + o.fuzztime, "-test.fuzzminimizetime=100x",
+		"-test.fuzzcachedir=" + filepath.Join(corpora, filepath.FromSlash(path.Join(module, filepath.ToSlash(folder))))}
 }
 
 func relative(root, path string) string {

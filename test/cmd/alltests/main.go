@@ -42,6 +42,7 @@ const (
 type options struct {
 	root     string
 	fuzztime string
+	wide     bool   // the code of all packages guides fuzzers
 	tree     string // what all that tests may read and run amounts to
 }
 
@@ -89,6 +90,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.root, "root", "..", "the tree whose tests run")
 	flag.StringVar(&o.fuzztime, "fuzztime", "1000x", "how long each fuzzer runs, as go test takes it")
+	flag.BoolVar(&o.wide, "wide", false, "guide fuzzers by the code of all packages, not of their own alone")
 	flag.Parse()
 	chosen := flag.Args()
 	for _, name := range chosen {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,15 +119,18 @@ func TestEveryFuzzerIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	commands, err := fuzzers(options{root: root, fuzztime: "1x"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, c := range commands {
-		found = append(found, c.folder+" "+c.words[7])
-	}
-	if got, want := strings.Join(found, ", "), "a ^FuzzA$, a ^FuzzB$"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	for _, wide := range []bool{false, true} {
+		commands, err := fuzzers(options{root: root, fuzztime: "1x", wide: wide})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, c := range commands {
+			name := c.words[slices.IndexFunc(c.words, func(w string) bool { return strings.HasSuffix(w, "$") && strings.Contains(w, "^Fuzz") })]
+			found = append(found, c.folder+" "+strings.TrimPrefix(name, "-test.fuzz="))
+		}
+		if got, want := strings.Join(found, ", "), "a ^FuzzA$, a ^FuzzB$"; got != want {
+			t.Errorf("wide %t: %s, want %s", wide, got, want)
+		}
 	}
 }
