@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	klog.SetLogger(klog.Logger{})
+	debug.SetGCPercent(400) // little is kept, and much is made
 	os.Exit(m.Run())
 }
 
