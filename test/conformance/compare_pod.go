@@ -273,7 +273,7 @@ func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
 		case "DynamicResources":
 			for _, f := range b.profile.Filters {
 				if devices, ok := f.(postFilter); ok {
-					message, _, _ := devices.PostFilter(b.cluster, pod)
+					message, _, _ := devices.PostFilter(b.cluster, pod, nil)
 					parts = append(parts, message)
 				}
 			}

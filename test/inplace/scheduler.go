@@ -82,7 +82,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
 			Generic: on(features.GenericWorkload), Gang: on(features.GangScheduling), Topology: on(features.TopologyAwareWorkloadScheduling),
-			Preemption: on(features.WorkloadAwarePreemption),
+			Preemption: on(features.WorkloadAwarePreemption), Claims: on(features.DRAWorkloadResourceClaims),
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),

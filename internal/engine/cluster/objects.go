@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -34,6 +35,10 @@ type Objects struct {
 	ResourceSlices Table[*resourcev1.ResourceSlice]
 	ResourceClaims Table[*resourcev1.ResourceClaim]
 	DeviceClasses  Table[*resourcev1.DeviceClass]
+
+	// PodGroups are those that have device claims, where the feature gate for that is on. They are
+	// kept as they were seen first: their spec does not change.
+	PodGroups Table[*schedulingv1alpha2.PodGroup]
 }
 
 // Put sets an object in the table of its kind. It returns false for a kind without one.

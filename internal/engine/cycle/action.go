@@ -100,13 +100,16 @@ type ClaimUse struct {
 	// it. Written: a user has written it already; if it is missing now, it was revoked and must not
 	// be written again.
 	Decided, Written bool
+	// Joined: the reservation for the pod's group is another user's, and may not be in the API.
+	Joined bool
 }
 
 // ReleaseClaim removes a pod's reservation from a device claim, or deletes a claim that was created
-// for the pod.
+// for the pod. Only the release of a pod group's reservation has a ticket.
 type ReleaseClaim struct {
-	Claim *resourcev1.ResourceClaim
-	Pod   types.UID
+	Ticket Ticket
+	Claim  *resourcev1.ResourceClaim
+	Holder types.UID // the pod or the PodGroup
 }
 
 // GiveBackClaim frees the devices of a claim that a pending pod cannot use: by writing the given

@@ -275,16 +275,21 @@ func (as *attempts) versions() uint64 {
 	o := &as.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +
 		o.Budgets.Version + o.Volumes.Version + o.Claims.Version + o.StorageClasses.Version + o.CSINodes.Version + o.CSIDrivers.Version +
-		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version + o.DeviceClasses.Version
+		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version + o.DeviceClasses.Version +
+		o.PodGroups.Version
 }
 
 // giveBackErrand takes the answer to a GiveBackClaim.
 type giveBackErrand struct {
-	as  *attempts
-	pod types.UID
+	as    *attempts
+	pod   types.UID
+	group releaseErrand // if the claim was reserved for the pod's group
 }
 
 func (e giveBackErrand) answered(o Outcome) {
+	if e.group.l != nil {
+		e.group.answered(o)
+	}
 	if o.Fault != nil {
 		e.as.queue.Activate(e.pod, e.as.now)
 	}
@@ -293,9 +298,16 @@ func (e giveBackErrand) answered(o Outcome) {
 // giveBackDevices runs a plugin's PostFilter: if a claim of the pod holds devices that the pod
 // cannot use, it gives them up.
 func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
-	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting)
+	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting, as.placements.isUnused(b))
 	if change != nil {
-		as.do(GiveBackClaim{as.send(giveBackErrand{as, b.Pod.UID}), change, remove})
+		errand := giveBackErrand{as: as, pod: b.Pod.UID}
+		if claim, ok := as.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
+			if group, ok := plugins.GroupOf(claim); ok {
+				claims := as.placements.claims
+				errand.group, claims.releasing[nameOf(claim)] = releaseErrand{claims, nameOf(claim)}, group.UID
+			}
+		}
+		as.do(GiveBackClaim{as.send(errand), change, remove})
 	}
 	return Rescue{Message: message}
 }

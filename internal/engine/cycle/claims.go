@@ -1,10 +1,13 @@
 package cycle
 
 import (
+	"slices"
+
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -21,7 +24,13 @@ type sharedClaim struct {
 	// written: the allocation is or may be in the API. If it is missing later, it was revoked, and
 	// its devices may belong to another claim.
 	written bool
+	// added: the reservation for a pod group was added by a user, and is in the API only if written
+	// is set.
+	added bool
 }
+
+// inAPI tells whether the reservation for the pod's group is or may be in the API.
+func (s *sharedClaim) inAPI() bool { return s.written || !s.added }
 
 // sharedClaims are the claims in use or decided.
 //
@@ -31,6 +40,9 @@ type sharedClaims struct {
 	*common
 	byName map[cluster.Name]*sharedClaim
 	last   uint64 // the last number issued
+	// releasing has the claims whose reservation for a pod group is being given up, with the UID of
+	// the group, until a watch shows that. Until then no pod may rely on the reservation.
+	releasing map[cluster.Name]types.UID
 }
 
 // claimUse is one pod's use of a shared claim.
@@ -38,6 +50,8 @@ type claimUse struct {
 	*sharedClaim
 	// decided: the allocation was not known to be in the API when the pod's node was chosen.
 	decided bool
+	// joined: the reservation for the pod's group was there, added by another user.
+	joined bool
 }
 
 // join adds a pod that has reserved the claim.
@@ -52,7 +66,15 @@ func (l *sharedClaims) join(reserved *plugins.ReservedClaim) claimUse {
 		}
 	}
 	shared.users++
-	return claimUse{shared, shared.decided}
+	use := claimUse{sharedClaim: shared, decided: shared.decided}
+	if reserved.ForGroup() {
+		if reserved.IsReserved(reserved.Before) {
+			use.joined = shared.added
+		} else {
+			shared.added = true
+		}
+	}
+	return use
 }
 
 // forget drops a claim that is neither in use nor decided.
@@ -64,6 +86,7 @@ func (l *sharedClaims) forget(shared *sharedClaim) {
 
 // seen returns what the cluster model is to keep of a claim that the API shows.
 func (l *sharedClaims) seen(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+	l.released(claim)
 	shared, ok := l.byName[nameOf(claim)]
 	if !ok || !shared.decided {
 		return claim
@@ -104,7 +127,7 @@ func (l *sharedClaims) leave(b *placement) {
 // uses describes the pod's use of its claims for a WriteClaims.
 func (b *placement) uses() (list []ClaimUse) {
 	for _, use := range b.devices.uses {
-		list = append(list, ClaimUse{Shared: use.number, Decided: use.decided, Written: use.written})
+		list = append(list, ClaimUse{Shared: use.number, Decided: use.decided, Written: use.written, Joined: use.joined})
 	}
 	return list
 }
@@ -130,5 +153,78 @@ func (l *sharedClaims) made(e ClaimMade) {
 			l.byName[use.name] = use.sharedClaim
 			l.cluster.ResourceClaims.Set(held)
 		}
+	}
+}
+
+// released notes that a claim is shown without the reservation that is being given up.
+func (l *sharedClaims) released(claim *resourcev1.ResourceClaim) {
+	group, ok := l.releasing[nameOf(claim)]
+	if ok && !slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == group }) {
+		delete(l.releasing, nameOf(claim))
+	}
+}
+
+// releaseErrand takes the answer to the release of a pod group's reservation.
+type releaseErrand struct {
+	l    *sharedClaims
+	name cluster.Name
+}
+
+// answered waits for the watch, unless it has shown the claim as the API server returned it: the
+// reservation was not there.
+func (e releaseErrand) answered(o Outcome) {
+	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
+	if o.Fault != nil || !ok || len(o.Claims) > 0 && sameVersion(known, o.Claims[0]) {
+		delete(e.l.releasing, e.name)
+	}
+}
+
+// groupUses tells whether a pod of the placement's group, other than the placement's own, is on its
+// way to a node, or on one. Pods that are only being tried do not count.
+func (ps *placements) groupUses(b *placement) bool {
+	g := ps.groups.Get(cluster.Name{Namespace: b.Pod.Namespace, Name: groups.NameOf(b.Pod)})
+	if g == nil {
+		return false
+	}
+	for uid := range g.Members {
+		switch other := ps.byPod[uid]; {
+		case other == b:
+		case other != nil, ps.cluster.Pod(uid) != nil && ps.queue.Get(uid) == nil:
+			return true
+		}
+	}
+	return false
+}
+
+// isUnused returns a function that tells whether a claim which is reserved for the group of a
+// pending pod can be given up.
+func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClaim) bool {
+	return func(claim *resourcev1.ResourceClaim) bool {
+		name := nameOf(claim)
+		if shared := ps.claims.byName[name]; shared != nil && (shared.decided || shared.added) {
+			return false // it is not in the API
+		}
+		_, releasing := ps.claims.releasing[name]
+		return !releasing && !ps.groupUses(b)
+	}
+}
+
+// releaseForGroup gives up those reservations for the placement's group that are in the API, if no
+// other pod of the group needs them. If it has only been tried, they stay.
+func (ps *placements) releaseForGroup(b *placement) {
+	if b.stage == reserving {
+		return
+	}
+	for i := range b.devices.Claims {
+		r := &b.devices.Claims[i]
+		if !r.ForGroup() || !b.devices.shared[i].inAPI() || ps.groupUses(b) {
+			continue
+		}
+		name := nameOf(r.Claim)
+		if _, already := ps.claims.releasing[name]; already {
+			continue
+		}
+		ps.claims.releasing[name] = r.Holder.UID
+		ps.do(ReleaseClaim{ps.send(releaseErrand{ps.claims, name}), r.Claim, r.Holder.UID})
 	}
 }

@@ -100,7 +100,7 @@ func assemble(s *common) *Core {
 	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic && gates.Preemption}
 	c.rooms = &rooms{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
-	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}}
+	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
 	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates}
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
@@ -309,7 +309,7 @@ type Books struct {
 	Leaving   []types.UID // victims that no watch has shown terminating
 	Yielding  int         // victims whose binding is not over
 	Unserved  []types.UID // pending pods of scheduler names without a profile
-	Claims    int         // device claims in use whose allocation no watch has shown
+	Claims    int         // device claims in use or given up of which no watch has shown that
 	Awaiting  int         // waits for objects
 	Errands   int         // actions not answered yet
 	Decisions int         // remembered decisions about pending pods
@@ -320,7 +320,7 @@ func (c *Core) Books() Books {
 	b := Books{
 		Assumed: slices.Sorted(maps.Keys(c.placements.byPod)), Preemptor: slices.Sorted(maps.Keys(c.preemptions.rounds)),
 		Leaving: slices.Sorted(maps.Keys(c.preemptions.leaving)), Unserved: slices.Sorted(maps.Keys(c.intake.unserved)),
-		Yielding: len(c.preemptions.binding), Claims: len(c.claims.byName), Awaiting: len(c.placements.conditions), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
+		Yielding: len(c.preemptions.binding), Claims: len(c.claims.byName) + len(c.claims.releasing), Awaiting: len(c.placements.conditions), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
 	}
 	for _, held := range c.placements.held {
 		b.Held = append(b.Held, held.Pod.UID)

@@ -34,6 +34,13 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	object.ManagedFields = nil
 	g := gs.groups.Get(nameOf(object))
 	fresh := g == nil || g.Object == nil || g.Object.UID != object.UID
+	if fresh && gs.gates.Claims {
+		if len(object.Spec.ResourceClaims) > 0 {
+			gs.cluster.PodGroups.Set(object)
+		} else {
+			gs.cluster.PodGroups.Delete(object.Namespace, object.Name)
+		}
+	}
 	least, scheduled := 0, false
 	if g != nil {
 		least, scheduled = g.MinCount(), g.Done || g.Scheduled()
@@ -59,6 +66,9 @@ func (gs *podGroups) gone(name cluster.Name) {
 		gs.unitsChanged(g, "PodGroupDelete")
 	}
 	gs.groups.LoseObject(name)
+	if gs.gates.Claims {
+		gs.cluster.PodGroups.Delete(name.Namespace, name.Name)
+	}
 	if g := gs.groups.Get(name); g != nil {
 		gs.keepOut(g)
 	}

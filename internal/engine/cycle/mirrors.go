@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,6 +62,12 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
 	o := &c.cluster.Objects
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
+	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.seen)
+	claimGone := deviceClaims.forget
+	deviceClaims.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceClaim) {
+		delete(c.claims.releasing, n)
+		claimGone(n, uid, last)
+	}
 	gone := budgets.forget
 	budgets.forget = func(n cluster.Name, uid types.UID, last *policyv1.PodDisruptionBudget) {
 		delete(c.preemptions.budgets, n)
@@ -84,7 +91,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		CSICapacities:          mirrorTable(s, h, &o.CSICapacities, queue.CSIStorageCapacity, nil),
 		VolumeAttachments:      mirrorTable(s, h, &o.VolumeAttachments, queue.VolumeAttachment, nil),
 		ResourceSlices:         mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, nil),
-		ResourceClaims:         mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.seen),
+		ResourceClaims:         deviceClaims,
 		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
 
 		Rooms: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.rooms.seen(lease) },

@@ -152,6 +152,7 @@ type deviceWork struct {
 	plugins.ReservedClaims
 	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
 	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
+	shared  []*sharedClaim              // of Claims, also once the pod has left them
 }
 
 // reserveDevices allocates the pod's devices in the cluster model.
@@ -160,10 +161,17 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	if err != nil || len(claims.Claims) == 0 {
 		return nil, err
 	}
+	for i := range claims.Claims {
+		if _, releasing := ps.claims.releasing[nameOf(claims.Claims[i].Claim)]; releasing {
+			give(func(claim *resourcev1.ResourceClaim) bool { return wasReserved(claims.Claims, claim) })
+			return nil, fmt.Errorf("resource claim %s/%s is being given back", b.Pod.Namespace, claims.Claims[i].Claim.Name)
+		}
+	}
 	b.devices.ReservedClaims = claims
 	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeClaims, written: claimsWritten, then: devicesReady})
 	for i := range claims.Claims {
-		b.devices.uses = append(b.devices.uses, ps.claims.join(&claims.Claims[i]))
+		use := ps.claims.join(&claims.Claims[i])
+		b.devices.uses, b.devices.shared = append(b.devices.uses, use), append(b.devices.shared, use.sharedClaim)
 	}
 	return func() { ps.unreserveDevices(b, give) }, nil
 }
@@ -184,15 +192,28 @@ func claimsWritten(ps *placements, b *placement, o Outcome) {
 
 // unreserveDevices undoes what was decided and what was already written.
 func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
-	written := map[types.UID]bool{}
+	stay, ofGroup := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, claim := range b.devices.written {
-		written[claim.UID] = true
+		stay[claim.UID] = true
 	}
-	give(func(claim *resourcev1.ResourceClaim) bool { return written[claim.UID] })
+	own := 0
+	if b.devices.uses != nil { // it has not left them yet
+		own = 1
+	}
+	for i := range b.devices.Claims {
+		if r := &b.devices.Claims[i]; r.ForGroup() {
+			ofGroup[r.Claim.UID] = true
+			stay[r.Claim.UID] = stay[r.Claim.UID] || b.devices.shared[i].users > own || b.devices.shared[i].inAPI()
+		}
+	}
+	give(func(claim *resourcev1.ResourceClaim) bool { return stay[claim.UID] })
 	ps.claims.leave(b)
 	for _, claim := range b.devices.written {
-		ps.do(ReleaseClaim{claim, b.Pod.UID})
+		if !ofGroup[claim.UID] {
+			ps.do(ReleaseClaim{Claim: claim, Holder: b.Pod.UID})
+		}
 	}
+	ps.releaseForGroup(b)
 }
 
 // tellGivenBack calls giveBack, and notes which volumes and devices of the placement are free
@@ -221,6 +242,11 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 		}
 		ps.news.happened(e)
 	}
+}
+
+// wasReserved tells whether a claim was reserved for the pod's group before the pod used it.
+func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) bool {
+	return slices.ContainsFunc(list, func(r plugins.ReservedClaim) bool { return r.Claim == claim && r.ForGroup() && r.IsReserved(r.Before) })
 }
 
 func awaitsDevices(r plugins.ReservedClaim) bool {

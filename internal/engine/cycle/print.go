@@ -66,7 +66,11 @@ func (a WriteClaims) String() string {
 }
 
 func (a ReleaseClaim) String() string {
-	return fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Pod)
+	said := fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Holder)
+	if a.Ticket != 0 {
+		said += fmt.Sprintf(" #%d", a.Ticket)
+	}
+	return said
 }
 
 func (a GiveBackClaim) String() string {

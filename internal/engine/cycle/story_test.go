@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,20 +24,26 @@ import (
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
 // answer. What a story may say:
 //
-//	core [holds] [works] [keeps] [gentle] [delay=D] [standby] [groups] [whole] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
+//	core [holds] [works] [keeps] [gentle] [delay=D] [standby] [groups] [whole] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
 //	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
 //	                                   preemption that respects budgets; with gentle preemption, delayed by so much; one that
 //	                                   does not lead; with pod groups and all their
-//	                                   gates but WorkloadAwarePreemption, or with that, too; with room reserved for groups that
+//	                                   gates but WorkloadAwarePreemption, or with that, too; with device claims of groups, and
+//	                                   without nominations of pods on their way; with room reserved for groups that
 //	                                   have waited, for so long, of so much of the cluster
 //	lead                               it leads from now on
 //	node NAME cpu=N [rack=R]           the watch shows a node; "no-node NAME": its end
-//	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [as-one] [scheduled]
-//	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
+//	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [as-one] [scheduled] [shares]
+//	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end; with a
+//	                                   device claim that its pods share
+//	devices NODE N                     the watch shows N devices of a node
+//	device-claim NAME [of=GROUP] [on=NODE] [for=GROUP]
+//	                                   the watch shows the claim of one device that was made for a group, perhaps with a device
+//	                                   of that node, and reserved for a group; "no-device-claim NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE]
+//	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	room POD NODE [grace=SECONDS]      the Lease shows that room is kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
@@ -46,6 +53,7 @@ import (
 //	answer TICKET [fault=TEXT] [withdrawn] [work]
 //	allow TICKET; reject TICKET        what the plugin at Permit says
 //	configure NAME...                  profiles of these names take the place of those that there are
+//	claims                             the device claims as the core knows them
 //	books                              what is under way
 //	autoscalers                        which pods cluster-autoscaler and Karpenter add nodes for, as their statuses were written
 func TestStories(t *testing.T) {
@@ -59,6 +67,8 @@ type story struct {
 	core     *Core
 	now      time.Time
 	statuses statuses
+	writes   map[Ticket]WriteClaims
+	version  int // of the last claim that the watch has shown
 }
 
 func (s *story) step(e Event) string {
@@ -66,6 +76,9 @@ func (s *story) step(e Event) string {
 	for _, action := range s.core.Step(s.now, e) {
 		lines = append(lines, fmt.Sprintf("%s\n", action))
 		s.statuses.write(action)
+		if writes, ok := action.(WriteClaims); ok {
+			s.writes[writes.Ticket] = writes
+		}
 	}
 	s.statuses.show(e)
 	return strings.Join(lines, "")
@@ -102,6 +115,15 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 		return said
+	case "devices":
+		return s.step(Seen{ResourceSlices, storyDevices(t, d)})
+	case "device-claim":
+		s.version++
+		return s.step(Seen{ResourceClaims, storyClaim(t, d, s.version)})
+	case "no-device-claim":
+		return s.step(Gone{ResourceClaims, storyClaim(t, d, s.version)})
+	case "claims":
+		return claimsKnown(s.core)
 	case "no-node":
 		return s.step(Gone{Nodes, aNode(name, "1")})
 	case "pod":
@@ -127,6 +149,11 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		}
 		if d.HasArg("work") {
 			o.Work = []PreBindWork{{Needed: true}}
+		}
+		for _, written := range s.writes[number()].Claims.Claims {
+			if o.Fault == nil && !o.Withdrawn {
+				o.Claims, o.Written = append(o.Claims, written.Claim), append(o.Written, true)
+			}
 		}
 		return s.step(Answered{number(), o})
 	case "allow":
@@ -183,6 +210,13 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 		o.Groups = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: d.HasArg("whole")}
 		kinds = append(kinds, PodGroups)
 	}
+	if d.HasArg("claims") {
+		o.Groups.Generic, o.Groups.Gang, o.Groups.Claims, o.Disabled.Expectation = true, true, true, true
+		kinds = append(kinds, ResourceSlices, ResourceClaims, DeviceClasses)
+		if !slices.Contains(kinds, PodGroups) {
+			kinds = append(kinds, PodGroups)
+		}
+	}
 	d.MaybeScanArgs(t, "limit", &o.SearchLimit)
 	if other := ""; d.HasArg("also") {
 		d.ScanArgs(t, "also", &other)
@@ -194,10 +228,14 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.core, s.now, s.statuses = core, begin, statuses{}
+	s.core, s.now, s.statuses, s.writes, s.version = core, begin, statuses{}, map[Ticket]WriteClaims{}, 0
 	said := s.step(Follows{Kinds: kinds})
 	for _, kind := range kinds {
-		said += s.step(Listing{kind}) + s.step(Listed{kind})
+		said += s.step(Listing{kind})
+		if kind == DeviceClasses {
+			said += s.step(Seen{kind, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu", UID: "uid-gpu"}}})
+		}
+		said += s.step(Listed{kind})
 	}
 	if !d.HasArg("standby") {
 		said += s.step(Led{}) + s.step(Tick{})
@@ -309,6 +347,12 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 		claim := &v1.PersistentVolumeClaimVolumeSource{}
 		d.ScanArgs(t, "claim", &claim.ClaimName)
 		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}}}
+	}
+	if d.HasArg("device") {
+		var claim string
+		d.ScanArgs(t, "device", &claim)
+		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
+		p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &claim}}
 	}
 	if d.HasArg("deleting") || d.HasArg("preempted") {
 		p.DeletionTimestamp = &metav1.Time{Time: begin}

@@ -2,15 +2,19 @@ package cycle_test
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -39,6 +43,9 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 	}
 	if d.HasArg("scheduled") {
 		g.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
+	}
+	if d.HasArg("shares") {
+		g.Spec.ResourceClaims = []schedulingv1alpha2.PodGroupResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
 	}
 	if d.HasArg("deleting") {
 		g.DeletionTimestamp = &metav1.Time{Time: begin}
@@ -77,4 +84,81 @@ func storyReserve(t *testing.T, d *datadriven.TestData) plugins.Reservations {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// storyDevices is the slice of a story's node.
+func storyDevices(t *testing.T, d *datadriven.TestData) *resourcev1.ResourceSlice {
+	t.Helper()
+	node := d.CmdArgs[0].Key
+	count, err := strconv.Atoi(d.CmdArgs[1].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slice := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID("uid-slice-" + node)},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+		},
+	}
+	for i := range count {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("gpu-%d", i)})
+	}
+	return slice
+}
+
+// storyClaim is a device claim of a story, as the resource claim controller makes it for a group.
+func storyClaim(t *testing.T, d *datadriven.TestData, version int) *resourcev1.ResourceClaim {
+	t.Helper()
+	name := d.CmdArgs[0].Key
+	claim := &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-claim-" + name), ResourceVersion: strconv.Itoa(version)},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+			Name: "one", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
+		}}}},
+	}
+	if d.HasArg("of") {
+		group := ""
+		d.ScanArgs(t, "of", &group)
+		claim.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: schedulingv1alpha2.SchemeGroupVersion.String(), Kind: "PodGroup", Name: group, UID: types.UID("uid-" + group), Controller: new(true),
+		}}
+	}
+	if d.HasArg("on") {
+		node := ""
+		d.ScanArgs(t, "on", &node)
+		claim.Finalizers = []string{resourcev1.Finalizer}
+		claim.Status.Allocation = &resourcev1.AllocationResult{
+			Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+				{Request: "one", Driver: "gpu.example.com", Pool: node, Device: "gpu-0"},
+			}},
+			NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{
+				{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node}},
+			}}}},
+		}
+	}
+	if d.HasArg("for") {
+		group := ""
+		d.ScanArgs(t, "for", &group)
+		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{
+			APIGroup: schedulingv1alpha2.GroupName, Resource: "podgroups", Name: group, UID: types.UID("uid-" + group),
+		}}
+	}
+	return claim
+}
+
+// claimsKnown lists the device claims of a core.
+func claimsKnown(core *Core) (said string) {
+	for _, claim := range core.View().Cluster.ResourceClaims.All() {
+		said += claim.Name + ":"
+		if claim.Status.Allocation != nil {
+			for _, r := range claim.Status.Allocation.Devices.Results {
+				said += fmt.Sprintf(" has %s/%s", r.Pool, r.Device)
+			}
+		}
+		for _, r := range claim.Status.ReservedFor {
+			said += fmt.Sprintf(" for %s %s", r.Resource, r.UID)
+		}
+		said += "\n"
+	}
+	return said + fmt.Sprintf("in use or given up: %d\n", core.Books().Claims)
 }

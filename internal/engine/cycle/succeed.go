@@ -39,7 +39,7 @@ func (Resumed) event() {}
 // given what Save returns, knows as much as this one, except for caches.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
-		len(c.claims.byName)+len(c.placements.conditions) > 0 {
+		len(c.claims.byName)+len(c.claims.releasing)+len(c.placements.conditions) > 0 {
 		return false
 	}
 	for kind, m := range c.mirrors {

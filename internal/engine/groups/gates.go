@@ -16,6 +16,8 @@ type Gates struct {
 	// Preemption (WorkloadAwarePreemption) gives groups a priority and a disruption mode of their
 	// own.
 	Preemption bool `json:"workloadAwarePreemption,omitempty"`
+	// Claims (DRAWorkloadResourceClaims) reserves device claims that a group shares for the group.
+	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
 }
 
 // The names of the gates.
@@ -24,14 +26,16 @@ const (
 	GangScheduling                  = "GangScheduling"
 	TopologyAwareWorkloadScheduling = "TopologyAwareWorkloadScheduling"
 	WorkloadAwarePreemption         = "WorkloadAwarePreemption"
+	DRAWorkloadResourceClaims       = "DRAWorkloadResourceClaims"
 )
 
 // GateNames lists the gates that have an effect.
-var GateNames = []string{GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling, WorkloadAwarePreemption}
+var GateNames = []string{GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling, WorkloadAwarePreemption, DRAWorkloadResourceClaims}
 
 // needs maps a gate to the one that it depends on, as upstream.
 var needs = map[string]string{
 	GangScheduling: GenericWorkload, TopologyAwareWorkloadScheduling: GenericWorkload, WorkloadAwarePreemption: GangScheduling,
+	DRAWorkloadResourceClaims: GenericWorkload,
 }
 
 // GatesOf returns the gates that --feature-gates sets. AllAlpha sets each that is not named itself.
@@ -52,5 +56,8 @@ func GatesOf(set map[string]bool) (Gates, error) {
 			on[name] = false
 		}
 	}
-	return Gates{on[GenericWorkload], on[GangScheduling], on[TopologyAwareWorkloadScheduling], on[WorkloadAwarePreemption]}, nil
+	return Gates{
+		Generic: on[GenericWorkload], Gang: on[GangScheduling], Topology: on[TopologyAwareWorkloadScheduling],
+		Preemption: on[WorkloadAwarePreemption], Claims: on[DRAWorkloadResourceClaims],
+	}, nil
 }

@@ -83,7 +83,7 @@ func TestMembersCount(t *testing.T) {
 
 // TestGates: names and dependencies are upstream's.
 func TestGates(t *testing.T) {
-	all := groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true}
+	all := groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true, Claims: true}
 	for _, c := range []struct {
 		set  map[string]bool
 		want groups.Gates
@@ -95,7 +95,9 @@ func TestGates(t *testing.T) {
 		{map[string]bool{"GangScheduling": true}, groups.Gates{}, true},
 		{map[string]bool{"GenericWorkload": true, "WorkloadAwarePreemption": true}, groups.Gates{}, true},
 		{map[string]bool{"AllAlpha": true}, all, false},
-		{map[string]bool{"AllAlpha": true, "GangScheduling": false}, groups.Gates{Generic: true, Topology: true}, false},
+		{map[string]bool{"AllAlpha": true, "GangScheduling": false}, groups.Gates{Generic: true, Topology: true, Claims: true}, false},
+		{map[string]bool{"DRAWorkloadResourceClaims": true}, groups.Gates{}, true},
+		{map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}, groups.Gates{Generic: true, Claims: true}, false},
 	} {
 		if got, err := groups.GatesOf(c.set); got != c.want || (err != nil) != c.bad {
 			t.Errorf("%v: %+v, %v; want %+v", c.set, got, err, c.want)

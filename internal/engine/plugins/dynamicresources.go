@@ -124,7 +124,7 @@ func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string
 	if len(p.Spec().ResourceClaims) == 0 {
 		return ""
 	}
-	if _, rejection := claimsOf(c, p.Object()); rejection != nil {
+	if _, _, rejection := claimsOf(c, p.Object()); rejection != nil {
 		return rejection.Reasons[0]
 	}
 	return ""

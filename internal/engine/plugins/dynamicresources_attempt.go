@@ -35,6 +35,8 @@ type attempt struct {
 	// claims are those that the pod names, followed by the one for its extended resources, if any.
 	claims   []*resourcev1.ResourceClaim
 	extended *resourcev1.ResourceClaim
+	// holders are whom the claims are reserved for: the pod, or its pod group.
+	holders []resourcev1.ResourceClaimConsumerReference
 	// classes are those that provide the pod's extended resources; nil for a resource that none
 	// provides.
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
@@ -73,6 +75,7 @@ type attemptKey struct {
 	uid                     types.UID
 	class                   *cluster.PodClass
 	claims, slices, classes uint64
+	groups                  uint64
 }
 
 // offer is what a node can give the pod.
@@ -89,7 +92,7 @@ type offer struct {
 func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	of := attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version}
+	of := attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version, c.PodGroups.Version}
 	if d.last == nil || d.last.of != of {
 		d.last = d.prepare(c, p, of)
 	}
@@ -98,13 +101,13 @@ func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt 
 
 func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
 	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
-	if a.claims, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
+	if a.claims, a.holders, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
 	d.index.follow(c)
 	a.classes = extendedRequests(c, a.pod)
 	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
-		a.claims = append(a.claims, a.extended)
+		a.claims, a.holders = append(a.claims, a.extended), append(a.holders, podAsHolder(a.pod))
 	}
 	a.reachable, a.unavailable = make([]nodeTerms, len(a.claims)), make([]atomic.Bool, len(a.claims))
 	for i, claim := range a.claims {
@@ -144,34 +147,40 @@ func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, erro
 	return readNodeTerms(allocation.NodeSelector), nil
 }
 
-// claimsOf looks up the claims that the pod names.
-func claimsOf(c *cluster.Cluster, pod *v1.Pod) ([]*resourcev1.ResourceClaim, *Rejection) {
-	var claims []*resourcev1.ResourceClaim
+// claimsOf looks up the claims that the pod names, and whom each is to be reserved for.
+func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
+	claims []*resourcev1.ResourceClaim, holders []resourcev1.ResourceClaimConsumerReference, rejection *Rejection,
+) {
+	group := claimingGroup(c, pod)
 	for i := range pod.Spec.ResourceClaims {
 		name, generated, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		switch {
 		case errors.Is(err, resourceclaim.ErrClaimNotFound):
-			return nil, unresolvable(codeClaimNotCreated, "%v", err)
+			return nil, nil, unresolvable(codeClaimNotCreated, "%v", err)
 		case err != nil:
-			return nil, unresolvable(codeClaimUnsupported, "%v", err)
+			return nil, nil, unresolvable(codeClaimUnsupported, "%v", err)
 		case name == nil: // the controller saw that none is needed
 			continue
 		}
 		claim, ok := c.ResourceClaims.Get(pod.Namespace, *name)
 		if !ok {
-			return nil, unresolvable(codeClaimNotFound, "could not find ResourceClaim %q", pod.Namespace+"/"+*name)
+			return nil, nil, unresolvable(codeClaimNotFound, "could not find ResourceClaim %q", pod.Namespace+"/"+*name)
 		}
 		if claim.DeletionTimestamp != nil {
-			return nil, unresolvable(codeClaimDeleted, "resourceclaim %q is being deleted", claim.Name)
+			return nil, nil, unresolvable(codeClaimDeleted, "resourceclaim %q is being deleted", claim.Name)
 		}
 		if generated {
-			if err := resourceclaim.IsForPod(pod, claim, false); err != nil {
-				return nil, unresolvable(codeClaimOfOtherPod, "%v", err)
+			if err := wasMadeFor(pod, group, claim); err != nil {
+				return nil, nil, unresolvable(codeClaimOfOtherPod, "%v", err)
 			}
 		}
-		claims = append(claims, claim)
+		holder, err := resourceclaim.BindTo(pod, group, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return nil, nil, unresolvable(codeClaimUnsupported, "%v", err)
+		}
+		claims, holders = append(claims, claim), append(holders, holder)
 	}
-	return claims, nil
+	return claims, holders, nil
 }
 
 // checkRequests checks that every class exists that the claim's requests name.

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -38,7 +37,7 @@ func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 }
 
 // Reserve allocates what the node can give to the pod's claims, and reserves the claims for the
-// pod.
+// pod, or for its pod group. undo leaves the reservations for a group that were there before.
 func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	if !needsDevices(c, p) {
 		return func() {}, nil
@@ -66,14 +65,19 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	for _, claim := range changed {
 		c.ResourceClaims.Set(claim)
 	}
-	return func() { a.unreserve(changed) }, nil
+	return func() {
+		a.unreserve(slices.DeleteFunc(changed, func(claim *resourcev1.ResourceClaim) bool {
+			i := a.indexOf(claim)
+			return isGroup(a.holders[i]) && isReserved(a.claims[i], a.holders[i])
+		}))
+	}, nil
 }
 
 // reserved returns the claims that Reserve changes, as they are afterwards.
 func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
-	for _, claim := range a.claims {
+	for i, claim := range a.claims {
 		var allocation *resourcev1.AllocationResult
 		if claim.Status.Allocation == nil && o.results != nil {
 			allocation = &o.results[next]
@@ -92,14 +96,12 @@ func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.Resourc
 		if allocation != nil {
 			d.allocate(claim, allocation)
 		}
-		if !resourceclaim.IsReservedForPod(a.pod, claim, false) {
+		if !isReserved(claim, a.holders[i]) {
 			if len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize {
 				return nil, fmt.Errorf("resource claim %s/%s is reserved for %d pods already, which is the most that is allowed",
 					claim.Namespace, claim.Name, len(claim.Status.ReservedFor))
 			}
-			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
-				Resource: "pods", Name: a.pod.Name, UID: a.pod.UID,
-			})
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, a.holders[i])
 		}
 		changed = append(changed, claim)
 	}
@@ -142,11 +144,16 @@ func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
 		if !ok || claim.UID != mine.UID {
 			continue
 		}
-		before := slices.IndexFunc(a.claims, func(b *resourcev1.ResourceClaim) bool {
-			return b.UID == mine.UID && (b.Name == mine.Name || b.Name == inMemoryName)
-		})
-		release(a.c, claim, a.pod.UID, a.claims[before].Status.Allocation != nil)
+		before := a.indexOf(mine)
+		release(a.c, claim, a.holders[before].UID, a.claims[before].Status.Allocation != nil)
 	}
+}
+
+// indexOf returns the index in a.claims of a claim that Reserve has changed.
+func (a *attempt) indexOf(changed *resourcev1.ResourceClaim) int {
+	return slices.IndexFunc(a.claims, func(b *resourcev1.ResourceClaim) bool {
+		return b.UID == changed.UID && (b.Name == changed.Name || b.Name == inMemoryName)
+	})
 }
 
 // ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim controller
@@ -186,8 +193,8 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 	return changed, gone
 }
 
-// Released returns a claim without one of the pods that it is reserved for. With no pod left it is
-// deallocated; a claim for extended resources has no purpose then, and goes.
+// Released returns a claim without one of the pods and pod groups that it is reserved for. With none
+// left it is deallocated; a claim for extended resources has no purpose then, and goes.
 func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resourcev1.ResourceClaim, gone bool) {
 	without = claim.DeepCopy()
 	without.Status.ReservedFor = slices.DeleteFunc(without.Status.ReservedFor, isFor(uid))
@@ -202,7 +209,7 @@ func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
 }
 
-// release removes a pod from those that a claim is reserved for. With no pod left the claim is
+// release removes one of those that a claim is reserved for. With none left the claim is
 // deallocated, unless keep is set; a claim for extended resources has no purpose then.
 func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
@@ -220,13 +227,19 @@ func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID,
 // ClaimReleaser is asked at PostFilter whether a claim of a pod that fits nowhere can give up its
 // devices.
 type ClaimReleaser interface {
-	PostFilter(c *cluster.Cluster, p *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool)
+	PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
+		message string, change *resourcev1.ResourceClaim, remove bool,
+	)
 }
 
 // PostFilter helps a pod that fits nowhere: a claim that only this pod holds, and whose devices
-// some node cannot reach, is deallocated, so that others can be allocated. It returns upstream's
-// message, and the claim as it has to become, or to be deleted, which is up to the caller.
-func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool) {
+// some node cannot reach, is deallocated, so that others can be allocated. So is one that only its
+// pod group holds, if it is unused: no other pod of the group needs its devices where they are. It
+// returns upstream's message, and the claim as it has to become, or to be deleted, which is up to
+// the caller.
+func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
+	message string, change *resourcev1.ResourceClaim, remove bool,
+) {
 	if !needsDevices(c, p) {
 		return noClaims, nil, false
 	}
@@ -239,8 +252,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (messa
 		if !a.unavailable[i].Load() || claim == a.extended {
 			continue
 		}
-		reserved := claim.Status.ReservedFor
-		if len(reserved) == 0 || len(reserved) == 1 && reserved[0].UID == p.UID {
+		reserved, holder := claim.Status.ReservedFor, a.holders[i]
+		if len(reserved) == 0 || len(reserved) == 1 && (reserved[0].UID == p.UID || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {
 			claim = claim.DeepCopy()
 			claim.Status = resourcev1.ResourceClaimStatus{}
 			return "deallocation of ResourceClaim completed", claim, false

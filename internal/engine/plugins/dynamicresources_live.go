@@ -14,8 +14,10 @@ import (
 
 // ReservedClaim is a claim that has to be written for a pod.
 type ReservedClaim struct {
-	// Claim is the claim with its allocation, and with the pod in its reservedFor.
+	// Claim is the claim with its allocation, and with the holder in its reservedFor.
 	Claim *resourcev1.ResourceClaim
+	// Holder is whom the claim is reserved for: the pod, or its pod group.
+	Holder resourcev1.ResourceClaimConsumerReference
 	// Before is the claim as it was; nil if it does not exist.
 	Before *resourcev1.ResourceClaim
 	// Allocated: the allocation is new.
@@ -88,7 +90,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	for _, claim := range changed {
 		was := before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}]
 		all.Claims = append(all.Claims, ReservedClaim{
-			Claim: claim, Before: was, Allocated: was == nil || was.Status.Allocation == nil,
+			Claim: claim, Before: was, Holder: a.holders[a.indexOf(claim)], Allocated: was == nil || was.Status.Allocation == nil,
 			Extended: was == nil || a.extended != nil && was == a.extended,
 		})
 		c.ResourceClaims.Set(claim)

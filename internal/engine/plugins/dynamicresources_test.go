@@ -54,7 +54,7 @@ func init() {
 	moreCommands["postfilter"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		p := waiting(t, c, d.Input)
 		answer := judged(c, plugin.(*DynamicResources).Filter(c, p))
-		message, change, remove := plugin.(*DynamicResources).PostFilter(c, p)
+		message, change, remove := plugin.(*DynamicResources).PostFilter(c, p, nil)
 		answer += message + "\n"
 		switch {
 		case remove:

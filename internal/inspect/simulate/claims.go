@@ -3,12 +3,15 @@ package simulate
 import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // claims stands in for what creates claims of volumes and devices: the API server's defaults, and
@@ -30,8 +33,8 @@ func (c *claims) makeFor(p *v1.Pod) {
 		}
 	}
 	for i := range p.Spec.ResourceClaims {
-		if template := p.Spec.ResourceClaims[i].ResourceClaimTemplateName; template != nil {
-			c.deviceClaim(p, p.Spec.ResourceClaims[i].Name, *template)
+		if p.Spec.ResourceClaims[i].ResourceClaimTemplateName != nil {
+			c.deviceClaim(p, &p.Spec.ResourceClaims[i])
 		}
 	}
 }
@@ -89,26 +92,52 @@ func (c *claims) identify() {
 }
 
 // deviceClaim creates the claim and records its name in the pod's status. Without the template, the
-// pod waits for both.
-func (c *claims) deviceClaim(p *v1.Pod, name, template string) {
+// pod waits for both. The pods of a group that has the same claim share one.
+func (c *claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 	for i := range p.Status.ResourceClaimStatuses {
-		if p.Status.ResourceClaimStatuses[i].Name == name {
+		if p.Status.ResourceClaimStatuses[i].Name == of.Name {
 			return
 		}
 	}
-	from := c.templates[Name{p.Namespace, template}]
-	if from == nil {
-		return
+	name, owner := p.Name+"-"+of.Name, ownedBy(p)
+	shared := false
+	if g := c.sharingGroup(p, of); g != nil {
+		name = g.Name + "-" + of.Name
+		for i := range g.Status.ResourceClaimStatuses {
+			if made := &g.Status.ResourceClaimStatuses[i]; made.Name == of.Name && made.ResourceClaimName != nil {
+				name = *made.ResourceClaimName
+			}
+		}
+		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1alpha2.SchemeGroupVersion.WithKind("PodGroup"))}
+		known, there := c.scheduler.c.ResourceClaims.Get(p.Namespace, name)
+		shared = there && metav1.IsControlledBy(known, g)
 	}
-	claim := &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: p.Name + "-" + name, UID: p.UID + types.UID("/"+name), CreationTimestamp: p.CreationTimestamp,
-			Labels: from.Spec.Labels, Annotations: from.Spec.Annotations, OwnerReferences: ownedBy(p),
-		},
-		Spec: from.Spec.Spec,
+	if !shared {
+		from := c.templates[Name{p.Namespace, *of.ResourceClaimTemplateName}]
+		if from == nil {
+			return
+		}
+		c.scheduler.show(cycle.ResourceClaims, &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: p.Namespace, Name: name, UID: owner[0].UID + types.UID("/"+of.Name), CreationTimestamp: p.CreationTimestamp,
+				Labels: from.Spec.Labels, Annotations: from.Spec.Annotations, OwnerReferences: owner,
+			},
+			Spec: from.Spec.Spec,
+		})
 	}
-	c.scheduler.show(cycle.ResourceClaims, claim)
-	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim.Name})
+	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
+}
+
+// sharingGroup is the pod's group if it has the same claim, or nil.
+func (c *claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1alpha2.PodGroup {
+	g, there := c.scheduler.c.PodGroups.Get(p.Namespace, groups.NameOf(p))
+	if !there {
+		return nil
+	}
+	if holder, err := resourceclaim.BindTo(p, g, of); err != nil || holder.UID != g.UID {
+		return nil
+	}
+	return g
 }
 
 func ownedBy(p *v1.Pod) []metav1.OwnerReference {

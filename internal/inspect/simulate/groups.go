@@ -63,6 +63,7 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 	gang := unless(groups.GangScheduling, on)
 	unless(groups.TopologyAwareWorkloadScheduling, on)
 	unless(groups.WorkloadAwarePreemption, gang && slices.ContainsFunc(set.PodGroups, hasPriority))
+	unless(groups.DRAWorkloadResourceClaims, on && slices.ContainsFunc(set.PodGroups, hasClaims))
 	jobs = unless(workloadWithJob, on && slices.ContainsFunc(set.Workloads, isOfJob))
 	gates, err = groups.GatesOf(all)
 	return gates, jobs && gates.Generic, err
@@ -71,6 +72,8 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 func hasPriority(g *schedulingv1alpha2.PodGroup) bool {
 	return g.Spec.Priority != nil || g.Spec.PriorityClassName != "" || g.Spec.DisruptionMode != nil
 }
+
+func hasClaims(g *schedulingv1alpha2.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
 
 func isOfJob(w *schedulingv1alpha2.Workload) bool {
 	owner := metav1.GetControllerOfNoCopy(w)

@@ -36,8 +36,11 @@ func (c *Controllers) CarryOut(action cycle.Action) bool {
 	case cycle.WriteClaims:
 		c.writeClaims(a)
 	case cycle.ReleaseClaim:
-		changed, gone := plugins.Released(a.Claim, a.Pod)
+		changed, gone := plugins.Released(a.Claim, a.Holder)
 		c.change(changed, gone)
+		if a.Ticket != 0 {
+			c.answer(a.Ticket, cycle.Outcome{})
+		}
 	case cycle.GiveBackClaim:
 		c.change(a.Claim, a.Delete)
 		c.answer(a.Ticket, cycle.Outcome{})

@@ -106,11 +106,21 @@ func (s *Scheduler) write(action cycle.Action) {
 			return outcome(err)
 		})
 	case cycle.ReleaseClaim:
-		s.helpers.do(func(ctx context.Context) {
-			if err := s.releaseClaim(ctx, a.Claim, a.Pod); err != nil {
-				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim), "pod", a.Pod)
+		release := func(ctx context.Context) cycle.Outcome {
+			claim, err := s.releaseClaim(ctx, a.Claim, a.Holder)
+			o := outcome(err)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim), "holder", a.Holder)
+			} else if claim != nil {
+				o.Claims = append(o.Claims, claim)
 			}
-		})
+			return o
+		}
+		if a.Ticket == 0 {
+			s.helpers.do(func(ctx context.Context) { release(ctx) })
+			return
+		}
+		s.queue(s.helpers, a.Ticket, release)
 	case cycle.WriteStatus:
 		one := newStatusWrite(a)
 		s.podStatuses.add(one.Pod, one, a.Reworded)

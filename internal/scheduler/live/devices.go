@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -23,25 +22,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// releaseClaim removes the pod from a claim, or deletes one that was made for it.
-func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim, pod types.UID) error {
+// releaseClaim removes a pod or a pod group from those that a claim is reserved for, or deletes a
+// claim that was made for the pod. It returns the claim as it is then; nil if it is gone.
+func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim, holder types.UID) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
-		return s.deleteClaim(ctx, claim)
+		return nil, s.deleteClaim(ctx, claim)
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": claim.UID},
-		"status":   map[string]any{"reservedFor": []map[string]any{{"$patch": "delete", "uid": pod}}},
+		"status":   map[string]any{"reservedFor": []map[string]any{{"$patch": "delete", "uid": holder}}},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = s.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) {
-		return nil
+	without, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return nil, err
 	}
-	return err
+	return without, nil
 }
 
 // deleteClaim removes the finalizer that protects claims with devices, and then the claim. Another
@@ -136,7 +139,7 @@ func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns 
 	o.Written = make([]bool, len(a.Claims.Claims))
 	for i := range a.Claims.Claims {
 		reserved, use := &a.Claims.Claims[i], a.Uses[i]
-		if reserved.Before != nil && !use.Decided && resourceclaim.IsReservedForPod(a.Attempt.Pod, reserved.Before, false) {
+		if reserved.Before != nil && !use.Decided && !use.Joined && reserved.IsReserved(reserved.Before) {
 			continue
 		}
 		claim, written, err := s.writeClaim(ctx, a, reserved, use, turns[i])
@@ -186,13 +189,18 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 				return fmt.Errorf("read claim %s: %w", name, err)
 			}
 		}
-		claim := current.DeepCopy()
+		claim, fresh := current.DeepCopy(), current != reserved.Before
 		current = nil
 		if claim.UID != uid { // another has its name: what was decided is not for that one
 			return errClaimGone(claim)
 		}
-		if err := t.fill(claim, reserved, use, a.Attempt.Pod); err != nil {
+		complete, err := t.fill(claim, reserved, use)
+		if err != nil {
 			return err
+		}
+		if complete && fresh { // another pod of the group has written it
+			t.newest = claim
+			return nil
 		}
 		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 			status := claim.Status
@@ -214,31 +222,31 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 	return made, t.written, err
 }
 
-// fill puts allocation and reservation into a claim, as it is in the API.
-func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim, use cycle.ClaimUse, pod *v1.Pod) error {
+// fill puts allocation and reservation into a claim, as it is in the API. complete tells that both
+// are there already: the reservation is one for the pod's group.
+func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim, use cycle.ClaimUse) (complete bool, err error) {
 	decided := reserved.Claim.Status.Allocation
 	switch {
 	case claim.DeletionTimestamp != nil:
-		return errClaimGone(claim)
+		return false, errClaimGone(claim)
 	case claim.Status.Allocation == nil && use.Decided && !t.written:
 		claim.Status.Allocation = decided.DeepCopy()
 	case claim.Status.Allocation == nil:
-		return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
+		return false, fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
 	case use.Decided && !slices.EqualFunc(claim.Status.Allocation.Devices.Results, decided.Devices.Results, sameDevice):
-		return fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
+		return false, fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
 	default:
 		t.written = true
+		complete = reserved.ForGroup() && reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	}
 	if claim.Status.Allocation.AllocationTimestamp == nil {
 		now := metav1.NewTime(time.Now())
 		claim.Status.Allocation.AllocationTimestamp = &now
 	}
-	if !resourceclaim.IsReservedForPod(pod, claim, false) {
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
-			Resource: "pods", Name: pod.Name, UID: pod.UID,
-		})
+	if !reserved.IsReserved(claim) {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, reserved.Holder)
 	}
-	return nil
+	return complete, nil
 }
 
 func errClaimGone(claim *resourcev1.ResourceClaim) error {

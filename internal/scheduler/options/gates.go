@@ -44,9 +44,8 @@ const (
 )
 
 const (
-	apart       = "requests to the API server never hold up the next decision"
-	alwaysOn    = "the feature cannot be switched off"
-	belongToPod = "claims belong to pods, not to pod groups"
+	apart    = "requests to the API server never hold up the next decision"
+	alwaysOn = "the feature cannot be switched off"
 )
 
 // Gates lists the gates, by name.
@@ -67,7 +66,7 @@ func Gates() []Gate {
 		{Name: "DRAPrioritizedList", On: true, Why: alwaysOn},
 		{Name: "DRAResourceClaimDeviceStatus", On: true, Beta: true, Why: alwaysOn},
 		{Name: "DRASchedulerFilterTimeout", On: true, Beta: true, Why: "the search for devices is always bounded"},
-		{Name: "DRAWorkloadResourceClaims", Alpha: true, Why: belongToPod},
+		{Name: groups.DRAWorkloadResourceClaims, Alpha: true, Heed: Honoured},
 		{Name: "DynamicResourceAllocation", On: true, Locked: true},
 		{Name: groups.GangScheduling, Alpha: true, Heed: Honoured},
 		{Name: groups.GenericWorkload, Alpha: true, Heed: Honoured},
