@@ -24,13 +24,14 @@ type sharedClaim struct {
 	// written: the allocation is or may be in the API. If it is missing later, it was revoked, and
 	// its devices may belong to another claim.
 	written bool
-	// added: the reservation for a pod group was added by a user, and is in the API only if written
-	// is set.
-	added bool
+	// members are those of the users for whose group the claim is reserved. added: one of them has
+	// added that reservation. reserved: it is or may be in the API since.
+	members         int
+	added, reserved bool
 }
 
-// inAPI tells whether the reservation for the pod's group is or may be in the API.
-func (s *sharedClaim) inAPI() bool { return s.written || !s.added }
+// inAPI tells whether the reservation for a member's group is or may be in the API.
+func (s *sharedClaim) inAPI() bool { return s.reserved || !s.added }
 
 // sharedClaims are the claims in use or decided.
 //
@@ -68,6 +69,7 @@ func (l *sharedClaims) join(reserved *plugins.ReservedClaim) claimUse {
 	shared.users++
 	use := claimUse{sharedClaim: shared, decided: shared.decided}
 	if reserved.ForGroup() {
+		shared.members++
 		if reserved.IsReserved(reserved.Before) {
 			use.joined = shared.added
 		} else {
@@ -105,9 +107,12 @@ func (l *sharedClaims) seen(claim *resourcev1.ResourceClaim) *resourcev1.Resourc
 // leave ends the pod's use of its claims. An allocation that is not in the API, and that no
 // other pod will write, is undone.
 func (l *sharedClaims) leave(b *placement) {
-	for _, use := range b.devices.uses {
+	for i, use := range b.devices.uses {
 		shared := use.sharedClaim
 		shared.users--
+		if b.devices.Claims[i].ForGroup() {
+			shared.members--
+		}
 		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
 		switch {
 		case !shared.decided:
@@ -170,12 +175,15 @@ type releaseErrand struct {
 	name cluster.Name
 }
 
-// answered waits for the watch, unless it has shown the claim as the API server returned it: the
-// reservation was not there.
+// answered waits for the watch, unless that has shown the claim as the API server returned it: then
+// the reservation was not there.
 func (e releaseErrand) answered(o Outcome) {
 	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
-	if o.Fault != nil || !ok || len(o.Claims) > 0 && sameVersion(known, o.Claims[0]) {
+	switch {
+	case o.Fault != nil || !ok:
 		delete(e.l.releasing, e.name)
+	case len(o.Claims) > 0 && sameVersion(known, o.Claims[0]):
+		e.l.cluster.ResourceClaims.Set(e.l.seen(o.Claims[0]))
 	}
 }
 
@@ -209,22 +217,13 @@ func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClai
 	}
 }
 
-// releaseForGroup gives up those reservations for the placement's group that are in the API, if no
-// other pod of the group needs them. If it has only been tried, they stay.
-func (ps *placements) releaseForGroup(b *placement) {
-	if b.stage == reserving {
-		return
-	}
-	for i := range b.devices.Claims {
-		r := &b.devices.Claims[i]
-		if !r.ForGroup() || !b.devices.shared[i].inAPI() || ps.groupUses(b) {
-			continue
-		}
+// release gives up reservations for a pod group that are or may be in the API.
+func (l *sharedClaims) release(list []*plugins.ReservedClaim) {
+	for _, r := range list {
 		name := nameOf(r.Claim)
-		if _, already := ps.claims.releasing[name]; already {
-			continue
+		if _, already := l.releasing[name]; !already {
+			l.releasing[name] = r.Holder.UID
+			l.do(ReleaseClaim{l.send(releaseErrand{l, name}), r.Claim, r.Holder.UID})
 		}
-		ps.claims.releasing[name] = r.Holder.UID
-		ps.do(ReleaseClaim{ps.send(releaseErrand{ps.claims, name}), r.Claim, r.Holder.UID})
 	}
 }

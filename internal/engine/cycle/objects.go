@@ -185,35 +185,54 @@ func writeClaims(b *placement, ticket Ticket) Action {
 func claimsWritten(ps *placements, b *placement, o Outcome) {
 	b.devices.written = append(b.devices.written, o.Claims...)
 	for i, use := range b.devices.uses {
-		use.written = use.written || i < len(o.Written) && o.Written[i]
+		if i < len(o.Written) && o.Written[i] {
+			use.written, use.reserved = true, use.reserved || b.devices.Claims[i].ForGroup()
+		}
 	}
 	ps.tellGivenBack(b, ps.claims.leave)
+}
+
+// usesOf counts the pod's uses of a claim; 0 once it has left its claims.
+func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
+	for i := range w.uses {
+		if w.uses[i].sharedClaim == shared {
+			n++
+		}
+	}
+	return n
 }
 
 // unreserveDevices undoes what was decided and what was already written.
 func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
 	stay, ofGroup := map[types.UID]bool{}, map[types.UID]bool{}
+	var reserved []*plugins.ReservedClaim // for the group, in the API
 	for _, claim := range b.devices.written {
 		stay[claim.UID] = true
 	}
-	own := 0
-	if b.devices.uses != nil { // it has not left them yet
-		own = 1
-	}
 	for i := range b.devices.Claims {
-		if r := &b.devices.Claims[i]; r.ForGroup() {
-			ofGroup[r.Claim.UID] = true
-			stay[r.Claim.UID] = stay[r.Claim.UID] || b.devices.shared[i].users > own || b.devices.shared[i].inAPI()
+		r, shared := &b.devices.Claims[i], b.devices.shared[i]
+		if !r.ForGroup() {
+			continue
+		}
+		ofGroup[r.Claim.UID] = true
+		stay[r.Claim.UID] = stay[r.Claim.UID] || shared.members > b.devices.usesOf(shared) || shared.inAPI()
+		if shared.inAPI() {
+			reserved = append(reserved, r)
 		}
 	}
 	give(func(claim *resourcev1.ResourceClaim) bool { return stay[claim.UID] })
+	for i, shared := range b.devices.shared {
+		shared.added = shared.added && (!b.devices.Claims[i].ForGroup() || stay[b.devices.Claims[i].Claim.UID])
+	}
 	ps.claims.leave(b)
 	for _, claim := range b.devices.written {
 		if !ofGroup[claim.UID] {
 			ps.do(ReleaseClaim{Claim: claim, Holder: b.Pod.UID})
 		}
 	}
-	ps.releaseForGroup(b)
+	if b.stage != reserving && !ps.groupUses(b) { // what was only tried leaves the API as it is
+		ps.claims.release(reserved)
+	}
 }
 
 // tellGivenBack calls giveBack, and notes which volumes and devices of the placement are free
