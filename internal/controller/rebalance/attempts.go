@@ -75,8 +75,8 @@ func controlPlane(n *cluster.Node) bool {
 	return is
 }
 
-// movable returns the pods of a node that can run elsewhere, the largest first. Those that are being
-// deleted leave it anyway.
+// movable returns the pods of a node that can run elsewhere, the largest first. Those that are
+// being deleted leave it anyway.
 func movable(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
 		if known := w.placed[p.UID]; known != nil && !known.Terminating && !stays(known) {

@@ -79,8 +79,8 @@ func (w *world) guest() *cluster.Pod {
 	return nil
 }
 
-// checkRoomKept: no pod that waits with the same or a lower priority is decided on a node where room is kept,
-// unless that room is left beside it.
+// checkRoomKept: no pod that waits with the same or a lower priority is decided on a node where
+// room is kept, unless that room is left beside it.
 func (w *world) checkRoomKept(e Event, actions []Action) {
 	guest := w.guest()
 	if _, ticked := e.(Tick); !ticked || guest == nil {

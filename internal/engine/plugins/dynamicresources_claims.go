@@ -193,8 +193,8 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 	return changed, gone
 }
 
-// Released returns a claim without one of the pods and groups that it is reserved for. With none left
-// it is deallocated; a claim for extended resources has no purpose then, and goes.
+// Released returns a claim without one of the pods and groups that it is reserved for. With none
+// left it is deallocated; a claim for extended resources has no purpose then, and goes.
 func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resourcev1.ResourceClaim, gone bool) {
 	without = claim.DeepCopy()
 	without.Status.ReservedFor = slices.DeleteFunc(without.Status.ReservedFor, isFor(uid))

@@ -48,8 +48,8 @@ const (
 	// gangPatience is how long no pod may be bound before a gang is given up, and how long its pods
 	// may take to be known: kube-scheduler tries each rack, pod by pod.
 	gangPatience = 10 * time.Minute
-	// gangMemory is with how much memory a scheduler is ended, and the gang given up: kube-scheduler
-	// keeps what it found in each rack, and would take the machine's.
+	// gangMemory is with how much memory a scheduler is ended, and the gang given up:
+	// kube-scheduler keeps what it found in each rack, and would take the machine's.
 	gangMemory = 12 << 30
 
 	gangDecisions = "scheduler_podgroup_scheduling_algorithm_duration_seconds"

@@ -59,10 +59,10 @@ func fuzzers(o options) ([]command, error) {
 // module is the path of the root module.
 const module = "github.com/berth-k8s/berth"
 
-// fuzz are the arguments of go test for one fuzzer. Inputs that reach new code are kept, and new ones
-// made from them. With -fuzz, go test counts the code of all packages, compiles what the fuzzer's
-// package imports anew for that, and inputs run several times slower. Without it, only the code of
-// the fuzzer's own package counts. Inputs are kept in the same folder.
+// fuzz are the arguments of go test for one fuzzer. Inputs that reach new code are kept, and new
+// ones made from them. With -fuzz, go test counts the code of all packages, compiles what the
+// fuzzer's package imports anew for that, and inputs run several times slower. Without it, only the
+// code of the fuzzer's own package counts. Inputs are kept in the same folder.
 func (o options) fuzz(name, corpora, folder string) []string {
 	name = "^" + name + "$"
 	// A number of inputs, not a time: go test ends timed fuzzing under load with a spurious
