@@ -40,7 +40,7 @@ var (
 // core, whenever nothing is under way; each file is replayed alone. With -chaos 1 a run that fails
 // prints its journal.
 func TestChaos(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
+	defer debug.SetGCPercent(debug.SetGCPercent(1200)) // little is kept, and much is made
 	runChaos(t, *chaosRuns, chaosRun)
 	if n := besideRoom.Load(); n == 0 && *chaosRuns >= 1000 {
 		t.Error("no pod was decided on a node where room was kept")
