@@ -13,7 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction soak specs versions image release pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction soak specs versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -102,6 +102,9 @@ specs: build ## upstream's own end-to-end specs on a cluster of their own: about
 
 versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)
 	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
+
+upgrade: build ## another version replaced by this one under load, and back: builds it, then about 10 minutes (OLD=REVISION, or a folder of its programs)
+	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./soak ./upgrade -run 'TestUpgrade' -count=1 -timeout 2h -v -old '$(OLD)' $(UPGRADEFLAGS)
 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)

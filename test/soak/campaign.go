@@ -31,7 +31,11 @@ type campaign struct {
 	witness *witness
 	churn   *churn
 	keeping sync.WaitGroup
-	release context.CancelFunc // ends the keeping of parts
+	// rolling: parts are replaced one by one. The other one of two is there, so that what becomes of
+	// one hinders the controllers in nothing.
+	rolling  bool
+	election election
+	release  context.CancelFunc // ends the keeping of parts
 
 	faults, requests, deeds, ends *counts
 	sizes                         *sizes
@@ -50,7 +54,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &campaign{Options: o, began: time.Now(), phase: "start", faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c := &campaign{Options: o, began: time.Now(), phase: "start", election: quick, faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
 	c.witness = newWitness(c.Silence, c.found)
 	defer c.clear()
 	if err := c.start(ctx); err != nil {
@@ -221,7 +225,7 @@ func (c *campaign) look(ctx context.Context) {
 		now, passed := time.Now(), time.Duration(0)
 		fair := c.plane.well(now, recovers)
 		for _, p := range c.controllers() {
-			fair = fair && p.well(now, recovers)
+			fair = fair && (c.rolling || p.well(now, recovers))
 		}
 		if fair && now.Sub(last) < 2*time.Second { // else this process itself got no time to see what happened
 			passed = now.Sub(last)

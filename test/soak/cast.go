@@ -12,18 +12,20 @@ import (
 )
 
 // schedulerConfig serves two names: one as upstream's, one whose preemption keeps budgets.
-var schedulerConfig = fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+func (c *campaign) schedulerConfig() []byte {
+	return fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaseDuration: %s, renewDeadline: %s, retryPeriod: %s}
 profiles:
 - schedulerName: default-scheduler
 - schedulerName: %s
-`, leaseDuration, renewDeadline, retryPeriod, careful)
+`, c.election.leaseDuration, c.election.renewDeadline, c.election.retryPeriod, careful)
+}
 
 // startParts makes two schedulers, two controllers and the nodes.
 func (c *campaign) startParts(api *rest.Config) error {
 	config := filepath.Join(c.Dir, "scheduler.yaml")
-	if err := os.WriteFile(config, []byte(schedulerConfig), 0o600); err != nil {
+	if err := os.WriteFile(config, c.schedulerConfig(), 0o600); err != nil {
 		return err
 	}
 	berth := filepath.Join(c.Bin, "berth")
@@ -35,7 +37,8 @@ func (c *campaign) startParts(api *rest.Config) error {
 	roles := map[string][]string{
 		"scheduler": append(append(scheduler, "--config", config, "--secure-port", "0", "--preemption-respects-budgets="+careful), endpoints...),
 		"controller": append([]string{berth, "controller", "--node-monitor-grace-period", c.Silence.String(), "--node-eviction-rate", "2",
-			"--leader-elect-lease-duration", leaseDuration.String(), "--leader-elect-renew-deadline", renewDeadline.String(), "--leader-elect-retry-period", retryPeriod.String()}, endpoints...),
+			"--leader-elect-lease-duration", c.election.leaseDuration.String(), "--leader-elect-renew-deadline", c.election.renewDeadline.String(),
+			"--leader-elect-retry-period", c.election.retryPeriod.String()}, endpoints...),
 		"nodes": {berth, "nodes", "--count", strconv.Itoa(c.Nodes), "--zones", "3", "--cpu", strconv.Itoa(nodeCPU), "--memory", "16Gi",
 			"--pods", strconv.Itoa(nodePods), "--resource", fmt.Sprintf("%s=%d", widget, nodeWidgets), "--lease-renew-interval", (c.Silence / 5).String()},
 	}

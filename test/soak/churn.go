@@ -26,6 +26,7 @@ type churn struct {
 	nodes  int
 	counts *counts
 	jobs   int
+	mends  int // how often what was done to nodes is taken back, in place of once
 }
 
 // deed is something that is done now and then.
@@ -36,6 +37,7 @@ type deed struct {
 }
 
 func (c *churn) deeds() []deed {
+	mends := max(1, c.mends)
 	return []deed{
 		{"workload scaled", 10, c.scale},
 		{"workload rolled", 3, c.roll},
@@ -45,12 +47,12 @@ func (c *churn) deeds() []deed {
 		{"node tainted NoExecute", 6, func(ctx context.Context) error { return c.taint(ctx, evictKey, v1.TaintEffectNoExecute) }},
 		{"node tainted NoSchedule", 2, func(ctx context.Context) error { return c.taint(ctx, rejectKey, v1.TaintEffectNoSchedule) }},
 		{"node tainted PreferNoSchedule", 1, func(ctx context.Context) error { return c.taint(ctx, avoidKey, v1.TaintEffectPreferNoSchedule) }},
-		{"node untainted", 4, c.untaint},
+		{"node untainted", 4 * mends, c.untaint},
 		{"node cordoned", 2, func(ctx context.Context) error { return c.cordon(ctx, c.node(), true) }},
-		{"node uncordoned", 3, func(ctx context.Context) error { return c.uncordonOne(ctx) }},
+		{"node uncordoned", 3 * mends, func(ctx context.Context) error { return c.uncordonOne(ctx) }},
 		{"node drained", 2, c.drain},
 		{"node silenced", 2, c.fail},
-		{"node recovered", 2, c.recover},
+		{"node recovered", 2 * mends, c.recover},
 		{"node under pressure", 1, c.pressure},
 	}
 }

@@ -153,7 +153,7 @@ const (
 	tardy = 40 * time.Second
 	// recovers is how long after trouble controllers count as hindered: a Lease ends, lists are
 	// read, back-offs end.
-	recovers = leaseDuration + 12*time.Second
+	recovers = 20 * time.Second
 )
 
 // checkLate looks for pods that had to go and are there. passed is the time since the last look, if
@@ -168,7 +168,7 @@ func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 		due := n != nil && p.pod.DeletionTimestamp == nil && takesRoom(p.pod) && len(n.history) > 0 &&
 			dueBy(now, p.pod, p.boundAt, n.history[len(n.history)-1].taints, func(t heldTaint) time.Time { return t.late })
 		if due && !p.late.due {
-			p.late.fair = w.fair
+			p.late.fair, p.late.at = w.fair, now
 		}
 		p.late.due = due
 		if !due {

@@ -55,12 +55,16 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// What the parts are told, so that a round takes minutes. The words are those of their flags.
-const (
-	leaseDuration, renewDeadline, retryPeriod = 8 * time.Second, 5 * time.Second, time.Second
+// election is how leaders are elected. The words are those of the flags.
+type election struct{ leaseDuration, renewDeadline, retryPeriod time.Duration }
 
-	lostFor = 8 // seconds that pods stay on nodes that are lost
+var (
+	quick = election{8 * time.Second, 5 * time.Second, time.Second} // so that a round takes minutes
+	usual = election{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
+
+// lostFor is for how many seconds pods stay on nodes that are lost, so that a round takes minutes.
+const lostFor = 8
 
 // How long what is done to a part lasts at most. What is longer than the Lease makes leaders
 // change.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -14,7 +15,6 @@ import (
 // part is a process of the cluster. Whatever ends it, it is started again, as a kubelet does.
 type part struct {
 	name    string
-	argv    []string
 	journal *journal
 	network *network // between it and the API server; nil for the control plane
 	// excused says that an end like this, with these last words, is as it should be.
@@ -22,6 +22,7 @@ type part struct {
 	ended   func(p *part, why string, excused bool) // told of ends that nobody asked for
 
 	mu       sync.Mutex // guards what follows
+	argv     []string
 	process  *os.Process
 	gone     chan struct{} // closed when the process has ended
 	struck   bool          // the end of this process was asked for
@@ -53,7 +54,9 @@ func (p *part) keep(ctx context.Context) {
 func (p *part) run(ctx context.Context) {
 	p.journal.forget()
 	fmt.Fprintln(p.journal, started)
+	p.mu.Lock()
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	p.mu.Unlock()
 	cmd.Stdout, cmd.Stderr = p.journal, p.journal
 	// In a group of its own, for a terminal sends Ctrl-C to all of the campaign's: the part would
 	// end before the campaign has, as if by itself.
@@ -143,6 +146,14 @@ func (p *part) well(now time.Time, forAWhile time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.process != nil && !p.asleep && !p.cut && now.Sub(p.troubled) > forAWhile
+}
+
+// become has the part run the program of that name in another folder from its next start on, with
+// the same arguments.
+func (p *part) become(folder string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.argv[0] = filepath.Join(folder, filepath.Base(p.argv[0]))
 }
 
 func (p *part) pid() int {

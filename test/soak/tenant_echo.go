@@ -68,7 +68,7 @@ func (s *served) echo(ctx context.Context) {
 
 // hear watches for the changes.
 func (s *served) hear(ctx context.Context) {
-	s.eachPod(ctx, "", func(pod *v1.Pod, _ watch.EventType) {
+	eachPod(ctx, s.client, "", func(pod *v1.Pod, _ watch.EventType) {
 		if pod.Namespace == witnessNamespace && pod.Name == echoName {
 			s.echoes.see(0, pod)
 		}

@@ -92,7 +92,7 @@ func (s *served) create(ctx context.Context) {
 
 // watch sees pods get their nodes.
 func (s *served) watch(ctx context.Context) {
-	s.eachPod(ctx, witnessNamespace, func(pod *v1.Pod, what watch.EventType) {
+	eachPod(ctx, s.client, witnessNamespace, func(pod *v1.Pod, what watch.EventType) {
 		if pod.Name == echoName {
 			s.echoes.see(1, pod)
 		} else if pod.Spec.NodeName != "" || what == watch.Deleted {
@@ -102,9 +102,9 @@ func (s *served) watch(ctx context.Context) {
 }
 
 // eachPod watches pods until the context ends.
-func (s *served) eachPod(ctx context.Context, namespace string, do func(*v1.Pod, watch.EventType)) {
+func eachPod(ctx context.Context, client kubernetes.Interface, namespace string, do func(*v1.Pod, watch.EventType)) {
 	for ctx.Err() == nil {
-		w, err := s.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+		w, err := client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
 		if err != nil {
 			pause(ctx, 100*time.Millisecond)
 			continue

@@ -45,6 +45,8 @@ type witness struct {
 	// evicted.go.
 	fair time.Duration
 	told map[string]bool // what was reported, once each
+	// lateness is how long after their time pods left for a taint, as exactly as it is looked at.
+	lateness []time.Duration
 }
 
 type span struct{ from, to time.Time }
@@ -56,6 +58,7 @@ type podSeen struct {
 	late    struct {
 		due  bool
 		fair time.Duration // when it came due
+		at   time.Time     // seen
 	}
 	wasLeaving bool
 }
@@ -190,6 +193,11 @@ func (w *witness) checkLeaving(p *podSeen, now time.Time) {
 	switch reason, message := disruption(p.pod); reason {
 	case "DeletionByTaintManager":
 		w.checkJust(p, now)
+		late := time.Duration(0)
+		if p.late.due {
+			late = now.Sub(p.late.at)
+		}
+		w.lateness = append(w.lateness, late)
 	case v1.PodReasonPreemptionByScheduler:
 		w.checkPreemption(p, message, now)
 	case "EvictionByEvictionAPI":

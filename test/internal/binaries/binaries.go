@@ -33,6 +33,42 @@ func In(work, root string) (string, error) {
 	return work, nil
 }
 
+// Of returns the folder of the programs of another version: the one that is named, or where those of
+// a revision of this repository are built, below the user's cache. What was built before is used
+// again.
+func Of(version, root string) (string, error) {
+	if info, err := os.Stat(version); err == nil && info.IsDir() {
+		return filepath.Abs(version)
+	}
+	git := exec.Command("git", "rev-parse", "--verify", "--quiet", version+"^{commit}")
+	git.Dir = root
+	named, err := git.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s is no folder and no revision: %w", version, err)
+	}
+	commit := strings.TrimSpace(string(named))
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	tree := filepath.Join(cache, "berth-revisions", commit)
+	bin := filepath.Join(tree, "bin")
+	if _, err := os.Stat(filepath.Join(tree, "built")); err == nil {
+		return bin, nil
+	}
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		return "", err
+	}
+	// The tree comes without its history, so it is told its version.
+	script := `set -eo pipefail; git archive "$1" | tar -x -C "$2"; make -C "$2" build VERSION="${1:0:12}"; touch "$2/built"`
+	build := exec.Command("bash", "-c", script, "bash", commit, tree)
+	build.Dir, build.Env = root, environment
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", version, err, out)
+	}
+	return bin, nil
+}
+
 // Image packs the berth and berth-scheduler of a folder into an OCI tar file, as `make image` does.
 // berth-scheduler is built where only berth is there.
 func Image(bin, root, reference, file string) error {

@@ -1,0 +1,209 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	flowNamespace = "flow"
+	// flowRuns is how long a pod of the flow runs, and flowStays when it is deleted at the latest:
+	// it may be on a node that is silent.
+	flowRuns, flowStays = 8 * time.Second, 20 * time.Second
+)
+
+// flow is small pods that come at a rate all the time, and how long each waits for its node.
+type flow struct {
+	client kubernetes.Interface
+
+	mu      sync.Mutex // guards what follows
+	made    int
+	waiting map[string]time.Time // since when
+	placed  map[string]time.Time // when
+	waits   []time.Duration
+	bound   []time.Time // in order
+	began   time.Time   // of the present load
+	loaded  time.Duration
+}
+
+func newFlow(client kubernetes.Interface) *flow {
+	return &flow{client: client, waiting: map[string]time.Time{}, placed: map[string]time.Time{}}
+}
+
+// furnish makes the flow's namespace.
+func (f *flow) furnish(ctx context.Context) error {
+	_, err := f.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flowNamespace}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s: %w", flowNamespace, err)
+	}
+	return nil
+}
+
+// pod is the i-th: it matters more than what fills the nodes, and tolerates the campaign's taint
+// for ever, for some seconds, or not.
+func (f *flow) pod(i int) *v1.Pod {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("f-", i), Labels: map[string]string{"app": "flow"}, Annotations: map[string]string{"berth.dev/run-for": flowRuns.String()}},
+		Spec: v1.PodSpec{
+			RestartPolicy: v1.RestartPolicyNever, PriorityClassName: "soak-high", AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(int64(1)),
+			Containers: []v1.Container{{Name: "c", Image: "none", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("5m")}}}},
+		},
+	}
+	if seconds := int64(i % 5); seconds > 0 {
+		pod.Spec.Tolerations = []v1.Toleration{{Key: evictKey, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
+		if seconds == 4 {
+			pod.Spec.Tolerations[0].TolerationSeconds = nil
+		}
+	}
+	return pod
+}
+
+// create makes pods until the context ends. One that the API server does not take is tried again
+// under the next name.
+func (f *flow) create(ctx context.Context, perSecond int) {
+	f.mu.Lock()
+	i := f.made
+	f.began = time.Now()
+	f.mu.Unlock()
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer tick.Stop()
+	const atOnce = 8
+	var workers sync.WaitGroup
+	names := make(chan int)
+	for range atOnce {
+		workers.Go(func() {
+			for i := range names {
+				f.createOne(f.pod(i))
+			}
+		})
+	}
+	defer func() {
+		close(names)
+		workers.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.loaded += time.Since(f.began)
+	}()
+	for ; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		names <- i
+		f.mu.Lock()
+		f.made = i + 1
+		f.mu.Unlock()
+	}
+}
+
+func (f *flow) createOne(pod *v1.Pod) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	f.mu.Lock()
+	f.waiting[pod.Name] = time.Now()
+	f.mu.Unlock()
+	if _, err := f.client.CoreV1().Pods(flowNamespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		f.mu.Lock()
+		delete(f.waiting, pod.Name) // should it be there all the same, its wait is not measured
+		f.mu.Unlock()
+	}
+}
+
+// watch sees pods get their nodes.
+func (f *flow) watch(ctx context.Context) {
+	eachPod(ctx, f.client, flowNamespace, func(pod *v1.Pod, what watch.EventType) {
+		f.saw(pod.Name, pod.Spec.NodeName, what == watch.Deleted, time.Now())
+	})
+}
+
+func (f *flow) saw(name, node string, gone bool, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	since, waited := f.waiting[name]
+	switch {
+	case waited && (node != "" || gone):
+		delete(f.waiting, name)
+		f.waits = append(f.waits, now.Sub(since))
+		f.bound = append(f.bound, now)
+		f.placed[name] = now
+	case gone:
+		delete(f.placed, name)
+	case node != "" && f.placed[name].IsZero():
+		f.placed[name] = now
+	}
+}
+
+// clear deletes what has had its time, as the owner of Jobs would.
+func (f *flow) clear(ctx context.Context) {
+	for pause(ctx, 500*time.Millisecond) {
+		f.mu.Lock()
+		var over []string
+		for name, at := range f.placed {
+			if time.Since(at) > flowStays {
+				over = append(over, name)
+			}
+		}
+		f.mu.Unlock()
+		for _, name := range over {
+			err := f.client.CoreV1().Pods(flowNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))})
+			if err == nil || apierrors.IsNotFound(err) {
+				f.mu.Lock()
+				delete(f.placed, name)
+				f.mu.Unlock()
+			}
+		}
+	}
+}
+
+// settle waits until every pod has its node, and returns those that have none.
+func (f *flow) settle(ctx context.Context, limit time.Duration) (left []string) {
+	for end := time.Now().Add(limit); pause(ctx, 200*time.Millisecond); {
+		left = nil
+		pods, err := f.client.CoreV1().Pods(flowNamespace).List(ctx, metav1.ListOptions{})
+		if err == nil {
+			for i := range pods.Items {
+				if waits(&pods.Items[i]) {
+					left = append(left, key(&pods.Items[i]))
+				}
+			}
+		}
+		if err == nil && len(left) == 0 || time.Now().After(end) {
+			break
+		}
+	}
+	return left
+}
+
+// longestGap is how long no pod was bound, at most, since then. The load has to run.
+func (f *flow) longestGap(since time.Time) (longest time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(f.bound, since, time.Time.Compare)
+	before := f.began
+	if i > 0 && f.bound[i-1].After(before) {
+		before = f.bound[i-1]
+	}
+	for _, at := range append(slices.Clone(f.bound[i:]), time.Now()) {
+		longest = max(longest, at.Sub(before))
+		before = at
+	}
+	return longest
+}
+
+// figures are all waits.
+func (f *flow) figures() figures {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return figures{pods: len(f.waits), waits: slices.Sorted(slices.Values(f.waits))}
+}

@@ -1,0 +1,99 @@
+package soak
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// leasesOf are the Leases by which schedulers and controllers elect their leaders.
+var leasesOf = []string{"kube-scheduler", "berth-controller"}
+
+// leases sees who leads, and how long nobody did.
+type leases struct {
+	mu      sync.Mutex // guards what follows
+	held    map[string]*leaseSeen
+	changes []leaseChange
+}
+
+type leaseSeen struct {
+	holder string
+	until  time.Time // when it was last seen to be renewed, or was given away
+}
+
+// leaseChange is a Lease that came to another holder.
+type leaseChange struct {
+	lease    string
+	at       time.Time
+	without  time.Duration // since it was given away, or last renewed
+	released bool          // given away
+}
+
+// watch follows the Leases until the context ends.
+func (l *leases) watch(ctx context.Context, client kubernetes.Interface) {
+	for ctx.Err() == nil {
+		w, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			pause(ctx, 100*time.Millisecond)
+			continue
+		}
+		for event := range w.ResultChan() {
+			if lease, ok := event.Object.(*coordinationv1.Lease); ok && slices.Contains(leasesOf, lease.Name) {
+				holder := ""
+				if lease.Spec.HolderIdentity != nil {
+					holder = *lease.Spec.HolderIdentity
+				}
+				l.saw(lease.Name, holder, time.Now())
+			}
+		}
+	}
+}
+
+func (l *leases) saw(name, holder string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.held[name]
+	if before == nil {
+		if l.held == nil {
+			l.held = map[string]*leaseSeen{}
+		}
+		before = &leaseSeen{holder: holder, until: now}
+		l.held[name] = before
+	}
+	switch {
+	case holder == before.holder && holder == "":
+		return // nobody leads still
+	case holder != before.holder && holder != "":
+		l.changes = append(l.changes, leaseChange{name, now, now.Sub(before.until), before.holder == ""})
+	}
+	before.holder, before.until = holder, now
+}
+
+// free are the Leases that nobody holds.
+func (l *leases) free() (free []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range leasesOf {
+		if held := l.held[name]; held == nil || held.holder == "" {
+			free = append(free, "nobody holds the Lease "+name)
+		}
+	}
+	return free
+}
+
+// longest is how long a Lease was without a holder that changed it since then, at most.
+func (l *leases) longest(since time.Time) (longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, change := range l.changes {
+		if !change.at.Before(since) {
+			longest = max(longest, change.without)
+		}
+	}
+	return longest
+}

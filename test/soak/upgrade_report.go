@@ -1,0 +1,54 @@
+package soak
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// UpgradeReport is what a campaign of replacements did and found.
+type UpgradeReport struct {
+	*Report
+	Steps     []step
+	Flow      figures
+	Loaded    time.Duration // how long pods were created
+	Evictions figures       // how late pods left for a taint
+	Changes   int           // of leaders
+	Released  int           // of them, those whose Lease was given away
+}
+
+func (u *upgrade) report() *UpgradeReport {
+	r := &UpgradeReport{Report: u.campaign.report(), Steps: u.steps}
+	r.Flow, r.Loaded = u.flow.figures(), u.flow.loaded
+	u.witness.mu.Lock()
+	r.Evictions = figures{pods: len(u.witness.lateness), waits: slices.Sorted(slices.Values(u.witness.lateness))}
+	u.witness.mu.Unlock()
+	u.leases.mu.Lock()
+	defer u.leases.mu.Unlock()
+	for _, change := range u.leases.changes {
+		r.Changes++
+		if change.released {
+			r.Released++
+		}
+	}
+	return r
+}
+
+// String is a line for people.
+func (s step) String() string {
+	ms := 10 * time.Millisecond
+	return fmt.Sprintf("%-12s to the %s version: ended in %v, ready %v later; a Lease without a holder for %v, no pod bound for %v",
+		s.part, s.to, s.stopped.Round(ms), s.ready.Round(ms), s.leaderless.Round(ms), s.unbound.Round(ms))
+}
+
+// Print writes the report for people.
+func (r *UpgradeReport) Print(to io.Writer) {
+	fmt.Fprintln(to)
+	for _, s := range r.Steps {
+		fmt.Fprintln(to, s)
+	}
+	fmt.Fprintf(to, "\n%.1f pods a second came\nfrom the creation of a pod to its node: %v\nhow late pods left for a taint (looked at twice a second): %v\nleaders changed %d times, %d of them by a Lease that was given away\n",
+		float64(r.Flow.pods)/max(1, r.Loaded.Seconds()), r.Flow, r.Evictions, r.Changes, r.Released)
+	r.Report.Print(to)
+}

@@ -1,0 +1,193 @@
+package upgrade
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/test/internal/output"
+)
+
+// patience with what takes a moment, and with a cluster that starts, on a machine that does other
+// things, too.
+const patience = 3 * time.Minute
+
+const workload = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: none, resources: {requests: {cpu: 100m}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: patient}
+spec:
+  tolerations: [{key: leave, operator: Exists, effect: NoExecute, tolerationSeconds: 3600}]
+  containers: [{name: c, image: none}]
+`
+
+// TestUpgradeKeepsDataFolder starts `berth up` of either version on what the other one has left: its
+// objects, its certificates, its port, and a countdown that it has begun. One ends as it should, one
+// is killed.
+func TestUpgradeKeepsDataFolder(t *testing.T) {
+	t.Parallel()
+	v := both(t)
+	u := &up{T: t, dir: filepath.Join(t.TempDir(), "data"), client: v.new}
+	u.begin(v.old)
+	first, err := os.ReadFile(filepath.Join(u.dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig") // whoever has it can go on
+	if err := os.WriteFile(u.kubeconfig, first, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.kubectl(workload, "apply", "-f", "-")
+	u.awaits("deployment/web", "{.status.readyReplicas}", "3")
+	u.awaits("pod/patient", "{.status.phase}", "Running")
+	u.kubectl("", "taint", "nodes", "--all", "leave=now:NoExecute")
+	u.awaits("pods", `{.items[?(@.spec.nodeName!="")].metadata.name}`, "patient") // all others have to leave
+	u.kubectl("", "taint", "nodes", "-l", "topology.kubernetes.io/zone=z2", "leave-")
+	u.awaits("deployment/web", "{.status.readyReplicas}", "3")
+	before := u.remembered()
+	u.end(syscall.SIGINT)
+
+	for i, next := range []struct {
+		name, folder string
+		end          syscall.Signal
+	}{{"new", v.new, syscall.SIGKILL}, {"old", v.old, syscall.SIGINT}, {"new again", v.new, syscall.SIGINT}} {
+		u.begin(next.folder)
+		replicas := fmt.Sprint(4 + i)
+		u.kubectl("", "scale", "deployment/web", "--replicas", replicas)
+		u.awaits("deployment/web", "{.status.readyReplicas}", replicas)
+		after := u.remembered()
+		for what, was := range before {
+			if is := after[what]; is != was {
+				t.Errorf("%s: %s was %q, and is %q", next.name, what, was, is)
+			}
+		}
+		before = after
+		u.end(next.end)
+	}
+}
+
+// up is a `berth up` of one version after the other, on the same folder.
+type up struct {
+	*testing.T
+	dir, client, kubeconfig string
+	cmd                     *exec.Cmd
+	said                    *output.Buffer
+	ended                   chan struct{}
+}
+
+func (u *up) begin(folder string) {
+	u.Helper()
+	u.cmd = exec.Command(filepath.Join(folder, "berth"), "up", "--data-dir", u.dir, "--nodes", "3", "--ui-port", "-1")
+	u.said, u.ended = &output.Buffer{}, make(chan struct{})
+	u.cmd.Stdout, u.cmd.Stderr = u.said, u.said
+	u.cmd.Env = append(os.Environ(), "KUBECONFIG=", "BERTH_DATA_DIR=", "HOME="+u.TempDir())
+	u.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := u.cmd.Start(); err != nil {
+		u.Fatal(err)
+	}
+	cmd, ended := u.cmd, u.ended
+	go func() { _ = cmd.Wait(); close(ended) }()
+	u.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	u.eventually(func() error {
+		select {
+		case <-ended:
+			u.Fatalf("berth up of %s ended:\n%s", folder, u.said)
+		default:
+		}
+		if !strings.Contains(u.said.String(), "Berth is up") {
+			return fmt.Errorf("berth up of %s has not started:\n%s", folder, u.said)
+		}
+		return nil
+	})
+}
+
+func (u *up) end(by syscall.Signal) {
+	u.Helper()
+	_ = u.cmd.Process.Signal(by)
+	select {
+	case <-u.ended:
+	case <-time.After(patience):
+		u.Fatalf("berth up did not end:\n%s", u.said)
+	}
+	if code := u.cmd.ProcessState.ExitCode(); by == syscall.SIGINT && code != 0 {
+		u.Errorf("berth up ended with exit code %d:\n%s", code, u.said)
+	}
+	if strings.Contains(u.said.String(), "ended with") {
+		u.Errorf("a part ended by itself:\n%s", u.said)
+	}
+}
+
+func (u *up) kubectl(input string, args ...string) string {
+	u.Helper()
+	out, err := u.try(input, args...)
+	if err != nil {
+		u.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (u *up) try(input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(u.Context(), filepath.Join(u.client, "berth"), append([]string{"kubectl", "--kubeconfig", u.kubeconfig}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// remembered is what has to stay as it was: who the objects are, where pods are, since when what is
+// counted down is.
+func (u *up) remembered() map[string]string {
+	u.Helper()
+	all := map[string]string{}
+	for what, args := range map[string][]string{
+		"the cluster":      {"namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"},
+		"its nodes":        {"nodes", "-o", "jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.spec.taints[?(@.key==\"leave\")]}{end}"},
+		"the Deployment":   {"deployment", "web", "-o", "jsonpath={.metadata.uid}"},
+		"pod patient":      {"pod", "patient", "-o", "jsonpath={.metadata.uid} {.spec.nodeName} {.metadata.deletionTimestamp}"},
+		"its restarts":     {"pod", "patient", "-o", "jsonpath={.status.startTime} {.status.containerStatuses[*].restartCount}"},
+		"taints are since": {"nodes", "-o", `jsonpath={range .items[*]}{.metadata.annotations.berth\.dev/taints-since}{end}`},
+	} {
+		all[what] = u.kubectl("", append([]string{"get"}, args...)...)
+	}
+	for pod := range strings.Lines(u.kubectl("", "get", "pods", "-l", "app=web", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.spec.nodeName}{"\n"}{end}`)) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(pod), " ")
+		all["pod "+name] = rest
+	}
+	return all
+}
+
+func (u *up) awaits(object, path, want string) {
+	u.Helper()
+	u.eventually(func() error {
+		if got, err := u.try("", "get", object, "-o", "jsonpath="+path); err != nil || strings.TrimSpace(got) != want {
+			return fmt.Errorf("%s: %s is %q, want %q (%v)", object, path, got, want, err)
+		}
+		return nil
+	})
+}
+
+func (u *up) eventually(ask func() error) {
+	u.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(300 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			u.Fatalf("not within %v: %v", patience, err)
+		}
+	}
+}
