@@ -77,6 +77,14 @@ func (r *Release) Write(folder string) error {
 	return nil
 }
 
+// WriteChart writes the chart alone, which needs no programs, and returns its file.
+func (r *Release) WriteChart(folder string) (file string, err error) {
+	if err := r.Check(); err != nil {
+		return "", err
+	}
+	return filepath.Join(folder, r.chartFile()), r.chart(folder)
+}
+
 func (r *Release) image(folder string) (digest string, err error) {
 	image := &Image{Reference: r.Repository + ":" + r.Version, Version: r.Version, Revision: r.Revision, Created: r.Created, Binaries: map[string]string{}}
 	if image.License, err = os.ReadFile(filepath.Join(r.Root, "LICENSE")); err != nil {
@@ -128,6 +136,8 @@ func (r *Release) platforms() (list []Platform) {
 	return list
 }
 
+func (r *Release) chartFile() string { return "berth-chart-" + r.Version + ".tgz" }
+
 // chart is the Helm chart, at the version of the release.
 func (r *Release) chart(folder string) error {
 	files, err := r.tree("deploy/chart/berth", "berth", func(name, text string) string {
@@ -143,7 +153,7 @@ func (r *Release) chart(folder string) error {
 	if err != nil {
 		return err
 	}
-	return r.pack(filepath.Join(folder, "berth-chart-"+r.Version+".tgz"), files)
+	return r.pack(filepath.Join(folder, r.chartFile()), files)
 }
 
 // treeRepository is the image repository that the manifests in the tree name; a release replaces it

@@ -12,9 +12,10 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// TestHelm takes the chart through its life with the helm command: packaged, installed beside
-// kube-scheduler, upgraded to take its place, upgraded to what cannot work, rolled back, and
-// uninstalled. Helm waits each time until the pods are ready, on nodes that are simulated.
+// TestHelm takes the chart through its life with the helm command, from the archive that a release
+// has: installed beside kube-scheduler, upgraded to take its place, upgraded to what cannot work,
+// rolled back, and uninstalled. Helm waits each time until the pods are ready, on nodes that are
+// simulated.
 func TestHelm(t *testing.T) {
 	t.Parallel()
 	if binaries.Kubernetes != controlplane.KubernetesVersion {
@@ -44,9 +45,10 @@ func TestHelm(t *testing.T) {
 		}
 		return out
 	}
-	do("package", "../../deploy/chart/berth", "--destination", work, "--version", "0.0.1", "--app-version", "v0.0.1")
-	archive := filepath.Join(work, "berth-0.0.1.tgz")
-
+	archive, err := binaries.Chart("../..", "v0.0.1", work)
+	if err != nil {
+		t.Fatal(err)
+	}
 	do("install", "berth", archive, "--create-namespace", "--wait", "--timeout", "90s", "--set", "ui.enabled=true")
 	if got, want := c.ready(), "berth-scheduler=2/2 berth-ui=1/1"; got != want {
 		t.Errorf("installed: %s, want %s", got, want)

@@ -80,6 +80,17 @@ func Image(bin, root, reference, file string) error {
 	return run(filepath.Join(root, "deploy/pack"), "run", "./cmd/image", "-binaries", bin, "-image", reference, "-version", reference, "-o", file)
 }
 
+// Chart makes the chart as a release of that version has it, in a folder, and returns its file.
+func Chart(root, version, folder string) (string, error) {
+	cmd := exec.Command("go", "run", "./cmd/release", "-chart", "-version", version, "-o", folder)
+	cmd.Dir, cmd.Env = filepath.Join(root, "deploy/pack"), environment
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("making the chart: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // Helm returns the helm command of the version that deploy/pack requires; it is built if it is not
 // in Go's build cache.
 func Helm(root string) (string, error) {

@@ -28,7 +28,15 @@ func run() error {
 	flag.StringVar(&r.Repository, "repository", "registry.example.com/berth", "where the image will be pushed")
 	flag.StringVar(&r.Key, "key", "", "sign the checksums with this ECDSA key, a PEM file")
 	out := flag.String("o", "", "the folder to write to")
+	chart := flag.Bool("chart", false, "write the chart alone, of the source as it is, and print its file")
 	flag.Parse()
+	if *chart {
+		file, err := r.WriteChart(*out)
+		if err == nil {
+			fmt.Println(file)
+		}
+		return err
+	}
 	if err := r.Check(); err != nil {
 		return err
 	}
