@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
@@ -28,9 +26,9 @@ import (
 const bootstrapHook = "berth/bootstrap-policy"
 
 const (
-	bootstrapTimeout = 30 * time.Second // upstream's: then the server ends
-	bootstrapRetry   = 50 * time.Millisecond
-	bootstrapWorkers = 8
+	bootstrapRetry     = 50 * time.Millisecond // the first time, then twice as long each time
+	bootstrapRetryMost = 5 * time.Second
+	bootstrapWorkers   = 8
 )
 
 // replaceBootstrapHooks puts ours in the place of upstream's; readiness waits for it just the same.
@@ -41,18 +39,28 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 		if err != nil {
 			return err
 		}
-		var last error
-		err = wait.PollUntilContextTimeout(hook, bootstrapRetry, bootstrapTimeout, true, func(ctx context.Context) (bool, error) {
-			if last = bootstrap(ctx, client); last != nil {
-				klog.FromContext(ctx).Info("Default roles and priority classes not complete yet", "err", last)
-			}
-			return last == nil, nil
-		})
-		if err != nil {
-			return fmt.Errorf("default roles and priority classes: %w (%w)", err, last)
-		}
+		persist(hook, func(ctx context.Context) error { return bootstrap(ctx, client) })
 		return nil
 	})
+}
+
+// persist tries until it is done, or the server ends. Upstream gives up after 30 s, and a hook that
+// fails ends the process, with the stacks of all its goroutines. With etcd and the controllers in
+// the same process, on a busy machine, it may take longer. Until it is done the server is not
+// ready, and whoever started it decides for how long that may be.
+func persist(ctx context.Context, try func(context.Context) error) {
+	for pause := bootstrapRetry; ; pause = min(2*pause, bootstrapRetryMost) {
+		err := try(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).Info("Default roles and priority classes not complete yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // bootstrap creates what is missing and adds permissions that are. What an administrator added
