@@ -104,7 +104,9 @@ versions: build ## Berth on unmodified API servers of the last three minors: com
 	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
 
 upgrade: build ## another version replaced by this one under load, and back: builds it, then about 10 minutes (OLD=REVISION, or a folder of its programs)
-	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./soak ./upgrade -run 'TestUpgrade' -count=1 -timeout 2h -v -old '$(OLD)' $(UPGRADEFLAGS)
+	@test -n '$(OLD)' || { echo "make upgrade: name the other version: OLD=REVISION, or a folder of its programs"; exit 2; }
+	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./upgrade -count=1 -timeout 2h -v -old '$(OLD)'
+	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./soak -run 'TestUpgrade' -count=1 -timeout 2h -v -old '$(OLD)' $(UPGRADEFLAGS)
 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)

@@ -31,8 +31,8 @@ type campaign struct {
 	witness *witness
 	churn   *churn
 	keeping sync.WaitGroup
-	// rolling: parts are replaced one by one. The other one of two is there, so that what becomes of
-	// one hinders the controllers in nothing.
+	// rolling: parts are replaced one by one. The other one of two is there, so that what becomes
+	// of one hinders the controllers in nothing.
 	rolling  bool
 	election election
 	release  context.CancelFunc // ends the keeping of parts

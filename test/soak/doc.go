@@ -9,6 +9,9 @@
 // leave now. Then nodes recover, and the cluster has to come to rest: every pod runs, or the plain
 // evaluator agrees that it cannot.
 //
+// Two other campaigns use the same cluster and witness: in tenant.go one user is hostile, and in
+// upgrade.go every part is replaced by another version of itself.
+//
 // Each promise has a file of its own: bound.go, room.go, evicted.go, preempted.go, rest.go,
 // bounds.go. The witness decides from what it is told and when, so that the tests of this package
 // tell it lies and see them found.

@@ -147,6 +147,21 @@ func (w *witness) checkJust(p *podSeen, now time.Time) {
 	w.report(evictionJust, key(p.pod), "pod %s was deleted for a taint of node %s, and none asked for it in the last %s", key(p.pod), n.node.Name, window)
 }
 
+// leftLate is a pod that left for a taint, and how late it did: as exactly as it is looked at.
+type leftLate struct {
+	pod, node string
+	at        time.Time
+	late      time.Duration
+}
+
+func (p *podSeen) left(now time.Time) leftLate {
+	l := leftLate{pod: key(p.pod), node: p.pod.Spec.NodeName, at: now}
+	if p.late.due {
+		l.late = now.Sub(p.late.at)
+	}
+	return l
+}
+
 const (
 	// tardy is how late an eviction may be, and a silent node be noticed, by the time in which
 	// nothing hindered the controllers.

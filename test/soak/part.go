@@ -31,6 +31,7 @@ type part struct {
 	cut      bool
 	troubled time.Time // when something hard was last done to it, or ended
 	exit     error     // of the last process
+	said     string    // its last words
 }
 
 // keep runs the part until the context ends.
@@ -73,9 +74,10 @@ func (p *part) run(ctx context.Context) {
 	if p.network != nil {
 		p.network.reset() // what it has sent and nobody has read dies with it
 	}
+	said := p.journal.ofThis()
 	p.mu.Lock()
 	asked := p.struck || ctx.Err() != nil
-	p.process, p.troubled, p.exit = nil, time.Now(), err
+	p.process, p.troubled, p.exit, p.said = nil, time.Now(), err, said
 	if !asked {
 		p.downFor = time.Second
 	}
@@ -84,7 +86,7 @@ func (p *part) run(ctx context.Context) {
 	p.journal.note("ended: %v", err)
 	if !asked {
 		why := fmt.Sprint(err)
-		named, excused := p.excused(p, p.journal.ofThis())
+		named, excused := p.excused(p, said)
 		if excused {
 			why = named
 		}
@@ -163,6 +165,13 @@ func (p *part) pid() int {
 		return 0
 	}
 	return p.process.Pid
+}
+
+// lastWords are those of the last process that ended.
+func (p *part) lastWords() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said
 }
 
 // terminate is SIGTERM, and the exit code: -1 if it did not end in time.

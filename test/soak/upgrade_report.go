@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -14,16 +15,22 @@ type UpgradeReport struct {
 	Flow      figures
 	Loaded    time.Duration // how long pods were created
 	Evictions figures       // how late pods left for a taint
-	Changes   int           // of leaders
-	Released  int           // of them, those whose Lease was given away
+	Latest    []leftLate
+	Changes   int // of leaders
+	Released  int // of them, those whose Lease was given away
 }
 
 func (u *upgrade) report() *UpgradeReport {
 	r := &UpgradeReport{Report: u.campaign.report(), Steps: u.steps}
 	r.Flow, r.Loaded = u.flow.figures(), u.flow.loaded
 	u.witness.mu.Lock()
-	r.Evictions = figures{pods: len(u.witness.lateness), waits: slices.Sorted(slices.Values(u.witness.lateness))}
+	left := slices.SortedFunc(slices.Values(u.witness.left), func(a, b leftLate) int { return cmp.Compare(a.late, b.late) })
 	u.witness.mu.Unlock()
+	r.Evictions.pods = len(left)
+	for _, one := range left {
+		r.Evictions.waits = append(r.Evictions.waits, one.late)
+	}
+	r.Latest = left[max(0, len(left)-5):]
 	u.leases.mu.Lock()
 	defer u.leases.mu.Unlock()
 	for _, change := range u.leases.changes {
@@ -50,5 +57,8 @@ func (r *UpgradeReport) Print(to io.Writer) {
 	}
 	fmt.Fprintf(to, "\n%.1f pods a second came\nfrom the creation of a pod to its node: %v\nhow late pods left for a taint (looked at twice a second): %v\nleaders changed %d times, %d of them by a Lease that was given away\n",
 		float64(r.Flow.pods)/max(1, r.Loaded.Seconds()), r.Flow, r.Evictions, r.Changes, r.Released)
+	for _, one := range r.Latest {
+		fmt.Fprintf(to, "  %s %s left %s %v late\n", one.at.Format("15:04:05.000"), one.pod, one.node, one.late.Round(time.Millisecond))
+	}
 	r.Report.Print(to)
 }

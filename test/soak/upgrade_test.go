@@ -17,8 +17,8 @@ var (
 )
 
 // TestUpgradeUnderLoad replaces every part of a cluster by this version of it, one by one, and then
-// by the old one again, while pods come, nodes are tainted and fall silent. Everything keeps what it
-// has written: the API server its data folder, all others what they have in the API.
+// by the old one again, while pods come, nodes are tainted and fall silent. Everything keeps what
+// it has written: the API server its data folder, all others what they have in the API.
 func TestUpgradeUnderLoad(t *testing.T) {
 	if *old == "" {
 		t.Skip("no other version was named: see -old")

@@ -45,8 +45,7 @@ type witness struct {
 	// evicted.go.
 	fair time.Duration
 	told map[string]bool // what was reported, once each
-	// lateness is how long after their time pods left for a taint, as exactly as it is looked at.
-	lateness []time.Duration
+	left []leftLate      // pods that left for a taint
 }
 
 type span struct{ from, to time.Time }
@@ -193,11 +192,7 @@ func (w *witness) checkLeaving(p *podSeen, now time.Time) {
 	switch reason, message := disruption(p.pod); reason {
 	case "DeletionByTaintManager":
 		w.checkJust(p, now)
-		late := time.Duration(0)
-		if p.late.due {
-			late = now.Sub(p.late.at)
-		}
-		w.lateness = append(w.lateness, late)
+		w.left = append(w.left, p.left(now))
 	case v1.PodReasonPreemptionByScheduler:
 		w.checkPreemption(p, message, now)
 	case "EvictionByEvictionAPI":

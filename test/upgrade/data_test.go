@@ -35,9 +35,9 @@ spec:
   containers: [{name: c, image: none}]
 `
 
-// TestUpgradeKeepsDataFolder starts `berth up` of either version on what the other one has left: its
-// objects, its certificates, its port, and a countdown that it has begun. One ends as it should, one
-// is killed.
+// TestUpgradeKeepsDataFolder starts `berth up` of either version on what the other one has left:
+// its objects, its certificates, its port, and a countdown that it has begun. One ends as it
+// should, one is killed.
 func TestUpgradeKeepsDataFolder(t *testing.T) {
 	t.Parallel()
 	v := both(t)
@@ -59,7 +59,12 @@ func TestUpgradeKeepsDataFolder(t *testing.T) {
 	u.kubectl("", "taint", "nodes", "-l", "topology.kubernetes.io/zone=z2", "leave-")
 	u.awaits("deployment/web", "{.status.readyReplicas}", "3")
 	before := u.remembered()
+	recording := filepath.Join(t.TempDir(), "recording")
+	run(t, v.old, "record", "-o", recording, "--once", "--kubeconfig", u.kubeconfig)
 	u.end(syscall.SIGINT)
+	if said := run(t, v.new, "explain", "pod/patient", "-f", recording); !strings.Contains(said, before["the node of pod patient"]) {
+		t.Errorf("of the old version's recording this one says:\n%s", said)
+	}
 
 	for i, next := range []struct {
 		name, folder string
@@ -153,12 +158,13 @@ func (u *up) remembered() map[string]string {
 	u.Helper()
 	all := map[string]string{}
 	for what, args := range map[string][]string{
-		"the cluster":      {"namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"},
-		"its nodes":        {"nodes", "-o", "jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.spec.taints[?(@.key==\"leave\")]}{end}"},
-		"the Deployment":   {"deployment", "web", "-o", "jsonpath={.metadata.uid}"},
-		"pod patient":      {"pod", "patient", "-o", "jsonpath={.metadata.uid} {.spec.nodeName} {.metadata.deletionTimestamp}"},
-		"its restarts":     {"pod", "patient", "-o", "jsonpath={.status.startTime} {.status.containerStatuses[*].restartCount}"},
-		"taints are since": {"nodes", "-o", `jsonpath={range .items[*]}{.metadata.annotations.berth\.dev/taints-since}{end}`},
+		"the cluster":             {"namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"},
+		"its nodes":               {"nodes", "-o", "jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.spec.taints[?(@.key==\"leave\")]}{end}"},
+		"the Deployment":          {"deployment", "web", "-o", "jsonpath={.metadata.uid}"},
+		"pod patient":             {"pod", "patient", "-o", "jsonpath={.metadata.uid} {.metadata.deletionTimestamp}"},
+		"the node of pod patient": {"pod", "patient", "-o", "jsonpath={.spec.nodeName}"},
+		"its restarts":            {"pod", "patient", "-o", "jsonpath={.status.startTime} {.status.containerStatuses[*].restartCount}"},
+		"taints are since":        {"nodes", "-o", `jsonpath={range .items[*]}{.metadata.annotations.berth\.dev/taints-since}{end}`},
 	} {
 		all[what] = u.kubectl("", append([]string{"get"}, args...)...)
 	}

@@ -64,8 +64,8 @@ func learn(t *testing.T, folder string, path []string, to map[string][]string) {
 	}
 }
 
-// TestUpgradeReadsConfiguration: every configuration that the old version takes is taken by this one
-// and means the same; and so the other way round, for what both know.
+// TestUpgradeReadsConfiguration: every configuration that the old version takes is taken by this
+// one and means the same; and so the other way round, for what both know.
 func TestUpgradeReadsConfiguration(t *testing.T) {
 	t.Parallel()
 	v := both(t)

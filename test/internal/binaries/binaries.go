@@ -33,8 +33,8 @@ func In(work, root string) (string, error) {
 	return work, nil
 }
 
-// Of returns the folder of the programs of another version: the one that is named, or where those of
-// a revision of this repository are built, below the user's cache. What was built before is used
+// Of returns the folder of the programs of another version: the one that is named, or where those
+// of a revision of this repository are built, below the user's cache. What was built before is used
 // again.
 func Of(version, root string) (string, error) {
 	if info, err := os.Stat(version); err == nil && info.IsDir() {
