@@ -13,10 +13,10 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction soak specs versions upgrade image release pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 up: build ## a whole cluster in the foreground; Ctrl-C ends it
 	$(BIN)/berth up
@@ -99,6 +99,12 @@ soak: build ## an hour of everything that can go wrong, on a cluster of its own 
 specs: build ## upstream's own end-to-end specs on a cluster of their own: about an hour
 	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
+
+node-conformance: build ## upstream's NodeConformance specs on a node of Berth's agent, as root with containerd (SPECFLAGS='-berth-procs 8')
+	@echo "==> building the programs of upstream's images, ginkgo and the specs"
+	@cd test/specs && go build -ldflags '-s -w' -o ../../$(BIN)/ k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/nonewprivs github.com/onsi/ginkgo/v2/ginkgo
+	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
+	@$(BIN)/specs.test -berth-agent -berth-bin $(BIN) $(SPECFLAGS)
 
 versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)
 	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)

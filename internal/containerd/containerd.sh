@@ -103,6 +103,7 @@ runtime() { cat <<END
 END
 }
 
+# Mirrors of registries can be named in DIR/certs.d (REGISTRY/hosts.toml), also while it runs.
 # kata-fc is the handler of the documentation's example of pod overhead; here runc stands in for it.
 configure() {
 	snapshotter=overlayfs
@@ -123,6 +124,8 @@ state = "$dir/state"
   netns_mounts_under_state_dir = true
   restrict_oom_score_adj = $restrict
   stream_server_address = "127.0.0.1"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "$dir/certs.d"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$dir/net.d"

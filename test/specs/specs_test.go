@@ -3,13 +3,14 @@ package specs
 import (
 	"bufio"
 	"context"
-	_ "embed"
+	"embed"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,7 +29,9 @@ import (
 
 	_ "k8s.io/kubernetes/test/e2e/apimachinery"
 	_ "k8s.io/kubernetes/test/e2e/apps"
+	_ "k8s.io/kubernetes/test/e2e/common/network"
 	_ "k8s.io/kubernetes/test/e2e/common/node"
+	_ "k8s.io/kubernetes/test/e2e/common/storage"
 	_ "k8s.io/kubernetes/test/e2e/node"
 	_ "k8s.io/kubernetes/test/e2e/scheduling"
 
@@ -42,6 +45,8 @@ import (
 var (
 	binaries = flag.String("berth-bin", os.Getenv("BERTH_BIN"), "folder with berth and berth-controlplane, for a cluster of the run's own")
 	nodes    = flag.Int("berth-nodes", 3, "simulated nodes of that cluster")
+	onAgent  = flag.Bool("berth-agent", false, "run the specs of node.txt, not specs.txt; a cluster of the run's own has no simulated nodes but one of Berth's node agent (needs root and containerd)")
+	procs    = flag.Int("berth-procs", 4, "with -berth-agent: processes that share the specs of a cluster of the run's own")
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -60,12 +65,15 @@ func run(m *testing.M) int {
 	framework.TestContext.KubeConfig = ""
 	flag.Parse()
 	if framework.TestContext.KubeConfig == "" && !dryRun() {
-		kubeconfig, stop, err := up(*binaries, *nodes)
+		if *onAgent {
+			return runOnAgent(*binaries, *procs)
+		}
+		c, err := up(*binaries, `^Berth is up`, "--nodes", strconv.Itoa(*nodes))
 		if err != nil {
 			return fail(err)
 		}
-		defer stop()
-		framework.TestContext.KubeConfig = kubeconfig
+		defer c.stop()
+		framework.TestContext.KubeConfig = c.kubeconfig
 	}
 	testfiles.AddFileSource(manifests.GetE2ETestingManifestsFS())
 	testfiles.AddFileSource(fixtures.GetTestFixturesFS())
@@ -88,7 +96,11 @@ func TestSpecs(t *testing.T) {
 	logs.InitLogs()
 	defer logs.FlushLogs()
 	gomega.RegisterFailHandler(framework.Fail)
-	choice, err := read(chosen)
+	file := "specs.txt"
+	if *onAgent {
+		file = "node.txt"
+	}
+	choice, err := read(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,14 +112,18 @@ func TestSpecs(t *testing.T) {
 	ginkgo.RunSpecs(t, "upstream's specs on Berth", suite, reporter)
 }
 
-//go:embed specs.txt
-var chosen string
+//go:embed specs.txt node.txt
+var chosen embed.FS
 
-// choice is what specs.txt says: regular expressions over the full name of a spec.
+// choice is what such a file says: regular expressions over the full name of a spec.
 type choice struct{ run, leave []string }
 
-func read(text string) (c choice, err error) {
-	for i, line := range strings.Split(text, "\n") {
+func read(file string) (c choice, err error) {
+	text, err := chosen.ReadFile(file)
+	if err != nil {
+		return c, err
+	}
+	for i, line := range strings.Split(string(text), "\n") {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch word {
 		case "run":
@@ -115,12 +131,12 @@ func read(text string) (c choice, err error) {
 		case "leave":
 			expression, reason, found := strings.Cut(rest, " # ")
 			if !found || strings.TrimSpace(reason) == "" {
-				return c, fmt.Errorf("specs.txt:%d: no reason: must be leave EXPRESSION # REASON", i+1)
+				return c, fmt.Errorf("%s:%d: no reason: must be leave EXPRESSION # REASON", file, i+1)
 			}
 			c.leave = append(c.leave, strings.TrimSpace(expression))
 		case "", "#":
 		default:
-			return c, fmt.Errorf("specs.txt:%d: %q: must be run or leave", i+1, word)
+			return c, fmt.Errorf("%s:%d: %q: must be run or leave", file, i+1, word)
 		}
 	}
 	return c, nil
@@ -129,55 +145,65 @@ func read(text string) (c choice, err error) {
 // upLimit is for berth up to say that the cluster is there.
 const upLimit = 2 * time.Minute
 
-// up starts a cluster with `berth up`.
-func up(binaries string, nodes int) (kubeconfig string, stop func(), err error) {
+// cluster is one of the run's own.
+type cluster struct {
+	dir        string // with the kubeconfig
+	kubeconfig string
+	said       []string // what matched
+	stop       func()
+}
+
+// up starts a cluster with `berth up`, which is there when a line of its output matches.
+func up(binaries, ready string, args ...string) (*cluster, error) {
 	if binaries == "" {
-		return "", nil, fmt.Errorf("-berth-bin or $BERTH_BIN must name the folder with berth and berth-controlplane, or --kubeconfig a cluster that may be taken apart")
+		return nil, fmt.Errorf("-berth-bin or $BERTH_BIN must name the folder with berth and berth-controlplane, or --kubeconfig a cluster that may be taken apart")
 	}
 	dir, err := os.MkdirTemp("", "berth-specs-")
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "berth"), "up", "--data-dir", dir, "--nodes", strconv.Itoa(nodes))
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "berth"), append([]string{"up", "--data-dir", dir}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Stderr = os.Stderr
-	stop = func() {
+	c := &cluster{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), stop: func() {
 		cancel()
 		_ = cmd.Wait() // it was asked to end
 		_ = os.RemoveAll(dir)
-	}
+	}}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
 		cancel()
-		return "", nil, err
+		return nil, err
 	}
-	if err := said(out, "Berth is up"); err != nil {
-		stop()
-		return "", nil, err
+	if c.said, err = said(out, regexp.MustCompile(ready)); err != nil {
+		c.stop()
+		return nil, err
 	}
-	return filepath.Join(dir, "kubeconfig"), stop, nil
+	return c, nil
 }
 
-// said waits until a line begins with the words, and reads on behind that, so that the writer never
-// has to wait.
-func said(r io.Reader, words string) error {
-	ready := make(chan struct{})
+// said waits until a line matches, and reads on behind that, so that the writer never has to wait.
+func said(r io.Reader, pattern *regexp.Regexp) ([]string, error) {
+	found := make(chan []string, 1)
 	go func() {
 		for lines := bufio.NewScanner(r); lines.Scan(); {
-			if strings.HasPrefix(lines.Text(), words) {
-				close(ready)
+			if match := pattern.FindStringSubmatch(lines.Text()); match != nil {
+				select {
+				case found <- match:
+				default: // only the first counts
+				}
 			}
 		}
 	}()
 	select {
-	case <-ready:
-		return nil
+	case match := <-found:
+		return match, nil
 	case <-time.After(upLimit):
-		return fmt.Errorf("berth up did not say %q within %v", words, upLimit)
+		return nil, fmt.Errorf("berth up did not say %q within %v", pattern, upLimit)
 	}
 }

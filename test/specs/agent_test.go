@@ -1,0 +1,88 @@
+package specs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// socketOfMachine is where `berth up --agent` looks for a container runtime of the machine's.
+const socketOfMachine = "/run/containerd/containerd.sock"
+
+// runOnAgent starts a cluster whose only node is this machine, and has processes of this binary run
+// the specs on it: with a --kubeconfig they start nothing themselves. Ginkgo's own command shares
+// the specs out and puts the results together.
+func runOnAgent(binaries string, procs int) int {
+	c, err := upWithAgent(binaries)
+	if err != nil {
+		return fail(err)
+	}
+	defer c.stop()
+	self, err := os.Executable()
+	if err != nil {
+		return fail(err)
+	}
+	cmd := exec.Command(filepath.Join(binaries, "ginkgo"), argv(self, procs, c.kubeconfig, os.Args[1:])...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fail(fmt.Errorf("the specs: %w", err))
+	}
+	return 0
+}
+
+// argv of ginkgo's command: flags for ginkgo are its own, without the prefix that they have for a
+// test binary; all others are for the processes.
+func argv(self string, procs int, kubeconfig string, args []string) []string {
+	own := []string{"--procs", strconv.Itoa(procs), "--timeout", "4h"}
+	others := []string{self, "--", "--kubeconfig", kubeconfig}
+	for _, arg := range args {
+		if flag, ok := strings.CutPrefix(strings.TrimLeft(arg, "-"), "ginkgo."); ok {
+			own = append(own, "--"+flag)
+		} else {
+			others = append(others, arg)
+		}
+	}
+	return append(own, others...)
+}
+
+// upWithAgent starts the cluster, and a registry from which its containerd pulls what the specs
+// name, whatever the registry's name is there.
+func upWithAgent(binaries string) (*cluster, error) {
+	if _, err := os.Stat(socketOfMachine); err == nil {
+		return nil, fmt.Errorf("%s: stop this machine's containerd; specs fill and pull, and berth up would use it", socketOfMachine)
+	}
+	images, err := upstreamImages(binaries)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = http.Serve(listener, images) }()
+	c, err := up(binaries, `a containerd of its own, unix://(\S+)/containerd\.sock`, "--agent", "--nodes", "0", "--ui-port", "-1")
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	if err := mirror(filepath.Join(c.said[1], "certs.d"), "registry.k8s.io", listener.Addr().String()); err != nil {
+		c.stop()
+		return nil, errors.Join(err, listener.Close())
+	}
+	return c, nil
+}
+
+// mirror has containerd pull what is named after the registry from an address of this machine, and
+// from nowhere else.
+func mirror(dir, registry, address string) error {
+	dir = filepath.Join(dir, registry)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "hosts.toml"), fmt.Appendf(nil, "server = %[1]q\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+address), 0o644)
+}
