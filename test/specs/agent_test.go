@@ -1,15 +1,19 @@
 package specs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // socketOfMachine is where `berth up --agent` looks for a container runtime of the machine's.
@@ -28,7 +32,12 @@ func runOnAgent(binaries string, procs int) int {
 	if err != nil {
 		return fail(err)
 	}
-	cmd := exec.Command(filepath.Join(binaries, "ginkgo"), argv(self, procs, c.kubeconfig, os.Args[1:])...)
+	// A signal ends the specs, and after them the cluster.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "ginkgo"), argv(self, procs, c.kubeconfig, os.Args[1:])...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fail(fmt.Errorf("the specs: %w", err))
@@ -55,7 +64,7 @@ func argv(self string, procs int, kubeconfig string, args []string) []string {
 // name, whatever the registry's name is there.
 func upWithAgent(binaries string) (*cluster, error) {
 	if _, err := os.Stat(socketOfMachine); err == nil {
-		return nil, fmt.Errorf("%s: stop this machine's containerd; specs fill and pull, and berth up would use it", socketOfMachine)
+		return nil, fmt.Errorf("%s: stop this machine's containerd: berth up would use it, and the specs' images are only on one of its own", socketOfMachine)
 	}
 	images, err := upstreamImages(binaries)
 	if err != nil {

@@ -4,6 +4,13 @@ go 1.26.0
 
 godebug default=go1.26
 
+// What upstream's images run, and what shares specs among processes: make node-conformance builds them.
+tool (
+	github.com/onsi/ginkgo/v2/ginkgo
+	k8s.io/kubernetes/test/images/agnhost
+	k8s.io/kubernetes/test/images/nonewprivs
+)
+
 require (
 	k8s.io/component-base v0.36.3
 	k8s.io/kubernetes v1.36.3
@@ -143,7 +150,7 @@ require (
 	k8s.io/apiextensions-apiserver v0.36.3 // indirect
 	k8s.io/apimachinery v0.36.3 // indirect
 	k8s.io/apiserver v0.36.3 // indirect
-	k8s.io/client-go v0.36.3 // indirect
+	k8s.io/client-go v0.36.3
 	k8s.io/cloud-provider v0.36.3 // indirect
 	k8s.io/cluster-bootstrap v0.36.3 // indirect
 	k8s.io/component-helpers v0.36.3 // indirect

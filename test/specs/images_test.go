@@ -12,19 +12,30 @@ import (
 	"runtime"
 	"strings"
 
+	"k8s.io/client-go/util/cert"
 	imageutils "k8s.io/kubernetes/test/utils/image"
 )
 
 // upstreamImages are the images that the specs of node.txt run, by upstream's names. Their programs
 // are upstream's where those are Go (agnhost, nonewprivs), and otherwise this machine's: a static
-// busybox for what upstream takes from Alpine, Debian and busybox images, with curl and bash where
-// upstream installs them.
+// busybox for what upstream takes from Alpine, Debian and busybox images, with curl, bash and nc
+// where upstream installs them.
 func upstreamImages(binaries string) (*registry, error) {
 	base, err := busybox()
 	if err != nil {
 		return nil, err
 	}
-	tools, err := withLibraries("curl", "bash")
+	// Debian's busybox has a shell that drops variables like data-1, which specs look for, and that
+	// prefers its own nc to any other.
+	tools, err := withLibraries(map[string]string{"sh": "bash", "nc": "nc.openbsd"}, "curl", "bash", "nc.openbsd")
+	if err != nil {
+		return nil, err
+	}
+	bash, err := withLibraries(map[string]string{"sh": "bash"}, "bash")
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := localhost()
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +54,8 @@ func upstreamImages(binaries string) (*registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := image{layers: []layer{base, tools, agnhost, served}, config: runConfig{Env: []string{path}, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}}
-	shell := image{layers: []layer{base}, config: runConfig{Env: []string{path}, Cmd: []string{"sh"}}}
+	all := image{layers: []layer{base, tools, certificate, agnhost, served}, config: runConfig{Env: []string{path}, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}}
+	shell := image{layers: []layer{base, bash}, config: runConfig{Env: []string{path}, Cmd: []string{"sh"}}}
 	nonRoot := shell
 	nonRoot.config.User = "1234"
 	privileges := image{layers: []layer{base, nnp}, config: runConfig{Env: []string{path}, Cmd: []string{"nnp"}}}
@@ -177,9 +188,13 @@ func program(from, name string, mode fs.FileMode) (layer, error) {
 // library is one that a program is linked with: a path in a line of ldd.
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
-// withLibraries is a layer with programs of this machine and the libraries that they need.
-func withLibraries(programs ...string) (layer, error) {
+// withLibraries is a layer with programs of this machine and the libraries that they need, and with
+// links to them in place of busybox's applets.
+func withLibraries(links map[string]string, programs ...string) (layer, error) {
 	f := newFiles()
+	for applet, program := range links {
+		f.link("bin/"+applet, program)
+	}
 	there := map[string]bool{}
 	add := func(name, from string) {
 		if there[name] || f.err != nil {
@@ -196,7 +211,7 @@ func withLibraries(programs ...string) (layer, error) {
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
 		if err != nil {
-			return nil, fmt.Errorf("images: %w: install %s", err, name)
+			return nil, fmt.Errorf("images: %w: install bash, curl and netcat-openbsd", err)
 		}
 		out, err := exec.Command("ldd", path).Output()
 		if err != nil {
@@ -207,6 +222,18 @@ func withLibraries(programs ...string) (layer, error) {
 			add(strings.TrimPrefix(match[1], "/"), match[1])
 		}
 	}
+	return f.layer()
+}
+
+// localhost is a layer with what agnhost serves HTTPS with, where upstream's image has it.
+func localhost() (layer, error) {
+	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("images: certificate: %w", err)
+	}
+	f := newFiles()
+	f.add("localhost.crt", 0o644, certificate)
+	f.add("localhost.key", 0o644, key)
 	return f.layer()
 }
 
