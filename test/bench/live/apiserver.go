@@ -70,7 +70,7 @@ func (b *bench) serve(name string, args ...string) error {
 
 func (b *bench) stopServers() {
 	for i := len(b.servers) - 1; i >= 0; i-- {
-		_, _ = b.servers[i].stop()
+		_, _ = b.servers[i].Stop()
 	}
 	b.servers = nil
 }
@@ -155,8 +155,8 @@ func (b *bench) until(ctx context.Context, what string, limit time.Duration, don
 func (b *bench) serversRun() error {
 	for _, p := range b.servers {
 		select {
-		case <-p.ended:
-			return p.gone()
+		case <-p.Ended:
+			return p.Gone()
 		default:
 		}
 	}

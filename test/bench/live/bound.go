@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // bound watches the pods of a namespace that have a node: of each the API server sends one event,
@@ -46,7 +48,7 @@ func (w *bound) stop() { w.watch.Stop() }
 var errIdle = errors.New("no pod was bound any more")
 
 // next returns the name of the next pod that is bound.
-func (w *bound) next(ctx context.Context, scheduler *process, patience time.Duration) (string, error) {
+func (w *bound) next(ctx context.Context, scheduler *process.Process, patience time.Duration) (string, error) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {
@@ -62,8 +64,8 @@ func (w *bound) next(ctx context.Context, scheduler *process, patience time.Dura
 					return pod.Name, nil
 				}
 			}
-		case <-scheduler.ended:
-			return "", scheduler.gone()
+		case <-scheduler.Ended:
+			return "", scheduler.Gone()
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-timeout.C:

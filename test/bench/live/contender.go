@@ -1,10 +1,12 @@
 package live
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/berth-k8s/berth/test/internal/plane"
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Contender is a scheduler to be measured.
@@ -12,15 +14,15 @@ type Contender struct {
 	Name string // as in the tables
 	Key  string // as in names of namespaces, and in Options
 	// start starts it with a configuration file, and flags that both have.
-	start func(b *bench, config string, flags []string) (*process, error)
+	start func(b *bench, config string, flags []string) (*process.Process, error)
 }
 
 // Contenders in the order in which they are measured.
 var Contenders = []Contender{
-	{Name: "kube-scheduler", Key: "upstream", start: func(b *bench, config string, flags []string) (*process, error) {
+	{Name: "kube-scheduler", Key: "upstream", start: func(b *bench, config string, flags []string) (*process.Process, error) {
 		return b.launch("kube-scheduler", slices.Concat([]string{"--config", config}, flags)...)
 	}},
-	{Name: "Berth", Key: "berth", start: func(b *bench, config string, flags []string) (*process, error) {
+	{Name: "Berth", Key: "berth", start: func(b *bench, config string, flags []string) (*process.Process, error) {
 		return b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig}, flags)...)
 	}},
 }
@@ -45,32 +47,19 @@ func (b *bench) contenders() (list []*Contender) {
 	return list
 }
 
-// schedulerConfig is the configuration of both: the defaults, but for the rate of requests, since
-// the default of 50 a second would be all that is measured, and for leader election, which would
-// only delay the start.
-const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-clientConnection:
-  kubeconfig: %s
-  qps: 100000
-  burst: 100000
-leaderElection:
-  leaderElect: false
-`
-
-// schedulerFile has the configuration.
+// schedulerFile has the configuration, which is the same for both.
 func (b *bench) schedulerFile() (string, error) {
 	file := filepath.Join(b.dir, "scheduler.yaml")
-	return file, os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, b.kubeconfig), 0o600)
+	return file, os.WriteFile(file, plane.SchedulerConfig(b.kubeconfig), 0o600)
 }
 
 // startScheduler starts a contender that serves nothing.
-func (b *bench) startScheduler(c *Contender) (*process, error) {
+func (b *bench) startScheduler(c *Contender) (*process.Process, error) {
 	return b.startSchedulerWith(c, "--secure-port", "0")
 }
 
 // startSchedulerWith starts a contender with flags.
-func (b *bench) startSchedulerWith(c *Contender, flags ...string) (*process, error) {
+func (b *bench) startSchedulerWith(c *Contender, flags ...string) (*process.Process, error) {
 	file, err := b.schedulerFile()
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Gang is what gangs took of a scheduler, one after another on the same nodes: each has to be in
@@ -22,7 +23,7 @@ type Gang struct {
 	Pods      int  // of each
 	preempts  bool // each has to make room
 	Rounds    []GangRound
-	Usage     usage // of the process, from its start until the events of the last gang are written
+	Usage     process.Usage // of the process, from its start until the events of the last gang are written
 }
 
 // GangRound is one gang.
@@ -95,7 +96,7 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _, _ = p.stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // where this returns early
 	go p.endAbove(gangMemory)
 	namespace := "bench-gang-" + c.Key
 	if g.preempts {
@@ -108,10 +109,9 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 		name := fmt.Sprintf("%s-%d", namespace, i)
 		r, err := b.gang(ctx, p, name, g.preempts)
 		if peak := p.exceeded.Load(); peak > 0 {
-			<-p.ended
+			<-p.Ended
 			b.say("gang: %s was ended: it had %s", g.Scheduler, mebibytes(peak))
-			state := p.cmd.ProcessState
-			g.Rounds, g.Usage = append(g.Rounds, GangRound{}), usage{CPU: state.UserTime() + state.SystemTime(), Peak: peak}
+			g.Rounds, g.Usage = append(g.Rounds, GangRound{}), process.Usage{CPU: p.Spent(), Peak: peak}
 			return b.clean(ctx, name)
 		}
 		if err != nil {
@@ -124,7 +124,7 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 			break
 		}
 	}
-	g.Usage, err = p.stop()
+	g.Usage, err = p.Stop()
 	return err
 }
 
@@ -139,7 +139,7 @@ func (b *bench) ready(ctx context.Context, p *observed, namespace string) error 
 		return err
 	}
 	defer w.stop()
-	if _, err := b.one(ctx, w, p.process, namespace, (&Mode{}).pod(0)); err != nil {
+	if _, err := b.one(ctx, w, p.Process, namespace, (&Mode{}).pod(0)); err != nil {
 		return err
 	}
 	return b.clean(ctx, namespace)
@@ -208,7 +208,7 @@ func (b *bench) release(ctx context.Context, w *bound, p *observed, namespace st
 		return err
 	}
 	for r.Bound < b.Gang {
-		if _, err := w.next(ctx, p.process, gangPatience); err != nil {
+		if _, err := w.next(ctx, p.Process, gangPatience); err != nil {
 			return err
 		}
 		r.All = time.Since(began)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // A gang must fit in racks of three kinds, of which one is fullest with it, and not in the others,
@@ -74,9 +76,9 @@ func TestReportOfGangs(t *testing.T) {
 		return GangRound{Bound: 1000, First: 2 * decided, All: time.Second, Attempts: 1, Decided: decided, Attempted: decided + time.Millisecond, Racks: 1, Tight: true, Victims: 200}
 	}
 	r := &Report{Nodes: 5000, Gangs: []Gang{
-		{Scheduler: "kube-scheduler", Pods: 1000, Rounds: []GangRound{fine(2 * time.Second), {Bound: 900, Attempts: 3, Racks: 2}}, Usage: usage{CPU: 19 * time.Second, Peak: 300 << 20}},
+		{Scheduler: "kube-scheduler", Pods: 1000, Rounds: []GangRound{fine(2 * time.Second), {Bound: 900, Attempts: 3, Racks: 2}}, Usage: process.Usage{CPU: 19 * time.Second, Peak: 300 << 20}},
 		{Scheduler: "Berth", Pods: 1000, Rounds: []GangRound{fine(50 * time.Millisecond), fine(20 * time.Millisecond), fine(10 * time.Millisecond)}},
-		{Scheduler: "none", Pods: 1000, Rounds: []GangRound{{}}, Usage: usage{CPU: time.Second, Peak: 1 << 20}},
+		{Scheduler: "none", Pods: 1000, Rounds: []GangRound{{}}, Usage: process.Usage{CPU: time.Second, Peak: 1 << 20}},
 		{Scheduler: "Berth, by preemption", Pods: 1000, preempts: true, Rounds: []GangRound{fine(60 * time.Millisecond)}},
 	}}
 	var out strings.Builder

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Latency is what one pod at a time takes on an idle cluster, from the request that creates it to
@@ -15,7 +17,7 @@ import (
 type Latency struct {
 	Scheduler string
 	Sorted    []time.Duration
-	Usage     usage
+	Usage     process.Usage
 }
 
 // Quantile returns the time within which the share q of the pods was bound.
@@ -66,7 +68,7 @@ func (b *bench) latency(ctx context.Context, c *Contender) (*Latency, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _, _ = p.stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // where this returns early
 	l := &Latency{Scheduler: c.Name}
 	for i := range warmUp + b.Latency {
 		took, err := b.one(ctx, w, p, namespace, (&Mode{}).pod(i))
@@ -79,14 +81,14 @@ func (b *bench) latency(ctx context.Context, c *Contender) (*Latency, error) {
 		time.Sleep(pause)
 	}
 	slices.Sort(l.Sorted)
-	if l.Usage, err = p.stop(); err != nil {
+	if l.Usage, err = p.Stop(); err != nil {
 		return nil, err
 	}
 	return l, b.clean(ctx, namespace)
 }
 
 // one has a pod created and bound.
-func (b *bench) one(ctx context.Context, w *bound, p *process, namespace string, pod *v1.Pod) (time.Duration, error) {
+func (b *bench) one(ctx context.Context, w *bound, p *process.Process, namespace string, pod *v1.Pod) (time.Duration, error) {
 	began := time.Now()
 	if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return 0, err

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Options say what is measured.
@@ -41,7 +43,7 @@ type bench struct {
 	dir        string
 	kubeconfig string
 	client     kubernetes.Interface
-	servers    []*process // etcd, then the API server
+	servers    []*process.Process // etcd, then the API server
 	began      time.Time
 	report     *Report
 }
@@ -55,7 +57,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Berth) == 0 {
 		o.Berth = berthScheduler(o.Binaries)
 	}
-	b := &bench{Options: o, dir: dir, began: time.Now(), report: &Report{Nodes: o.Nodes, Began: time.Now(), Load: loadAverage()}}
+	b := &bench{Options: o, dir: dir, began: time.Now(), report: &Report{Nodes: o.Nodes, Began: time.Now(), Load: process.LoadAverage()}}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return b.report, err
 	}

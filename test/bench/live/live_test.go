@@ -12,10 +12,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 func round(scheduler string, bound int, took, cpu time.Duration, mib int64) Round {
-	return Round{Scheduler: scheduler, Pods: 1001, Bound: bound, First: time.Second, Took: took, Usage: usage{CPU: cpu, Peak: mib << 20}}
+	return Round{Scheduler: scheduler, Pods: 1001, Bound: bound, First: time.Second, Took: took, Usage: process.Usage{CPU: cpu, Peak: mib << 20}}
 }
 
 func TestReportMarksGoalsThatAreReachedAndThoseThatAreNot(t *testing.T) {
@@ -87,7 +89,7 @@ func TestStartupSaysWhyPodsCannotBeCreated(t *testing.T) {
 		w := &startupWatch{watch: pods, bound: map[string]time.Time{}, running: map[string]time.Time{}}
 		began, created := time.Now(), make(chan error, 1)
 		created <- errors.New("exceeded quota")
-		err := w.until(t.Context(), &process{ended: make(chan struct{})}, created, func() bool { return false })
+		err := w.until(t.Context(), &process.Process{Ended: make(chan struct{})}, created, func() bool { return false })
 		if err == nil || !strings.Contains(err.Error(), "exceeded quota") || time.Since(began) > 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

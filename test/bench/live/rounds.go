@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/scheduler/shadow"
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Round is one mode with one scheduler.
@@ -20,7 +21,7 @@ type Round struct {
 	Took      time.Duration // from the first pod bound to the last
 	Events    int           // written by the end; kube-scheduler drops some when they queue up
 	Victims   int           // in preemption mode
-	Usage     usage         // of the process, from its start until its events are written
+	Usage     process.Usage // of the process, from its start until its events are written
 
 	// Shadow is what Berth thought of the choices, if it was to look.
 	Shadow *shadow.Report
@@ -122,14 +123,14 @@ func (b *bench) schedule(ctx context.Context, m *Mode, c *Contender, namespace, 
 		if s, err = b.startShade(ctx); err != nil {
 			return r, err
 		}
-		defer func() { _, _ = s.stop() }() // where this returns early
+		defer func() { _, _ = s.Stop() }() // where this returns early
 	}
 	began := time.Now()
 	p, err := b.startScheduler(c)
 	if err != nil {
 		return r, err
 	}
-	defer func() { _, _ = p.stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // where this returns early
 	var first, last time.Time
 	for r.Bound < pods {
 		if _, err = w.next(ctx, p, patience); err != nil {
@@ -148,7 +149,7 @@ func (b *bench) schedule(ctx context.Context, m *Mode, c *Contender, namespace, 
 	if r.Events, err = b.events(ctx, namespace, r.Bound); err != nil {
 		return r, err
 	}
-	if r.Usage, err = p.stop(); err == nil && s != nil {
+	if r.Usage, err = p.Stop(); err == nil && s != nil {
 		r.Shadow, err = s.compared()
 	}
 	return r, err

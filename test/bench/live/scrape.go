@@ -13,11 +13,13 @@ import (
 	"github.com/prometheus/common/model"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // observed is a scheduler that serves its metrics.
 type observed struct {
-	*process
+	*process.Process
 	client *http.Client
 	url    string
 	// exceeded is the memory with which it was ended; see endAbove.
@@ -28,13 +30,13 @@ type observed struct {
 func (o *observed) endAbove(most int64) {
 	for {
 		select {
-		case <-o.ended:
+		case <-o.Ended:
 			return
 		case <-time.After(time.Second):
 		}
-		if peak, err := peakMemory(o.cmd.Process.Pid); err == nil && peak > most {
+		if peak := o.Peak(); peak > most {
 			o.exceeded.Store(peak)
-			_ = o.cmd.Process.Kill()
+			o.Kill()
 		}
 	}
 }
@@ -54,7 +56,7 @@ func (b *bench) startObserved(c *Contender, flags ...string) (*observed, error) 
 		return nil, err
 	}
 	certificate := filepath.Join(b.dir, "certificates", "apiserver")
-	o.process, err = b.startSchedulerWith(c, append(flags, "--bind-address", "127.0.0.1", "--secure-port", ports[0],
+	o.Process, err = b.startSchedulerWith(c, append(flags, "--bind-address", "127.0.0.1", "--secure-port", ports[0],
 		"--tls-cert-file", certificate+".crt", "--tls-private-key-file", certificate+".key",
 		"--authorization-always-allow-paths", "/metrics")...)
 	return o, err
@@ -72,7 +74,7 @@ func (o *observed) metrics(ctx context.Context) (map[string]*dto.MetricFamily, e
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s: %s", o.name, o.url, response.Status)
+		return nil, fmt.Errorf("%s: %s: %s", o.Name, o.url, response.Status)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	return parser.TextToMetricFamilies(response.Body)

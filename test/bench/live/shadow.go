@@ -12,11 +12,12 @@ import (
 
 	"github.com/berth-k8s/berth/internal/scheduler/shadow"
 	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // shade is Berth beside another scheduler, deciding nothing.
 type shade struct {
-	*process
+	*process.Process
 	report string
 }
 
@@ -33,7 +34,7 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	}
 	address := "127.0.0.1:" + ports[0]
 	s := &shade{report: filepath.Join(b.dir, "shadow.json")}
-	s.process, err = b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0",
+	s.Process, err = b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0",
 		"--health-bind-address", address, "--shadow", "--shadow-report", s.report})...)
 	if err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 		return response.StatusCode == http.StatusOK, nil
 	})
 	if err != nil {
-		_, _ = s.stop()
+		_, _ = s.Stop()
 		return nil, err
 	}
 	return s, nil
@@ -55,7 +56,7 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 
 // compared ends the shadow and reads what it has found.
 func (s *shade) compared() (*shadow.Report, error) {
-	if _, err := s.stop(); err != nil {
+	if _, err := s.Stop(); err != nil {
 		return nil, err
 	}
 	data, err := os.ReadFile(s.report)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Startup is measured as clusterloader2 does for Kubernetes' own SLOs, on nodes that are simulated:
@@ -80,7 +81,7 @@ func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _, _ = p.stop() }() // where this returns early
+	defer func() { _, _ = p.Stop() }() // where this returns early
 	s := &Startup{Scheduler: c.Name, Saturate: b.Pods}
 	if err := b.saturate(ctx, s, w, p, namespace); err != nil {
 		return nil, err
@@ -99,14 +100,14 @@ func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
 	for _, all := range [][]time.Duration{s.Bound, s.Run, s.Startup} {
 		slices.Sort(all)
 	}
-	if _, err := p.stop(); err != nil {
+	if _, err := p.Stop(); err != nil {
 		return nil, err
 	}
 	return s, b.clean(ctx, namespace)
 }
 
 // saturate fills the cluster with pods, which are created while the scheduler works.
-func (b *bench) saturate(ctx context.Context, s *Startup, w *startupWatch, p *process, namespace string) error {
+func (b *bench) saturate(ctx context.Context, s *Startup, w *startupWatch, p *process.Process, namespace string) error {
 	b.say("startup: %s: %s pods saturate the cluster", s.Scheduler, thousands(b.Pods))
 	created := make(chan error, 1)
 	go func() { created <- b.create(ctx, namespace, b.Pods, (&Mode{}).pod) }()
@@ -168,7 +169,7 @@ type startupWatch struct {
 
 // until follows the watch until all pods are created and it is done, one cannot be created, or
 // nothing happens any more.
-func (w *startupWatch) until(ctx context.Context, scheduler *process, created <-chan error, done func() bool) error {
+func (w *startupWatch) until(ctx context.Context, scheduler *process.Process, created <-chan error, done func() bool) error {
 	idle := time.NewTimer(patience)
 	defer idle.Stop()
 	for created != nil || !done() {
@@ -189,8 +190,8 @@ func (w *startupWatch) until(ctx context.Context, scheduler *process, created <-
 				w.seen(pod, time.Now())
 			}
 			idle.Reset(patience)
-		case <-scheduler.ended:
-			return scheduler.gone()
+		case <-scheduler.Ended:
+			return scheduler.Gone()
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-idle.C:

@@ -114,13 +114,13 @@ func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string
 	if err != nil {
 		return result{}, err
 	}
-	defer p.kill()
+	defer p.Kill()
 	if err := c.atWork(ctx); err != nil {
-		return result{}, fmt.Errorf("%w\n%s", err, p.lastLog())
+		return result{}, fmt.Errorf("%w\n%s", err, p.LastLines(10))
 	}
 	seen := c.observe(ctx)
 	defer seen.stop()
-	before := p.cpu()
+	before := p.CPU()
 	due := time.Now().Add(time.Duration(s.seconds) * time.Second)
 	if err := c.taint(ctx, s); err != nil {
 		return result{}, err
@@ -132,7 +132,7 @@ func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string
 	if gone == 0 {
 		return result{}, fmt.Errorf("nothing evicted within %v", begins)
 	}
-	return result{scenario: s, side: side, first: first.Sub(due), last: last.Sub(due), gone: gone, cpu: p.cpu() - before, peak: p.peak()}, nil
+	return result{scenario: s, side: side, first: first.Sub(due), last: last.Sub(due), gone: gone, cpu: p.CPU() - before, peak: p.Peak()}, nil
 }
 
 func (b *bench) table(results []result) error {

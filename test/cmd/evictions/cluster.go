@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,9 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/test/internal/plane"
+	"github.com/berth-k8s/berth/test/internal/process"
 	"github.com/berth-k8s/berth/test/kcm"
 )
 
@@ -31,33 +34,21 @@ type cluster struct {
 	flags      []string // of berth controller
 	kubeconfig string
 	client     kubernetes.Interface
-	plane      *process
+	plane      *plane.Plane
 	nodes      int
 	tainted    int // of the nodes, in the last run
 	runs       int
 }
 
 func startCluster(ctx context.Context, p programs, dir string) (*cluster, error) {
-	c := &cluster{programs: p, dir: dir, kubeconfig: filepath.Join(dir, "data", "kubeconfig")}
-	var err error
-	if c.plane, err = start(p.controlplane, filepath.Join(dir, "controlplane.log"), "--data-dir", filepath.Join(dir, "data"), "--controllers=serviceaccount-controller"); err != nil {
-		return nil, err
-	}
-	if _, err := c.plane.waitFor(ctx, "ready "); err != nil {
-		c.stop()
-		return nil, err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	server, err := plane.Start(ctx, p.controlplane, dir, "--controllers=serviceaccount-controller")
 	if err != nil {
-		c.stop()
 		return nil, err
 	}
-	config.QPS, config.ContentType = -1, runtime.ContentTypeProtobuf
-	c.client, err = kubernetes.NewForConfig(config)
-	return c, err
+	return &cluster{programs: p, dir: dir, plane: server, kubeconfig: server.Kubeconfig, client: server.Client}, nil
 }
 
-func (c *cluster) stop() { c.plane.kill() }
+func (c *cluster) stop() { c.plane.Stop() }
 
 // The pods of all scenarios are the same ones: they tolerate the key later for some seconds, and
 // the key now not at all.
@@ -68,12 +59,12 @@ const (
 
 // fill makes the cluster what the scenario needs: the nodes, without taints, and their pods.
 func (c *cluster) fill(ctx context.Context, s scenario) error {
-	if err := c.inParallel(ctx, c.tainted, func(i int) error { return c.setTaints(ctx, i) }); err != nil {
+	if err := plane.InParallel(ctx, c.tainted, func(i int) error { return c.setTaints(ctx, i) }); err != nil {
 		return err
 	}
 	before := c.nodes
 	c.nodes = s.nodes
-	if err := c.inParallel(ctx, c.nodes-before, func(i int) error {
+	if err := plane.InParallel(ctx, c.nodes-before, func(i int) error {
 		_, err := c.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: nodeName(before + i), Labels: map[string]string{v1.LabelTopologyZone: fmt.Sprintf("z-%d", i%3)},
 		}}, metav1.CreateOptions{})
@@ -81,20 +72,11 @@ func (c *cluster) fill(ctx context.Context, s scenario) error {
 	}); err != nil {
 		return err
 	}
-	if err := c.inParallel(ctx, c.tainted*s.perNode, func(i int) error { return c.createPod(ctx, i/s.perNode, i%s.perNode) }); err != nil {
+	if err := plane.InParallel(ctx, c.tainted*s.perNode, func(i int) error { return c.createPod(ctx, i/s.perNode, i%s.perNode) }); err != nil {
 		return err
 	}
 	c.tainted = 0
-	return c.inParallel(ctx, (c.nodes-before)*s.perNode, func(i int) error { return c.createPod(ctx, before+i/s.perNode, i%s.perNode) })
-}
-
-func (c *cluster) inParallel(ctx context.Context, n int, do func(i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(32)
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		group.Go(func() error { return do(i) })
-	}
-	return group.Wait()
+	return plane.InParallel(ctx, (c.nodes-before)*s.perNode, func(i int) error { return c.createPod(ctx, before+i/s.perNode, i%s.perNode) })
 }
 
 func nodeName(i int) string { return fmt.Sprintf("n-%d", i) }
@@ -104,7 +86,7 @@ const seconds = 15
 
 func (c *cluster) createPod(ctx context.Context, node, i int) error {
 	tolerates := int64(seconds)
-	_, err := c.client.CoreV1().Pods("default").Create(ctx, &v1.Pod{
+	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("app-6d5f8c7b9-%d-%d", node, i), Labels: map[string]string{"app": "app", "pod-template-hash": "6d5f8c7b9"}},
 		Spec: v1.PodSpec{
 			NodeName: nodeName(node),
@@ -118,15 +100,14 @@ func (c *cluster) createPod(ctx context.Context, node, i int) error {
 			TerminationGracePeriodSeconds: new(int64), // there is no kubelet to wait for
 			AutomountServiceAccountToken:  new(bool),
 		},
-	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return nil // it was never evicted
 	}
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "service account") { // the cluster is just starting
-		<-time.After(100 * time.Millisecond)
-		return c.createPod(ctx, node, i)
-	}
-	return err
+	return plane.Patiently(ctx, func() error {
+		_, err := c.client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil // it was never evicted
+		}
+		return err
+	})
 }
 
 // taint does to the nodes what kubectl taint does.
@@ -136,7 +117,7 @@ func (c *cluster) taint(ctx context.Context, s scenario) error {
 	if s.seconds > 0 {
 		key = keyLater
 	}
-	return c.inParallel(ctx, s.tainted, func(i int) error { return c.setTaints(ctx, i, key) })
+	return plane.InParallel(ctx, s.tainted, func(i int) error { return c.setTaints(ctx, i, key) })
 }
 
 func (c *cluster) setTaints(ctx context.Context, node int, keys ...string) error {
@@ -152,24 +133,69 @@ func (c *cluster) setTaints(ctx context.Context, node int, keys ...string) error
 	return err
 }
 
-func (c *cluster) startSide(ctx context.Context, side string) (*process, error) {
+// side is the program that evicts.
+type side struct {
+	*process.Process
+	address string // of Berth's endpoints
+}
+
+func (c *cluster) startSide(ctx context.Context, name string) (*side, error) {
 	c.runs++
-	log := filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", side, c.runs))
-	switch side {
+	log := filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", name, c.runs))
+	switch name {
 	case "upstream":
-		return start(c.upstream, log, kcm.Args(c.kubeconfig)...)
+		p, err := process.Start(c.upstream, log, kcm.Args(c.kubeconfig)...)
+		return &side{Process: p}, err
 	case "berth":
 		args := []string{"controller", "--kubeconfig", c.kubeconfig, "--controllers=taint-eviction-controller", "--leader-elect=false", "--health-bind-address=127.0.0.1:0", "--profiling"}
-		p, err := start(c.berth, log, append(args, c.flags...)...)
+		p, err := process.Start(c.berth, log, append(args, c.flags...)...)
 		if err != nil {
 			return nil, err
 		}
 		const says = "health and metrics on http://"
-		line, err := p.waitFor(ctx, says)
-		p.address = strings.TrimPrefix(line, says)
-		return p, err
+		line, err := p.WaitFor(ctx, says)
+		return &side{p, strings.TrimPrefix(line, says)}, err
 	}
-	return nil, fmt.Errorf("--side: %q: must be berth or upstream", side)
+	return nil, fmt.Errorf("--side: %q: must be berth or upstream", name)
+}
+
+// profile saves the heap's profile and that of the allocations.
+func (s *side) profile(name string) error {
+	for _, kind := range []string{"heap", "allocs"} {
+		response, err := http.Get("http://" + s.address + "/debug/pprof/" + kind)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		file, err := os.Create(name + "-" + kind + ".pprof")
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(file, response.Body); err != nil {
+			return err
+		}
+		if err := file.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// programs are the paths of what runs.
+type programs struct {
+	berth, controlplane, upstream string
+}
+
+func programsIn(dir string) programs {
+	return programs{filepath.Join(dir, plane.Berth), filepath.Join(dir, plane.ControlPlane), filepath.Join(dir, "kube-controller-manager")}
+}
+
+func build(dir string) (programs, error) {
+	if err := plane.Build(dir, plane.Berth, plane.ControlPlane); err != nil {
+		return programs{}, err
+	}
+	_, err := kcm.Build(dir)
+	return programsIn(dir), err
 }
 
 // atWork waits until the side that runs is seen to evict.

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package live
+package process
 
 import (
 	"errors"
@@ -13,4 +13,5 @@ func peakMemory(int) (int64, error) {
 	return 0, errors.New("peak memory of another process can be read on Linux only")
 }
 
-func loadAverage() string { return "unknown" }
+// LoadAverage is not known here.
+func LoadAverage() string { return "unknown" }

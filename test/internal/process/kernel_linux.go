@@ -1,4 +1,4 @@
-package live
+package process
 
 import (
 	"bytes"
@@ -31,8 +31,8 @@ func peakMemory(pid int) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/status has no VmHWM", pid)
 }
 
-// loadAverage is that of the last minute: what else the machine was doing.
-func loadAverage() string {
+// LoadAverage is the machine's of the last minute: what else it was doing.
+func LoadAverage() string {
 	load, err := os.ReadFile("/proc/loadavg")
 	first, _, found := bytes.Cut(load, []byte(" "))
 	if err != nil || !found {

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/test/internal/plane"
+)
+
+// crowd is a cluster as it has become after a while, which is the same in every run: nodes of a few
+// kinds in zones, and pods of many workloads, some of which are where they should not be.
+type crowd struct {
+	random *rand.Rand
+	nodes  []*v1.Node
+	places []place
+	apps   []*app
+}
+
+// place is what is left of a node, and what it is there for.
+type place struct {
+	cpu, pods, gpus     int64 // thousandths, pods, devices
+	zone                int
+	light, ssd, spot    bool
+	tainted, gpu, small bool
+	of                  map[*app]bool
+}
+
+// app is a Deployment with its ReplicaSet, its pods, and perhaps a budget.
+type app struct {
+	number    int
+	namespace string
+	name      string
+	cpu       int64
+	shape     shape
+	askew     bool  // some of its pods are in the wrong place
+	on        []int // a place for each pod
+	set       *appsv1.ReplicaSet
+}
+
+type shape int
+
+// The shapes that an app can have.
+const (
+	plain    shape = iota
+	spread         // over zones, required
+	apart          // from each other, by node, required
+	selected       // nodes with ssd, required
+	even           // over zones, preferred
+	cheap          // spot nodes, preferred
+	devices        // a GPU for each pod
+)
+
+const (
+	perApp     = 50 // pods
+	zones      = 5
+	namespaces = 20
+	gpu        = "nvidia.com/gpu"
+	gpus       = 8 // of a node that has some
+	pool       = "pool"
+	disk       = "disk"
+)
+
+// populate decides what the cluster is.
+func populate(nodes, pods int) *crowd {
+	c := &crowd{random: rand.New(rand.NewPCG(1, 2))}
+	for i := range nodes {
+		c.addNode(i)
+	}
+	for i := range pods / perApp {
+		a := &app{number: i, namespace: fmt.Sprintf("team-%d", i%namespaces), name: fmt.Sprintf("app-%d", i), cpu: []int64{100, 250, 500, 1000, 2000}[i%5]}
+		switch i % 20 {
+		case 0, 1:
+			a.shape, a.askew = spread, i%40 == 0
+		case 2:
+			a.shape, a.askew = apart, i%80 == 2
+		case 3:
+			a.shape, a.askew = selected, i%40 == 3
+		case 4, 5:
+			a.shape, a.askew = even, i%40 == 4
+		case 6:
+			a.shape, a.askew = cheap, i%40 == 6
+		case 7:
+			if i%60 == 7 {
+				a.shape, a.cpu = devices, 2000
+			}
+		}
+		for k := range perApp {
+			a.on = append(a.on, c.placeFor(a, k))
+		}
+		c.apps = append(c.apps, a)
+	}
+	return c
+}
+
+// addNode adds one: of twenty twelve are of 16 CPUs, five of 32, two of 8, and one has GPUs.
+func (c *crowd) addNode(i int) {
+	p := place{cpu: 16000, pods: 110, zone: i % zones, of: map[*app]bool{}}
+	round := i / zones // so that every zone has some of each kind
+	switch k := round % 20; {
+	case k == 19:
+		p.cpu, p.gpus, p.gpu = 64000, gpus, true
+	case k >= 17:
+		p.cpu, p.small = 8000, true
+	case k >= 12:
+		p.cpu = 32000
+	}
+	p.ssd, p.spot = !p.gpu && round%2 == 0, !p.gpu && round%7 == 3
+	p.light = !p.gpu && !p.small && round%10 == 1
+	p.tainted = !p.gpu && !p.light && round%200 == 5
+	c.places = append(c.places, p)
+
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
+	node.Labels = map[string]string{
+		v1.LabelHostname: node.Name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", p.zone), v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
+	}
+	if p.ssd {
+		node.Labels[disk] = "ssd"
+	}
+	if p.spot {
+		node.Labels[pool] = "spot"
+	}
+	if p.tainted {
+		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: "maintenance", Value: "tonight", Effect: v1.TaintEffectNoSchedule})
+	}
+	room := amounts(p.cpu, 4*p.cpu)
+	room[v1.ResourcePods] = *resource.NewQuantity(p.pods, resource.DecimalSI)
+	if p.gpu {
+		room[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
+		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: gpu, Value: "present", Effect: v1.TaintEffectNoSchedule})
+	}
+	since := metav1.NewTime(time.Now().Add(-time.Hour)) // pods return to nodes that have been ready for a while
+	node.Status = v1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []v1.NodeCondition{{
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+		LastHeartbeatTime: since, LastTransitionTime: since,
+	}}}
+	c.nodes = append(c.nodes, node)
+}
+
+// amounts are thousandths of a CPU, and MiB.
+func amounts(cpu, memory int64) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(memory<<20, resource.BinarySI)}
+}
+
+// placeFor finds a node for the k-th pod of an app: one of those that suit it, by chance, or, for
+// some pods of an app that is askew, one that does not.
+func (c *crowd) placeFor(a *app, k int) int {
+	const misplaced = 5 // pods of an app that is askew
+	wrong := a.askew && k < misplaced
+	suits := func(p *place) bool {
+		switch a.shape {
+		case spread:
+			if a.askew { // the last zone was away
+				return p.zone == k%(zones-1)
+			}
+			return p.zone == k%zones
+		case apart:
+			return p.of[a] == (wrong && k > 0)
+		case selected:
+			return p.ssd != wrong
+		case even:
+			if a.askew {
+				return p.zone < 2
+			}
+			return p.zone == k%zones
+		case cheap:
+			return p.spot != wrong
+		}
+		return true
+	}
+	for tries := 0; ; tries++ {
+		i := c.random.IntN(len(c.places))
+		p := &c.places[i]
+		fits := p.cpu >= a.cpu && p.pods > 0 && p.gpu == (a.shape == devices) && (!p.gpu || p.gpus > gpus/2)
+		// Nodes that are used lightly have a pod or two, which are small.
+		if p.light && (a.cpu > 250 || a.shape != plain || len(p.of) > 1) {
+			fits = false
+		}
+		if fits && (suits(p) || tries > 50*len(c.places)) {
+			p.cpu, p.pods, p.of[a] = p.cpu-a.cpu, p.pods-1, true
+			if p.gpu {
+				p.gpus--
+			}
+			return i
+		}
+		if tries > 100*len(c.places) {
+			panic(fmt.Sprintf("no node for pod %d of %s", k, a.name)) // too few nodes for so many pods
+		}
+	}
+}
+
+// create makes the objects. The pods have their nodes from the beginning, and run by their status.
+func (c *crowd) create(ctx context.Context, client kubernetes.Interface) error {
+	for i := range namespaces {
+		ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team-%d", i)}}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	if err := plane.InParallel(ctx, len(c.nodes), func(i int) error {
+		_, err := client.CoreV1().Nodes().Create(ctx, c.nodes[i], metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := plane.InParallel(ctx, len(c.apps), func(i int) error { return c.apps[i].create(ctx, client) }); err != nil {
+		return err
+	}
+	return plane.InParallel(ctx, len(c.apps)*perApp, func(i int) error {
+		a, k := c.apps[i/perApp], i%perApp
+		return createPod(ctx, client, a.pod(k, c.nodes[a.on[k]].Name))
+	})
+}
+
+// createPod makes a pod, and has it run if it has a node.
+func createPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
+	pods := client.CoreV1().Pods(pod.Namespace)
+	var made *v1.Pod
+	if err := plane.Patiently(ctx, func() (err error) {
+		made, err = pods.Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	}); err != nil || pod.Spec.NodeName == "" {
+		return err
+	}
+	run(made)
+	_, err := pods.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	return err
+}
+
+// run makes the pod's status that of one that runs.
+func run(pod *v1.Pod) {
+	started := metav1.NewTime(time.Now().Add(-time.Minute))
+	pod.Status = v1.PodStatus{
+		Phase: v1.PodRunning, StartTime: &started, HostIP: "172.16.0.1", PodIP: "10.128.0.1", QOSClass: pod.Status.QOSClass,
+		ContainerStatuses: []v1.ContainerStatus{{
+			Name: "main", Image: image, ImageID: image, ContainerID: "containerd://" + string(pod.UID), Ready: true, Started: new(true),
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: started}},
+		}},
+	}
+	for _, kind := range []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled} {
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: kind, Status: v1.ConditionTrue, LastTransitionTime: started})
+	}
+}
+
+const image = "registry.example/app:v1"
+
+func (a *app) labels() map[string]string {
+	return map[string]string{"app": a.name, "pod-template-hash": "6d5f8c7b9"}
+}
+
+func (a *app) selector() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.name}}
+}
+
+// owners are what owns the pods and their budget, if they have one, as controllers would have left
+// them.
+func (a *app) owners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDisruptionBudget) {
+	replicas, template := int32(perApp), v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: a.labels()}, Spec: a.spec()}
+	meta := metav1.ObjectMeta{Name: a.name, Namespace: a.namespace, Labels: map[string]string{"app": a.name}, Generation: 1}
+	d := &appsv1.Deployment{
+		ObjectMeta: meta,
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: a.selector(), Template: template},
+		Status:     appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas},
+	}
+	meta.Name += "-6d5f8c7b9"
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: meta,
+		Spec:       appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: a.selector(), Template: template},
+		Status:     appsv1.ReplicaSetStatus{ObservedGeneration: 1, Replicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas, FullyLabeledReplicas: replicas},
+	}
+	if a.number%5 > 0 {
+		return d, rs, nil
+	}
+	away := intstr.FromString("10%")
+	return d, rs, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: a.name, Namespace: a.namespace, Generation: 1},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &away, Selector: a.selector()},
+		Status: policyv1.PodDisruptionBudgetStatus{
+			ObservedGeneration: 1, DisruptionsAllowed: replicas / 10, CurrentHealthy: replicas, DesiredHealthy: replicas - replicas/10, ExpectedPods: replicas,
+		},
+	}
+}
+
+func (a *app) ownedBy(d *appsv1.Deployment) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+}
+
+// create makes what owns the pods.
+func (a *app) create(ctx context.Context, client kubernetes.Interface) error {
+	d, rs, budget := a.owners()
+	made, err := client.AppsV1().Deployments(a.namespace).Create(ctx, d, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	made.Status = d.Status
+	if _, err := client.AppsV1().Deployments(a.namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	rs.OwnerReferences = a.ownedBy(made)
+	if a.set, err = client.AppsV1().ReplicaSets(a.namespace).Create(ctx, rs, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	a.set.Status = rs.Status
+	if a.set, err = client.AppsV1().ReplicaSets(a.namespace).UpdateStatus(ctx, a.set, metav1.UpdateOptions{}); err != nil || budget == nil {
+		return err
+	}
+	b, err := client.PolicyV1().PodDisruptionBudgets(a.namespace).Create(ctx, budget, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	b.Status = budget.Status
+	_, err = client.PolicyV1().PodDisruptionBudgets(a.namespace).UpdateStatus(ctx, b, metav1.UpdateOptions{})
+	return err
+}
+
+// pod is the k-th.
+func (a *app) pod(k int, node string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%05x", a.set.Name, k), Namespace: a.namespace, Labels: a.labels()}, Spec: a.spec()}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(a.set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	pod.Spec.NodeName = node
+	return pod
+}
+
+func (a *app) spec() v1.PodSpec {
+	spec := v1.PodSpec{Containers: []v1.Container{{
+		Name: "main", Image: image, Ports: []v1.ContainerPort{{ContainerPort: 8080}},
+		Env: []v1.EnvVar{
+			{Name: "LOG_LEVEL", Value: "info"}, {Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+		},
+		Resources: v1.ResourceRequirements{Requests: amounts(a.cpu, 2*a.cpu)},
+	}}}
+	over := func(key string, skew int32, action v1.UnsatisfiableConstraintAction) {
+		spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: skew, TopologyKey: key, WhenUnsatisfiable: action, LabelSelector: a.selector()}}
+	}
+	switch a.shape {
+	case spread:
+		over(v1.LabelTopologyZone, 3, v1.DoNotSchedule)
+	case even:
+		over(v1.LabelTopologyZone, 1, v1.ScheduleAnyway)
+	case apart:
+		spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+			{LabelSelector: a.selector(), TopologyKey: v1.LabelHostname},
+		}}}
+	case selected:
+		spec.NodeSelector = map[string]string{disk: "ssd"}
+	case cheap:
+		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{
+			Weight: 100, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: pool, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}}}},
+		}}}}
+	case devices:
+		forDevices(&spec, 1)
+	}
+	return spec
+}
+
+// forDevices has the pod ask for so many.
+func forDevices(spec *v1.PodSpec, n int64) {
+	spec.Containers[0].Resources.Requests[gpu] = *resource.NewQuantity(n, resource.DecimalSI)
+	spec.Containers[0].Resources.Limits = v1.ResourceList{gpu: *resource.NewQuantity(n, resource.DecimalSI)}
+	spec.Tolerations = []v1.Toleration{{Key: gpu, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
+}

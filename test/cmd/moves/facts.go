@@ -1,0 +1,133 @@
+package main
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// facts are how good the places of pods are, counted without the planner.
+type facts struct {
+	// violated counts required constraints: pods on nodes that they do not select or tolerate, pods
+	// beyond the maxSkew of their spread in a zone, and pods that meet one that they repel.
+	violated int
+	inUse    int // nodes with pods
+	// room is how many big pods would find a node, and fragmented the share of the free CPU that
+	// they cannot use.
+	room       int
+	fragmented float64
+	pending    int
+}
+
+// A big pod: half a node of the most common kind.
+const (
+	bigCPU    = 8000
+	bigMemory = 32 << 30
+)
+
+// crowdOf are the pods of one app on one domain.
+type crowdOf struct{ namespace, app, domain string }
+
+func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
+	byName, on, zones := map[string]*v1.Node{}, map[string][]*v1.Pod{}, map[string]bool{}
+	for i := range nodes {
+		byName[nodes[i].Name] = &nodes[i]
+		zones[nodes[i].Labels[v1.LabelTopologyZone]] = true
+	}
+	spreads, hosts := map[types.NamespacedName]*v1.TopologySpreadConstraint{}, map[crowdOf]int{}
+	inZone := map[crowdOf]int{}
+	for i := range pods {
+		pod := &pods[i]
+		node := byName[pod.Spec.NodeName]
+		if node == nil {
+			f.pending++
+			continue
+		}
+		on[node.Name] = append(on[node.Name], pod)
+		if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
+			f.violated++
+		}
+		if _, repelled := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *v1.Taint) bool {
+			return t.Effect == v1.TaintEffectNoSchedule && t.Key != rebalance.EmptyingTaint
+		}, false); repelled {
+			f.violated++
+		}
+		app := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels["app"]}
+		for k := range pod.Spec.TopologySpreadConstraints {
+			if c := &pod.Spec.TopologySpreadConstraints[k]; c.WhenUnsatisfiable == v1.DoNotSchedule {
+				spreads[app] = c
+			}
+		}
+		inZone[crowdOf{app.Namespace, app.Name, node.Labels[v1.LabelTopologyZone]}]++
+		if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			hosts[crowdOf{app.Namespace, app.Name, node.Name}]++
+		}
+	}
+	for _, together := range hosts { // of n that repel each other n-1 are too many
+		f.violated += together - 1
+	}
+	for app, c := range spreads {
+		var counts []int
+		for zone := range zones {
+			counts = append(counts, inZone[crowdOf{app.Namespace, app.Name, zone}])
+		}
+		for _, n := range counts {
+			f.violated += max(0, n-slices.Min(counts)-int(c.MaxSkew))
+		}
+	}
+	f.count(nodes, on)
+	return f
+}
+
+// count counts what concerns nodes alone. Those with devices are left out of the room, which other
+// pods do not want.
+func (f *facts) count(nodes []v1.Node, on map[string][]*v1.Pod) {
+	var free, used int64
+	for i := range nodes {
+		node := &nodes[i]
+		if len(on[node.Name]) > 0 {
+			f.inUse++
+		}
+		if len(node.Spec.Taints) > 0 && node.Spec.Taints[0].Key != rebalance.EmptyingTaint {
+			continue
+		}
+		cpu, memory := node.Status.Allocatable.Cpu().MilliValue(), node.Status.Allocatable.Memory().Value()
+		for _, pod := range on[node.Name] {
+			for k := range pod.Spec.Containers {
+				r := pod.Spec.Containers[k].Resources.Requests
+				cpu, memory = cpu-r.Cpu().MilliValue(), memory-r.Memory().Value()
+			}
+		}
+		n := max(0, min(cpu/bigCPU, memory/bigMemory))
+		f.room += int(n)
+		free, used = free+max(0, cpu), used+n*bigCPU
+	}
+	f.fragmented = 1 - float64(used)/float64(max(1, free))
+}
+
+// carryOut has the pods where a plan says.
+func carryOut(plan *rebalance.Plan, nodes []v1.Node, pods []v1.Pod) {
+	to := map[types.UID]string{}
+	for i := range plan.Moves {
+		to[plan.Moves[i].UID] = plan.Moves[i].To
+	}
+	for _, a := range plan.Arrivals {
+		to[a.UID] = a.Node
+	}
+	for i := range pods {
+		if node := to[pods[i].UID]; node != "" {
+			pods[i].Spec.NodeName = node
+		}
+	}
+	for i := range nodes {
+		if slices.Contains(plan.Empties, nodes[i].Name) {
+			nodes[i].Spec.Taints = append(nodes[i].Spec.Taints, v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
+		}
+	}
+}

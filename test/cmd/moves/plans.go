@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/internal/plane"
+	"github.com/berth-k8s/berth/test/internal/process"
+)
+
+// What a plan may take: the goals of this measurement.
+const (
+	planWithin = 10 * time.Second
+	planMemory = 1 << 30
+)
+
+// planned is a plan that is asked for.
+type planned struct {
+	name   string
+	goals  func(b *bench) []string // arguments of berth rebalance
+	policy string                  // or a DeschedulerPolicy
+	wait   bool                    // pods that need whole nodes are pending
+}
+
+// bigPods is how many pods are pending that ask for all GPUs of a node.
+const bigPods = 4
+
+// plans in the order in which they are made, on the same cluster: nothing is moved.
+var plans = []planned{
+	{name: "nothing", policy: policyNothing},
+	{name: "heal", goals: func(*bench) []string { return []string{"heal"} }},
+	{name: "spread", goals: func(*bench) []string { return []string{"spread"} }},
+	{name: "return", goals: func(*bench) []string { return []string{"return"} }},
+	{name: "consolidate", goals: func(b *bench) []string { return []string{fmt.Sprintf("consolidate=%d", b.nodes/50)} }},
+	{name: "all", goals: func(b *bench) []string {
+		return []string{"heal", "spread", "return", fmt.Sprintf("consolidate=%d", b.nodes/50)}
+	}},
+	{name: "policy", policy: policyViolations},
+	{name: "policy-low", policy: policyLow},
+	{name: "defragment", wait: true, goals: func(*bench) []string {
+		var list []string
+		for i := range bigPods {
+			list = append(list, bigPod(i).Name)
+		}
+		return []string{"defragment=" + strings.Join(list, ","), "-n", bigPod(0).Namespace}
+	}},
+}
+
+// The policies, as people write them for the descheduler.
+const (
+	policyHead = `apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+`
+	policyViolations = policyHead + `profiles:
+- name: violations
+  pluginConfig:
+  - name: RemovePodsViolatingNodeTaints
+  - name: RemovePodsViolatingInterPodAntiAffinity
+  - name: RemoveDuplicates
+  - name: RemovePodsViolatingNodeAffinity
+    args: {nodeAffinityType: [requiredDuringSchedulingIgnoredDuringExecution]}
+  - name: RemovePodsViolatingTopologySpreadConstraint
+    args: {constraints: [DoNotSchedule]}
+  plugins:
+    deschedule: {enabled: [RemovePodsViolatingNodeTaints, RemovePodsViolatingNodeAffinity, RemovePodsViolatingInterPodAntiAffinity]}
+    balance: {enabled: [RemovePodsViolatingTopologySpreadConstraint, RemoveDuplicates]}
+`
+	policyLow = policyHead + `maxNoOfPodsToEvictTotal: 200
+profiles:
+- name: low
+  pluginConfig:
+  - name: LowNodeUtilization
+    args: {thresholds: {cpu: 20, memory: 20, pods: 20}, targetThresholds: {cpu: 60, memory: 60, pods: 60}}
+  plugins:
+    balance: {enabled: [LowNodeUtilization]}
+`
+	policyNothing = policyHead + "profiles: []\n"
+)
+
+func planNames() (list []string) {
+	for _, p := range plans {
+		list = append(list, p.name)
+	}
+	return list
+}
+
+// bigPod is one that waits: there are enough GPUs, but no node has eight that are free.
+func bigPod(i int) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("train-%d", i), Namespace: "team-0"}, Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: amounts(8000, 16000)}}},
+	}}
+	forDevices(&pod.Spec, gpus)
+	return pod
+}
+
+// made is a plan that was made.
+type made struct {
+	*planned
+	plan          rebalance.Plan
+	usage         process.Usage
+	before, after facts
+}
+
+func (b *bench) measurePlans(ctx context.Context, dir string) error {
+	server, err := plane.Start(ctx, b.program(plane.ControlPlane), dir, "--controllers=serviceaccount-controller",
+		"--upstream-admission", "--disable-admission-plugins=TaintNodesByCondition") // nobody would remove the taint of a new node
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	b.say("making %d nodes and %d pods", b.nodes, b.pods)
+	if err := populate(b.nodes, b.pods).create(ctx, server.Client); err != nil {
+		return err
+	}
+	load := process.LoadAverage()
+	var all []made
+	for i := range plans {
+		if p := &plans[i]; slices.Contains(b.plans, p.name) {
+			m, err := b.plan(ctx, server, dir, p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			b.say("%s: %d moves, %d stays, %.1f s, %.1f s of CPU, %d MiB", p.name, len(m.plan.Moves), len(m.plan.Stays), m.usage.Took.Seconds(), m.usage.CPU.Seconds(), m.usage.Peak>>20)
+			all = append(all, *m)
+		}
+	}
+	b.writePlans(all, load)
+	return nil
+}
+
+// plan makes one on a single core, and sees what it is worth.
+func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *planned) (*made, error) {
+	if p.wait {
+		for i := range bigPods {
+			if err := createPod(ctx, server.Client, bigPod(i)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	args := []string{"rebalance"}
+	if p.goals != nil {
+		args = append(args, p.goals(b)...)
+	} else {
+		file := filepath.Join(dir, p.name+".yaml")
+		if err := os.WriteFile(file, []byte(p.policy), 0o600); err != nil {
+			return nil, err
+		}
+		args = append(args, "--policy", file)
+	}
+	file := filepath.Join(dir, p.name+".json")
+	out, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	m := &made{planned: p}
+	environment := []string{"GOMAXPROCS=1", "KUBECONFIG=" + server.Kubeconfig}
+	if m.usage, err = process.Run(ctx, out, environment, b.program(plane.Berth), filepath.Join(dir, p.name+".log"), append(args, "-o", "json")...); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &m.plan); err != nil {
+		return nil, err
+	}
+	nodes, pods, err := read(ctx, server.Client)
+	if err != nil {
+		return nil, err
+	}
+	m.before = factsOf(nodes, pods)
+	carryOut(&m.plan, nodes, pods)
+	m.after = factsOf(nodes, pods)
+	return m, nil
+}
+
+// read reads the cluster.
+func read(ctx context.Context, client kubernetes.Interface) ([]v1.Node, []v1.Pod, error) {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, nil, err
+	}
+	return nodes.Items, pods.Items, nil
+}
+
+func (b *bench) writePlans(all []made, load string) {
+	fmt.Printf("\n## Plans of berth rebalance: %d nodes, %d pods, one core (load average %s)\n\n", b.nodes, b.pods, load)
+	rows := [][]string{{"plan", "with reading", "CPU", "peak memory", "moves", "stay", "what it counts"}}
+	for i := range all {
+		m := &all[i]
+		var counts []string
+		for _, c := range m.plan.Measures {
+			counts = append(counts, fmt.Sprintf("%s %d → %d", c.Name, c.Before, c.After))
+		}
+		rows = append(rows, []string{
+			m.name, fmt.Sprintf("%.1f s", m.usage.Took.Seconds()) + table.Mark(m.usage.Took <= planWithin), fmt.Sprintf("%.1f s", m.usage.CPU.Seconds()),
+			fmt.Sprintf("%d MiB", m.usage.Peak>>20) + table.Mark(m.usage.Peak <= planMemory), fmt.Sprint(len(m.plan.Moves)), fmt.Sprint(len(m.plan.Stays)), strings.Join(counts, "; "),
+		})
+	}
+	table.Write(os.Stdout, rows)
+	fmt.Printf("\nBefore and after, counted from the cluster and the moves. Room: pods of %d CPUs and %d GiB that would find a node, and how much of what is free they cannot use.\n\n", bigCPU/1000, bigMemory>>30)
+	rows = [][]string{{"plan", "violated constraints", "nodes in use", "room for big pods", "free CPU out of their reach", "pending"}}
+	for i := range all {
+		m := &all[i]
+		row := []string{m.name}
+		for _, of := range []func(f *facts) string{
+			func(f *facts) string { return fmt.Sprint(f.violated) },
+			func(f *facts) string { return fmt.Sprint(f.inUse) },
+			func(f *facts) string { return fmt.Sprint(f.room) },
+			func(f *facts) string { return fmt.Sprintf("%.1f %%", 100*f.fragmented) },
+			func(f *facts) string { return fmt.Sprint(f.pending) },
+		} {
+			row = append(row, of(&m.before)+" → "+of(&m.after))
+		}
+		rows = append(rows, row)
+	}
+	table.Write(os.Stdout, rows)
+}

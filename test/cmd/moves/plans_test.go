@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/engine/config"
+)
+
+// state is the crowd as the API would have it.
+func (c *crowd) state(wait bool) *rebalance.State {
+	s := &rebalance.State{AsOf: time.Now()}
+	add := func(objects ...metav1.Object) {
+		for _, o := range objects {
+			o.SetUID(types.UID(fmt.Sprintf("%T/%s/%s", o, o.GetNamespace(), o.GetName())))
+			s.Objects = append(s.Objects, o)
+		}
+	}
+	for _, n := range c.nodes {
+		add(n.DeepCopy())
+	}
+	for _, a := range c.apps {
+		d, rs, budget := a.owners()
+		add(d)
+		rs.OwnerReferences = a.ownedBy(d)
+		add(rs)
+		a.set = rs
+		if budget != nil {
+			add(budget)
+		}
+		for k, place := range a.on {
+			pod := a.pod(k, c.nodes[place].Name)
+			pod.Spec.SchedulerName = v1.DefaultSchedulerName
+			add(pod)
+			run(pod)
+		}
+	}
+	for i := range bigPods {
+		if wait {
+			pod := bigPod(i)
+			pod.Spec.SchedulerName = v1.DefaultSchedulerName
+			add(pod)
+		}
+	}
+	return s
+}
+
+func (p *planned) policyOf(t testing.TB, b *bench) *rebalance.Policy {
+	t.Helper()
+	if p.goals != nil {
+		args := p.goals(b)
+		namespace := ""
+		if p.wait {
+			namespace, args = args[2], args[:1]
+		}
+		goals, err := rebalance.ReadGoals(args, namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return goals
+	}
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(p.policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	goals, err := policy.Load(file, func(string) (int32, bool) { return 0, false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return goals
+}
+
+func planFor(t testing.TB, b *bench, p *planned, s *rebalance.State) *rebalance.Plan {
+	t.Helper()
+	configuration, err := config.Default(config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rebalance.Make(s, p.policyOf(t, b), rebalance.Options{Profiles: configuration.Profiles})
+}
+
+func factsAfter(s *rebalance.State, plan *rebalance.Plan) facts {
+	var nodes []v1.Node
+	var pods []v1.Pod
+	for _, o := range s.Objects {
+		switch o := o.(type) {
+		case *v1.Node:
+			nodes = append(nodes, *o)
+		case *v1.Pod:
+			pods = append(pods, *o)
+		}
+	}
+	carryOut(plan, nodes, pods)
+	return factsOf(nodes, pods)
+}
+
+// Every plan improves what it is for, by a count that is not its own.
+func TestPlansAreWorthTheirMoves(t *testing.T) {
+	b := &bench{nodes: 500, pods: 5000}
+	before := factsAfter(populate(b.nodes, b.pods).state(false), &rebalance.Plan{})
+	better := map[string]func(after *facts) bool{
+		"nothing":     func(after *facts) bool { return *after == before },
+		"heal":        func(after *facts) bool { return after.violated == 0 },
+		"consolidate": func(after *facts) bool { return after.inUse <= b.nodes-b.nodes/50 && after.violated <= before.violated },
+		"all":         func(after *facts) bool { return after.violated == 0 && after.inUse <= b.nodes-b.nodes/50 },
+		"policy":      func(after *facts) bool { return after.violated == 0 },
+		"defragment":  func(after *facts) bool { return after.pending == 0 },
+	}
+	for i := range plans {
+		p := &plans[i]
+		t.Run(p.name, func(t *testing.T) {
+			s := populate(b.nodes, b.pods).state(p.wait)
+			began := time.Now()
+			plan := planFor(t, b, p, s)
+			after := factsAfter(s, plan)
+			t.Logf("%d moves, %d stays, %v, %v: %+v, before %+v", len(plan.Moves), len(plan.Stays), plan.Measures, time.Since(began), after, before)
+			if is := better[p.name]; is != nil && !is(&after) {
+				t.Errorf("after the plan: %+v, before %+v", after, before)
+			}
+			if p.name != "nothing" && len(plan.Moves) == 0 {
+				t.Error("there is nothing to move")
+			}
+		})
+	}
+}
+
+// BenchmarkPlans makes the plans of the measurement, without an API server.
+func BenchmarkPlans(b *testing.B) {
+	of := &bench{nodes: 5000, pods: 50_000}
+	for i := range plans {
+		b.Run(plans[i].name, func(b *testing.B) {
+			s := populate(of.nodes, of.pods).state(plans[i].wait)
+			moves := 0
+			for b.Loop() {
+				moves = len(planFor(b, of, &plans[i], s).Moves)
+			}
+			b.ReportMetric(float64(moves), "moves")
+		})
+	}
+}

@@ -1,0 +1,201 @@
+// Package process runs programs for measurements: each has its log in a file, ends with the process
+// that started it, and what it takes is read from the kernel.
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a program that runs.
+type Process struct {
+	Name string
+	// Ended is closed when it has.
+	Ended chan struct{}
+
+	log string
+	cmd *exec.Cmd
+	// Valid after Ended.
+	took time.Duration
+	err  error
+}
+
+// Usage is what a process has taken, from its start to its end.
+type Usage struct {
+	Took, CPU time.Duration
+	Peak      int64 // bytes of resident memory
+}
+
+// stopLimit is how long a process may take to end when it is asked to.
+const stopLimit = 15 * time.Second
+
+// Start starts a program. What it prints goes to a file, behind what the file has.
+func Start(path, log string, args ...string) (*Process, error) {
+	return start(exec.Command(path, args...), log)
+}
+
+// Run runs a program to its end. What it prints goes to out, its messages go to a file, and the
+// environment is added to this process's.
+func Run(ctx context.Context, out io.Writer, environment []string, path, log string, args ...string) (Usage, error) {
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Env = out, append(os.Environ(), environment...)
+	p, err := start(cmd, log)
+	if err != nil {
+		return Usage{}, err
+	}
+	peak, tick := int64(0), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			peak = max(peak, p.Peak()) // that of a process that has ended cannot be read
+		case <-ctx.Done():
+			p.Kill()
+			return Usage{}, ctx.Err()
+		case <-p.Ended:
+			if p.err != nil {
+				err = p.Gone()
+			}
+			return Usage{Took: p.took, CPU: p.Spent(), Peak: peak}, err
+		}
+	}
+}
+
+func start(cmd *exec.Cmd, log string) (*Process, error) {
+	p := &Process{Name: filepath.Base(cmd.Path), Ended: make(chan struct{}), log: log, cmd: cmd}
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if cmd.Stdout == nil {
+		cmd.Stdout = file
+	}
+	cmd.Stderr = file
+	cmd.SysProcAttr = isolated()
+	started := make(chan error)
+	go func() {
+		defer file.Close()
+		// For the kernel the thread that forked is the parent: it must last as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		began := time.Now()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err, p.took = cmd.Wait(), time.Since(began)
+			close(p.Ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return p, nil
+}
+
+// Gone is the error of a process that ended by itself.
+func (p *Process) Gone() error {
+	return fmt.Errorf("%s ended: %w: %s", p.Name, errors.Join(p.err, errors.New("its last lines are")), p.LastLines(3))
+}
+
+// Stop ends the process and says what it took.
+func (p *Process) Stop() (Usage, error) {
+	select {
+	case <-p.Ended:
+		return Usage{}, p.Gone()
+	default:
+	}
+	peak, peakErr := peakMemory(p.cmd.Process.Pid)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.Ended:
+	case <-time.After(stopLimit):
+		p.Kill()
+	}
+	// How it ended is not looked at: kube-scheduler exits with 1 after SIGTERM.
+	return Usage{Took: p.took, CPU: p.Spent(), Peak: peak}, peakErr
+}
+
+// Kill ends the process at once.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.Ended
+}
+
+// LastLines are those of the log.
+func (p *Process) LastLines(n int) []byte {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return bytes.Join(lines[max(0, len(lines)-n):], []byte(" | "))
+}
+
+// WaitFor waits until the log has a line that begins so, and returns the line.
+func (p *Process) WaitFor(ctx context.Context, prefix string) (string, error) {
+	for {
+		file, err := os.Open(p.log)
+		if err != nil {
+			return "", err
+		}
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), prefix) {
+				file.Close()
+				return lines.Text(), nil
+			}
+		}
+		file.Close()
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-p.Ended:
+			return "", p.Gone()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// CPU is what the process, which runs, has used.
+func (p *Process) CPU() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const user, system, perSecond = 11, 12, 100 // of proc(5), after the name
+	ticks := 0
+	for _, i := range []int{user, system} {
+		n, err := strconv.Atoi(fields[i])
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / perSecond
+}
+
+// Peak is the most memory that the process, which runs, has had, in bytes.
+func (p *Process) Peak() int64 {
+	peak, err := peakMemory(p.cmd.Process.Pid)
+	if err != nil {
+		return 0
+	}
+	return peak
+}
+
+// Spent is the processor time of a process that has ended.
+func (p *Process) Spent() time.Duration {
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
