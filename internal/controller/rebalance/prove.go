@@ -97,44 +97,49 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 
 // landings returns the nodes on which the successor may land in the cluster as it is.
 func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
-	if d := s.decider.Decide(next.Pod); d.Err != nil {
+	d := s.decider.Decide(next.Pod)
+	switch {
+	case d.Err != nil:
 		return nil, refused(Unproven, "its successor cannot be judged: %v", d.Err)
-	} else if d.Node == nil {
+	case d.Node == nil:
 		failure := s.decider.Diagnose(next.Pod)
 		if hasClaims(next) && slices.ContainsFunc(failure.Plugins, func(name string) bool { return s.objects[name] }) {
 			return nil, refused(VolumeBound, "%s", failure.Message(""))
 		}
 		return nil, refused(NoBetterNode, "%s", failure.Message(""))
-	} else if d.Node == from && !is.renews && w.options.Placing != Held {
-		return nil, w.returns(s, next, from)
+	case d.Node == from && !is.renews && w.options.Placing != Held:
+		return nil, w.returns(s, next, from, d.Feasible)
+	case w.options.Placing == Sampled:
+		return w.feasible(s, next)
 	}
-	e := s.decider.Evaluate(next.Pod)
-	if e.Err != nil || e.Feasible == 0 {
+	nodes, err := s.decider.Ties(next.Pod)
+	if err != nil || len(nodes) == 0 {
 		return nil, refused(Unproven, "its successor cannot be judged on every node")
-	}
-	var nodes []*cluster.Node
-	verdicts := e.Best()
-	if w.options.Placing == Sampled {
-		verdicts = verdicts[:0]
-		for i := range e.Nodes {
-			if e.Nodes[i].Rejection == nil {
-				verdicts = append(verdicts, &e.Nodes[i])
-			}
-		}
-	}
-	for _, v := range verdicts {
-		nodes = append(nodes, v.Node)
 	}
 	return nodes, proof{}
 }
 
-// returns says why a successor would come back: no other node can take it, or none is as good to
-// the scheduler.
-func (w *world) returns(s *scheduler, next *pod, from *cluster.Node) proof {
+// feasible returns the nodes that pass the filters.
+func (w *world) feasible(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
 	e := s.decider.Evaluate(next.Pod)
-	if e.Feasible > 1 {
+	if e.Err != nil || e.Feasible == 0 {
+		return nil, refused(Unproven, "its successor cannot be judged on every node")
+	}
+	for i := range e.Nodes {
+		if e.Nodes[i].Rejection == nil {
+			nodes = append(nodes, e.Nodes[i].Node)
+		}
+	}
+	return nodes, proof{}
+}
+
+// returns says why a successor would come back: no other node can take it, or none of those that
+// can is as good to the scheduler.
+func (w *world) returns(s *scheduler, next *pod, from *cluster.Node, feasible int) proof {
+	if feasible > 1 {
 		return refused(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
 	}
+	e := s.decider.Evaluate(next.Pod)
 	if volume := s.boundBy(e, next, from); volume != "" {
 		return refused(VolumeBound, "%s", volume)
 	}

@@ -42,19 +42,7 @@ func (r *ranking) choose() choice {
 		}
 		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
 	}
-	best, total := r.d.best[:0], int64(math.MinInt64)
-	for _, g := range r.groups {
-		if g.ok == 0 || !g.feasible {
-			continue
-		}
-		switch sum := r.fixedScore(g, &b) + int64(g.highest()); {
-		case sum > total:
-			best, total = append(best[:0], g), sum
-		case sum == total:
-			best = append(best, g)
-		}
-	}
-	r.d.best = best[:0]
+	best, total := r.bestGroups(&b)
 	node := pick(best, r.d.rng)
 	if p := r.d.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
 		if g := r.groups[r.at[p].group]; slices.Contains(best, g) && int(r.bucket[p]) == g.highest() {
@@ -62,6 +50,47 @@ func (r *ranking) choose() choice {
 		}
 	}
 	return r.chosen(node, total, feasible)
+}
+
+// bestGroups returns the groups with the best nodes, and their total. The list is valid until the
+// next call.
+func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
+	best, total = r.d.best[:0], math.MinInt64
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		switch sum := r.fixedScore(g, b) + int64(g.highest()); {
+		case sum > total:
+			best, total = append(best[:0], g), sum
+		case sum == total:
+			best = append(best, g)
+		}
+	}
+	r.d.best = best[:0]
+	return best, total
+}
+
+// ties returns all nodes that choose may choose, sorted.
+func (r *ranking) ties() (nodes []int32) {
+	if r.feasible() == 0 {
+		return nil
+	}
+	if r.flat != nil {
+		top := r.flat.highest()
+		for n := range int(top.many) {
+			nodes = append(nodes, r.flat.nth(n, top))
+		}
+		return nodes
+	}
+	r.weighSpread(r.weights(nil))
+	b := r.bounds()
+	best, _ := r.bestGroups(&b)
+	for _, g := range best {
+		nodes = append(nodes, g.buckets[g.highest()]...)
+	}
+	slices.Sort(nodes)
+	return nodes
 }
 
 // chosen returns a choice. As upstream, nothing is scored if only one node is feasible.

@@ -205,12 +205,26 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 	if best := e.Best(); v.Rejection != nil || v.Total != best[0].Total || decision.Total != v.Total {
 		t.Fatalf("%s: the fast way takes %s with %d, but\n%s", pod.Name, decision.Node.Name, decision.Total, describe(e))
 	}
+	var ties []*cluster.Node
+	for _, v := range e.Best() {
+		ties = append(ties, v.Node)
+	}
+	if all, err := m.d.Ties(p); err != nil || !slices.Equal(all, ties) {
+		t.Fatalf("%s: the fast way knows of the ties %v (%v), but\n%s", pod.Name, names(all), err, describe(e))
+	}
 	for _, v := range e.Best() {
 		if v.Node.Name == preferred && decision.Node != v.Node {
 			t.Fatalf("%s: the fast way takes %s, though %s is as good and preferred\n%s", pod.Name, decision.Node.Name, preferred, describe(e))
 		}
 	}
 	m.take(t, pod, p, decision.Node)
+}
+
+func names(nodes []*cluster.Node) (list []string) {
+	for _, n := range nodes {
+		list = append(list, n.Name)
+	}
+	return list
 }
 
 // take counts a pod on its node.

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// life is when a watch showed what of a pod.
+type life struct {
+	owner                    types.UID
+	made, bound, ready, left time.Time // left: it is being deleted
+}
+
+// follower follows the pods of a namespace.
+type follower struct {
+	watch watch.Interface
+	ended chan struct{}
+
+	mu   sync.Mutex // guards what follows
+	pods map[types.UID]*life
+	err  error
+}
+
+// follow follows all pods from now on. Those that are there were made before.
+func follow(ctx context.Context, client kubernetes.Interface, namespace string) (*follower, error) {
+	pods := client.CoreV1().Pods(namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	f := &follower{ended: make(chan struct{}), pods: map[types.UID]*life{}}
+	for i := range list.Items {
+		f.see(&list.Items[i], time.Time{})
+	}
+	if f.watch, err = watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return pods.Watch(ctx, options)
+		},
+	}); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(f.ended)
+		for e := range f.watch.ResultChan() {
+			f.mu.Lock()
+			if pod, is := e.Object.(*v1.Pod); is && e.Type != watch.Error {
+				f.see(pod, time.Now())
+			} else {
+				f.err = fmt.Errorf("the watch of pods: %v", e.Object)
+			}
+			f.mu.Unlock()
+		}
+	}()
+	return f, nil
+}
+
+func (f *follower) stop() {
+	f.watch.Stop()
+	<-f.ended
+}
+
+func (f *follower) see(pod *v1.Pod, now time.Time) {
+	l := f.pods[pod.UID]
+	if l == nil {
+		l = &life{made: now}
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+			l.owner = owner.UID
+		}
+		f.pods[pod.UID] = l
+	}
+	if l.bound.IsZero() && pod.Spec.NodeName != "" {
+		l.bound = now
+	}
+	ready := slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+	if l.ready.IsZero() && ready {
+		l.ready = now
+	}
+	if l.left.IsZero() && pod.DeletionTimestamp != nil {
+		l.left = now
+	}
+}
+
+// moves are what became of the pods that left.
+type moves struct {
+	moved, twice int
+	// pending is from the time when a successor was made to that when it had a node, and ready from
+	// that when its predecessor left to that when it was ready; of those that were.
+	pending, ready []time.Duration
+}
+
+// moves pairs the pods that left with those that were made: each ReplicaSet makes one for one.
+func (f *follower) moves() (moves, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var m moves
+	left, made := map[types.UID][]*life{}, map[types.UID][]*life{}
+	for _, l := range f.pods {
+		if !l.left.IsZero() {
+			left[l.owner] = append(left[l.owner], l)
+		}
+		if !l.made.IsZero() {
+			made[l.owner] = append(made[l.owner], l)
+		}
+		if !l.left.IsZero() && !l.made.IsZero() {
+			m.twice++
+		}
+	}
+	for owner, victims := range left {
+		successors := made[owner]
+		slices.SortFunc(victims, func(a, b *life) int { return a.left.Compare(b.left) })
+		slices.SortFunc(successors, func(a, b *life) int { return a.made.Compare(b.made) })
+		m.moved += len(victims)
+		for i := range min(len(victims), len(successors)) {
+			if next := successors[i]; !next.bound.IsZero() {
+				m.pending = append(m.pending, next.bound.Sub(next.made))
+				if !next.ready.IsZero() {
+					m.ready = append(m.ready, next.ready.Sub(victims[i].left))
+				}
+			}
+		}
+	}
+	return m, f.err
+}
+
+func sum(list []time.Duration) (all time.Duration) {
+	for _, d := range list {
+		all += d
+	}
+	return all
+}
+
+func longest(list []time.Duration) time.Duration {
+	return slices.MaxFunc(append(list, 0), cmp.Compare)
+}
