@@ -13,7 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction bench-moves soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -91,6 +91,9 @@ bench-upstream: ## upstream's scheduler_perf, its workloads as they are, with ku
 
 bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the same cluster, in turn: about 8 minutes
 	@cd test && go run ./cmd/evictions $(BENCHFLAGS)
+
+bench-moves: ## plans of berth rebalance on 5,000 nodes, and drains by kubectl and by Berth (BENCHFLAGS='-parts drain -short')
+	@cd test && go run ./cmd/moves $(BENCHFLAGS)
 
 soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
 	@cd test && go build -o ../$(BIN)/soak ./cmd/soak

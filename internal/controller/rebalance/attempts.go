@@ -205,6 +205,7 @@ const mostRestarts = 64
 // first that cannot be emptied, or nil.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool, cost map[*cluster.Node]int64, wanted int) *cluster.Node {
 	var chosen []string
+	all := st.w.shares()
 	for _, n := range list {
 		switch {
 		case len(chosen) == wanted || out[n]:
@@ -212,7 +213,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 		case cost[n] >= costly:
 			s.empty(st, n, Emptying) // says why not
 			continue
-		case !st.worth(n):
+		case !all.worth(n, len(movable(n, st.w))):
 			s.stayNode(st, n, NoBetterNode, "it would free less than half the share of the cluster than the pods that would have to move are of all")
 			continue
 		}
@@ -232,22 +233,33 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 // costly is what a pod that must not be moved adds to the cost of a node.
 const costly = 1_000_000
 
-// worth reports whether emptying a node frees at least half as large a share of the cluster as the
-// pods that have to move are of all.
-func (st *strategy) worth(n *cluster.Node) bool {
-	var cpu, memory, allCPU, allMemory float64
-	all := 0
-	for _, other := range st.w.c.Nodes {
-		if other == nil {
+// shares is what a cluster has in all.
+type shares struct {
+	cpu, memory float64
+	pods        int // those that can run elsewhere
+}
+
+func (w *world) shares() (all shares) {
+	for _, n := range w.c.Nodes {
+		if n == nil {
 			continue
 		}
-		allCPU += float64(other.Size.MilliCPU)
-		allMemory += float64(other.Size.Memory)
-		all += len(movable(other, st.w))
+		all.cpu += float64(n.Size.MilliCPU)
+		all.memory += float64(n.Size.Memory)
 	}
-	cpu, memory = float64(n.Size.MilliCPU), float64(n.Size.Memory)
-	freed := max(cpu/max(allCPU, 1), memory/max(allMemory, 1))
-	return 2*freed >= float64(len(movable(n, st.w)))/float64(max(all, 1))
+	for _, p := range w.placed {
+		if !stays(p) {
+			all.pods++
+		}
+	}
+	return all
+}
+
+// worth reports whether emptying a node frees at least half as large a share of the cluster as the
+// pods that have to move are of all.
+func (all *shares) worth(n *cluster.Node, pods int) bool {
+	freed := max(float64(n.Size.MilliCPU)/max(all.cpu, 1), float64(n.Size.Memory)/max(all.memory, 1))
+	return 2*freed >= float64(pods)/float64(max(all.pods, 1))
 }
 
 // defragment makes room for pending pods, for all of them or for none.

@@ -82,13 +82,18 @@ func ready(object *v1.Pod) bool {
 	return true
 }
 
-// budgetsOf returns the budgets that cover a pod.
+// budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class.
 func (w *world) budgetsOf(p *pod) (list []*budget) {
+	list, known := w.covering[p.Class.ID]
+	if known {
+		return list
+	}
 	for _, b := range w.budgets {
 		if b.object.Namespace == p.Namespace() && b.selector.Matches(p.Class.Labels) {
 			list = append(list, b)
 		}
 	}
+	w.covering[p.Class.ID] = list
 	return list
 }
 

@@ -51,6 +51,7 @@ type group struct {
 	term    *cluster.Term
 	anti    bool
 	domains map[string]*domain
+	meeting int64 // of anti-affinity: the pairs that meet, in all domains
 	excess  int64
 	of      map[int32]string // domain by node index; of spread groups
 }
@@ -306,7 +307,7 @@ func (g *group) key() string {
 
 // reset starts with the domains of the nodes, without pods.
 func (g *group) reset(c *cluster.Cluster) {
-	g.domains, g.of = map[string]*domain{}, map[int32]string{}
+	g.domains, g.of, g.meeting = map[string]*domain{}, map[int32]string{}, 0
 	for _, n := range c.Nodes {
 		if n == nil {
 			continue
@@ -330,6 +331,7 @@ func (g *group) move(n *cluster.Node, own, counts bool, by int64) bool {
 		return false
 	}
 	d := g.domains[value]
+	g.meeting -= d.meeting()
 	if own {
 		d.held += by
 	}
@@ -339,18 +341,19 @@ func (g *group) move(n *cluster.Node, own, counts bool, by int64) bool {
 	if own && counts {
 		d.both += by
 	}
+	g.meeting += d.meeting()
 	return true
 }
+
+// meeting counts the pairs of a pod that has the constraint and another one that it counts.
+func (d *domain) meeting() int64 { return d.held*d.counted - d.both }
 
 func (g *group) measure() (excess int64) {
 	switch {
 	case g.spread != nil:
 		return g.skew()
 	case g.anti:
-		for _, d := range g.domains {
-			excess += d.held*d.counted - d.both
-		}
-		return excess
+		return g.meeting
 	}
 	all := int64(0)
 	for _, d := range g.domains {

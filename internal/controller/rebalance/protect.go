@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -251,17 +252,16 @@ func (w *world) rolling(rs *appsv1.ReplicaSet) string {
 	if owner == nil || owner.Kind != "Deployment" {
 		return ""
 	}
-	for _, d := range w.deployments {
-		if d.Namespace != rs.Namespace || d.Name != owner.Name || d.Status.ObservedGeneration == 0 {
-			continue
-		}
-		s, replicas := &d.Status, int32(1)
-		if d.Spec.Replicas != nil {
-			replicas = *d.Spec.Replicas
-		}
-		if s.ObservedGeneration < d.Generation || s.UpdatedReplicas < replicas || s.Replicas > s.UpdatedReplicas {
-			return "its Deployment is being rolled out"
-		}
+	d := w.deployments[types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}]
+	if d == nil || d.Status.ObservedGeneration == 0 {
+		return ""
+	}
+	s, replicas := &d.Status, int32(1)
+	if d.Spec.Replicas != nil {
+		replicas = *d.Spec.Replicas
+	}
+	if s.ObservedGeneration < d.Generation || s.UpdatedReplicas < replicas || s.Replicas > s.UpdatedReplicas {
+		return "its Deployment is being rolled out"
 	}
 	return ""
 }

@@ -76,12 +76,12 @@ func (s Spent) With(moves ...Move) Spent {
 type objects struct {
 	nodes       map[string]*v1.Node
 	pods        []*v1.Pod // by namespace and name
-	deployments []*appsv1.Deployment
+	deployments map[types.NamespacedName]*appsv1.Deployment
 }
 
 // load distributes a state's objects over the cluster and the plan's own.
 func load(c *cluster.Cluster, state *State) *objects {
-	o := &objects{nodes: map[string]*v1.Node{}}
+	o := &objects{nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{}}
 	for _, object := range state.Objects {
 		switch object := object.(type) {
 		case *v1.Node:
@@ -89,7 +89,7 @@ func load(c *cluster.Cluster, state *State) *objects {
 		case *v1.Pod:
 			o.pods = append(o.pods, object)
 		case *appsv1.Deployment:
-			o.deployments = append(o.deployments, object)
+			o.deployments[types.NamespacedName{Namespace: object.Namespace, Name: object.Name}] = object
 		default:
 			c.Put(object)
 		}

@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +24,7 @@ type world struct {
 	options    Options
 	schedulers map[string]*scheduler
 	placed     map[types.UID]*pod // the pods on nodes
+	byName     []*pod             // the same, sorted; nil until it is asked for
 	ended      []*pod             // in phase Succeeded or Failed, still there
 	waiting    []*pod             // pending, and found no node
 	arrivals   []*pod             // were pending, and have been placed
@@ -30,6 +32,7 @@ type world struct {
 	gauges     []gauge
 	hard       *ledger
 	budgets    []*budget
+	covering   map[int32][]*budget // by class
 	strategies []*strategy
 	siblings   map[string]int // pods of each workload that were on nodes at the beginning, and not terminating
 	pinned     map[types.UID]bool
@@ -75,6 +78,7 @@ type pod struct {
 func open(state *State, policy *Policy, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{}, placed: map[types.UID]*pod{}, siblings: map[string]int{},
+		covering: map[int32][]*budget{},
 	}
 	w.objects = load(w.c, state)
 	for _, n := range sorted(w.nodes) {
@@ -90,7 +94,11 @@ func open(state *State, policy *Policy, options Options) *world {
 	w.budgets = readBudgets(w)
 	all := w.sortedPods()
 	for _, p := range all { // groups are known before pods are counted in them
-		w.hard.concernOf(p)
+		for _, g := range w.gauges {
+			if l, ok := g.(*ledger); ok {
+				l.concernOf(p)
+			}
+		}
 	}
 	for _, p := range all {
 		w.count(p, 1)
@@ -177,12 +185,10 @@ func (w *world) schedulerOf(p *pod) *scheduler { return w.schedulers[p.Spec().Sc
 
 // sortedPods returns the placed pods by name.
 func (w *world) sortedPods() []*pod {
-	list := make([]*pod, 0, len(w.placed))
-	for _, p := range w.placed {
-		list = append(list, p)
+	if w.byName == nil {
+		w.byName = slices.SortedFunc(maps.Values(w.placed), byName)
 	}
-	slices.SortFunc(list, byName)
-	return list
+	return slices.Clone(w.byName)
 }
 
 func byName(a, b *pod) int {
@@ -233,6 +239,10 @@ func (w *world) placeWaiting() (undo func()) {
 func (w *world) put(p *pod, n *cluster.Node) {
 	w.c.Place(p.Pod, n)
 	w.placed[p.UID] = p
+	if w.byName != nil {
+		i, _ := slices.BinarySearchFunc(w.byName, p, byName)
+		w.byName = slices.Insert(w.byName, i, p)
+	}
 	w.count(p, 1)
 }
 
@@ -241,6 +251,9 @@ func (w *world) take(p *pod) {
 	w.c.RemovePod(p.UID)
 	p.NodeName = ""
 	delete(w.placed, p.UID)
+	if i, found := slices.BinarySearchFunc(w.byName, p, byName); found {
+		w.byName = slices.Delete(w.byName, i, i+1)
+	}
 }
 
 // move makes a move: the victim leaves, its successor is placed, and so are pending pods that fit
