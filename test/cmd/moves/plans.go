@@ -43,9 +43,9 @@ var plans = []planned{
 	{name: "heal", goals: func(*bench) []string { return []string{"heal"} }},
 	{name: "spread", goals: func(*bench) []string { return []string{"spread"} }},
 	{name: "return", goals: func(*bench) []string { return []string{"return"} }},
-	{name: "consolidate", goals: func(b *bench) []string { return []string{fmt.Sprintf("consolidate=%d", b.nodes/50)} }},
+	{name: "consolidate", goals: func(b *bench) []string { return []string{fmt.Sprintf("consolidate=%d", b.nodes/25)} }},
 	{name: "all", goals: func(b *bench) []string {
-		return []string{"heal", "spread", "return", fmt.Sprintf("consolidate=%d", b.nodes/50)}
+		return []string{"heal", "spread", "return", fmt.Sprintf("consolidate=%d", b.nodes/25)}
 	}},
 	{name: "policy", policy: policyViolations},
 	{name: "policy-low", policy: policyLow},

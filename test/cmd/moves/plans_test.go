@@ -105,19 +105,22 @@ func factsAfter(s *rebalance.State, plan *rebalance.Plan) facts {
 
 // Every plan improves what it is for, by a count that is not its own.
 func TestPlansAreWorthTheirMoves(t *testing.T) {
-	b := &bench{nodes: 500, pods: 5000}
+	b := &bench{nodes: 300, pods: 2000}
 	before := factsAfter(populate(b.nodes, b.pods).state(false), &rebalance.Plan{})
 	better := map[string]func(after *facts) bool{
 		"nothing":     func(after *facts) bool { return *after == before },
 		"heal":        func(after *facts) bool { return after.violated == 0 },
-		"consolidate": func(after *facts) bool { return after.inUse <= b.nodes-b.nodes/50 && after.violated <= before.violated },
-		"all":         func(after *facts) bool { return after.violated == 0 && after.inUse <= b.nodes-b.nodes/50 },
+		"consolidate": func(after *facts) bool { return after.inUse <= b.nodes-b.nodes/25 && after.violated <= before.violated },
+		"all":         func(after *facts) bool { return after.violated == 0 && after.inUse <= b.nodes-b.nodes/25 },
 		"policy":      func(after *facts) bool { return after.violated == 0 },
 		"defragment":  func(after *facts) bool { return after.pending == 0 },
 	}
 	for i := range plans {
 		p := &plans[i]
 		t.Run(p.name, func(t *testing.T) {
+			if p.name == "policy-low" && testing.Short() {
+				t.Skip("each move begins the search anew")
+			}
 			s := populate(b.nodes, b.pods).state(p.wait)
 			began := time.Now()
 			plan := planFor(t, b, p, s)
