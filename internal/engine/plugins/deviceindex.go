@@ -182,8 +182,9 @@ func (x *deviceIndex) rebuild(id poolID) {
 	pool := x.pools[id]
 	x.touch(pool)
 	for node := range pool.nodes {
-		delete(x.node(node).pools, id)
-		x.node(node).slices, x.node(node).content = nil, nil
+		of := x.node(node)
+		delete(of.pools, id)
+		x.loseContent(of)
 	}
 	if pool.shared {
 		x.sharedPools--
@@ -204,7 +205,8 @@ func (x *deviceIndex) rebuild(id poolID) {
 		if of.pools == nil {
 			of.pools = map[poolID]*devicePool{}
 		}
-		of.pools[id], of.slices, of.content = pool, nil, nil
+		of.pools[id] = pool
+		x.loseContent(of)
 	}
 	x.touch(pool)
 	if len(pool.slices) == 0 {

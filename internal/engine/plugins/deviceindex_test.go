@@ -434,6 +434,30 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 	}
 }
 
+// TestContentsGoWithTheirNodes: however often the devices of nodes change, what is kept is what
+// nodes have now, and nodes can still be recognized as alike.
+func TestContentsGoWithTheirNodes(t *testing.T) {
+	c, d := cluster.New(), newDynamicResources(t)
+	load(t, c, "node a\nnode b")
+	for i := range mostContents + 10 {
+		for _, node := range []string{"a", "b"} {
+			slice := sliceOfUnlike(node, 1)
+			slice.Spec.Pool.Generation = int64(i)
+			c.ResourceSlices.Set(slice)
+		}
+		d.index.follow(c)
+		a, _, known := d.index.likenessOf(c.Node("a"))
+		if b, _, _ := d.index.likenessOf(c.Node("b")); !known || a != b || len(d.index.contents) != 1 {
+			t.Fatalf("change %d: known %t, alike %t, %d contents", i, known, a == b, len(d.index.contents))
+		}
+	}
+	c.ResourceSlices.Delete("", "a")
+	c.ResourceSlices.Delete("", "b")
+	if d.index.follow(c); len(d.index.contents) > 0 {
+		t.Errorf("%d contents are left", len(d.index.contents))
+	}
+}
+
 // TestExamplesAreForgottenUnderTheirLock: what one goroutine found out may be forgotten while
 // another one looks.
 func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {

@@ -18,8 +18,13 @@ type likeness struct {
 	taken   string // a bit for each device
 }
 
-// deviceContent identifies the content of a node's slices: equal contents are one pointer.
-type deviceContent struct{ devices int }
+// deviceContent identifies the content of a node's slices: equal contents are one pointer while a
+// node has them.
+type deviceContent struct {
+	key     string // its key in deviceIndex.contents
+	nodes   int    // how many have it
+	devices int
+}
 
 // nodeContent is a node's own devices in the order in which the allocator looks at them.
 type nodeContent struct {
@@ -94,11 +99,24 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 		if len(x.contents) >= mostContents {
 			return &nodeContent{}
 		}
-		known = &deviceContent{len(content.devices)}
-		x.contents[string(key)] = known
+		known = &deviceContent{key: string(key), devices: len(content.devices)}
+		x.contents[known.key] = known
 	}
+	known.nodes++
 	content.content = known
 	return content
+}
+
+// loseContent forgets what a node's slices contain. Each new generation of a pool is another
+// content, so those that no node has must not stay.
+func (x *deviceIndex) loseContent(of *nodeDevices) {
+	if of.content != nil && of.content.content != nil {
+		lost := of.content.content
+		if lost.nodes--; lost.nodes == 0 {
+			delete(x.contents, lost.key)
+		}
+	}
+	of.slices, of.content = nil, nil
 }
 
 // exampleGift is what one of several like nodes can give.
