@@ -27,16 +27,32 @@ type budgetSpace struct {
 	byName   map[string]*Budget
 	covering map[*PodClass][]*Budget // of classes that were asked about since a selector changed
 	bulk     int                     // of these classes
+	kept     int                     // how many classes were left when some were last dropped
 }
 
-// mostCovered bounds for how many classes of a namespace the budgets are remembered. Their pods may
-// be gone, so MostBulk bounds them, too.
+// mostCovered bounds for how many classes of a namespace the budgets are remembered.
 const mostCovered = 1 << 12
 
 // forget forgets what was remembered.
-func (s *budgetSpace) forget() {
-	clear(s.covering)
+func (s *budgetSpace) forget() { s.covering, s.bulk, s.kept = map[*PodClass][]*Budget{}, 0, 0 }
+
+// makeRoom forgets classes without placed pods, once there may be many, and all if they are still
+// too many or too large.
+func (s *budgetSpace) makeRoom() {
+	if len(s.covering) < min(worthDropping(s.kept), mostCovered) && s.bulk <= MostBulk {
+		return
+	}
+	placed := map[*PodClass][]*Budget{}
 	s.bulk = 0
+	for class, budgets := range s.covering {
+		if class.pods > 0 {
+			placed[class] = budgets
+			s.bulk += class.Bulk
+		}
+	}
+	if s.covering, s.kept = placed, len(placed); s.kept >= mostCovered || s.bulk > MostBulk {
+		s.forget()
+	}
 }
 
 // BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list
@@ -57,9 +73,7 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 				covering = append(covering, b)
 			}
 		}
-		if len(s.covering) >= mostCovered || s.bulk > MostBulk {
-			s.forget()
-		}
+		s.makeRoom()
 		s.covering[class] = covering
 		s.bulk += class.Bulk
 	}
@@ -95,7 +109,8 @@ func (x *budgetIndex) update(table *Table[*policyv1.PodDisruptionBudget], name N
 		}
 		return
 	case s == nil:
-		s = &budgetSpace{byName: map[string]*Budget{}, covering: map[*PodClass][]*Budget{}}
+		s = &budgetSpace{byName: map[string]*Budget{}}
+		s.forget()
 		x.spaces[name.Namespace] = s
 	}
 	if b := s.byName[name.Name]; b != nil && reflect.DeepEqual(b.Spec.Selector, object.Spec.Selector) {

@@ -68,6 +68,25 @@ func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
 	}
 }
 
+// TestBudgetsOfGoneClassesAreForgotten: which budgets cover a class is remembered while it has pods.
+func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
+	c := New()
+	c.Budgets.Set(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}}})
+	const there = 100
+	for i := range 2000 {
+		p := c.SetPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), Labels: map[string]string{"app": "a", "pod": fmt.Sprint(i)}},
+			Spec: v1.PodSpec{NodeName: "n"}})
+		if list := c.BudgetsOf(p.Class); len(list) != 1 {
+			t.Fatalf("pod %d is covered by %d budgets", i, len(list))
+		}
+		c.RemovePod(types.UID(fmt.Sprint(i - there)))
+	}
+	if kept := len(c.budgets.spaces["ns"].covering); kept > 2*there || kept < there {
+		t.Errorf("%d classes are remembered, of which %d have pods", kept, there)
+	}
+}
+
 // TestAClassKeepsTheStatusAlone: of a pod with claims, not its annotations.
 func TestAClassKeepsTheStatusAlone(t *testing.T) {
 	pod := largePod(0)

@@ -41,6 +41,7 @@ type Cluster struct {
 	mostClasses int // of classes; see Shrunk
 	classesKept int // how many were left when classes were last dropped
 	classesBulk int // of those that came since
+	classesLeft int // how many lost their last pod since
 	shares      shares
 
 	labels      interned[LabelSet]
@@ -211,22 +212,31 @@ func (c *Cluster) class(pod *v1.Pod) *PodClass {
 	class := newPodClass(pod, key, &c.shares)
 	class.ID = c.nextClass
 	c.nextClass++
-	c.dropClasses()
+	if len(c.classes) >= worthDropping(c.classesKept) || c.classesBulk >= MostBulk {
+		c.dropClasses()
+	}
 	c.classes[key] = class
 	c.classesBulk += class.Bulk
 	return class
 }
 
-// dropClasses forgets classes without pods once there may be many, or large ones. A class that is
-// still referenced elsewhere stays valid, and is known again once a pod of it is placed.
-func (c *Cluster) dropClasses() {
-	if len(c.classes) < worthDropping(c.classesKept) && c.classesBulk < MostBulk {
-		return
+// classLeft counts a class that has lost its last pod. Where many have, they must not stay until
+// new classes come.
+func (c *Cluster) classLeft() {
+	const few = 1 << 10 // they often come again
+	if c.classesLeft++; c.classesLeft >= few+len(c.classes)/2 {
+		c.dropClasses()
 	}
+}
+
+// dropClasses forgets classes without pods. It is called once there may be many, or large ones. A
+// class that is still referenced elsewhere stays valid, and is known again once a pod of it is
+// placed.
+func (c *Cluster) dropClasses() {
 	c.classes = Shrunk(c.classes, &c.mostClasses)
 	maps.DeleteFunc(c.classes, func(_ digest, class *PodClass) bool { return class.pods == 0 })
 	c.classes = Shrunk(c.classes, &c.mostClasses)
-	c.classesKept, c.classesBulk = len(c.classes), 0
+	c.classesKept, c.classesBulk, c.classesLeft = len(c.classes), 0, 0
 }
 
 // worthDropping is the number of entries from which a search for unused ones pays off, given how

@@ -100,6 +100,7 @@ type Table[T metav1.Object] struct {
 // space holds the objects of one namespace, or all those that have none.
 type space[T metav1.Object] struct {
 	byName map[string]T
+	most   int // of byName; see Shrunk
 	sorted []T // by name; nil until it is asked for
 }
 
@@ -130,6 +131,7 @@ func (t *Table[T]) Set(object T) {
 		t.count++
 	}
 	s.byName[name.Name] = object
+	s.byName = Shrunk(s.byName, &s.most)
 	if s.sorted != nil {
 		if i, known := s.find(name.Name); known {
 			s.sorted[i] = object
@@ -147,8 +149,9 @@ func (t *Table[T]) Delete(namespace, name string) {
 			t.count--
 		}
 		delete(s.byName, name)
+		s.byName = Shrunk(s.byName, &s.most)
 		if i, known := s.find(name); known {
-			s.sorted = slices.Delete(s.sorted, i, i+1)
+			s.sorted = ShrunkList(slices.Delete(s.sorted, i, i+1))
 		}
 		if len(s.byName) == 0 {
 			delete(t.spaces, namespace)

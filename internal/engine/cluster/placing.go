@@ -93,7 +93,9 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	c.thoughtAway(p)
 	delete(c.pods, uid)
 	c.pods = Shrunk(c.pods, &c.mostPods)
-	p.Class.pods--
+	if p.Class.pods--; p.Class.pods == 0 {
+		c.classLeft()
+	}
 	if p.Node != nil {
 		c.detach(p)
 		return

@@ -11,11 +11,15 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -29,12 +33,9 @@ type churn struct {
 	core *Core
 	made int
 
-	pods       map[types.UID]*v1.Pod
-	uids       []types.UID // of pods
-	nodes      map[string]*v1.Node
-	namespaces map[string]*v1.Namespace
-	claims     map[string]*v1.PersistentVolumeClaim
-	services   map[string]*v1.Service
+	pods    map[types.UID]*v1.Pod
+	uids    []types.UID // of pods
+	objects map[Kind]map[cluster.Name]metav1.Object
 }
 
 var churnBegins = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -44,13 +45,28 @@ const (
 	churnNamespaces       = 20
 )
 
+// churnKinds are the kinds of objects of a churn besides its pods.
+var churnKinds = []Kind{Nodes, Namespaces, Services, DisruptionBudgets, Volumes, Claims, VolumeAttachments, ResourceSlices, ResourceClaims, DeviceClasses}
+
 func newChurn(seed uint64) *churn {
-	c := &churn{
-		rng: rand.New(rand.NewPCG(seed, 5)), now: churnBegins, pods: map[types.UID]*v1.Pod{}, nodes: map[string]*v1.Node{},
-		namespaces: map[string]*v1.Namespace{}, claims: map[string]*v1.PersistentVolumeClaim{}, services: map[string]*v1.Service{},
+	c := &churn{rng: rand.New(rand.NewPCG(seed, 5)), now: churnBegins, pods: map[types.UID]*v1.Pod{}, objects: map[Kind]map[cluster.Name]metav1.Object{}}
+	for _, kind := range churnKinds {
+		c.objects[kind] = map[cluster.Name]metav1.Object{}
 	}
 	c.begin()
 	return c
+}
+
+// twin is the same cluster with a core that has just begun.
+func (c *churn) twin() *churn {
+	twin := *c
+	twin.pods, twin.uids, twin.objects = maps.Clone(c.pods), slices.Clone(c.uids), map[Kind]map[cluster.Name]metav1.Object{}
+	for kind, objects := range c.objects {
+		twin.objects[kind] = maps.Clone(objects)
+	}
+	twin.rng = rand.New(rand.NewPCG(2, 5))
+	twin.begin()
+	return &twin
 }
 
 // begin starts a core that is shown what there is.
@@ -60,30 +76,20 @@ func (c *churn) begin() {
 		panic(err)
 	}
 	c.core = core
-	c.tell(Follows{Kinds: []Kind{Nodes, Pods, Namespaces, Claims, Services}})
+	c.tell(Follows{Kinds: append([]Kind{Pods}, churnKinds...)})
 	c.tell(Led{})
-	for _, kind := range []Kind{Nodes, Namespaces, Claims, Services, Pods} {
+	for _, kind := range churnKinds {
 		c.tell(Listing{kind})
-		switch kind {
-		case Nodes:
-			listed(c, kind, c.nodes)
-		case Namespaces:
-			listed(c, kind, c.namespaces)
-		case Claims:
-			listed(c, kind, c.claims)
-		case Services:
-			listed(c, kind, c.services)
-		case Pods:
-			listed(c, kind, c.pods)
+		for _, name := range slices.SortedFunc(maps.Keys(c.objects[kind]), compareNames) {
+			c.see(kind, c.objects[kind][name])
 		}
 		c.tell(Listed{kind})
 	}
-}
-
-func listed[K ~string, V metav1.Object](c *churn, kind Kind, objects map[K]V) {
-	for _, key := range slices.Sorted(maps.Keys(objects)) {
-		c.see(kind, objects[key])
+	c.tell(Listing{Pods})
+	for _, uid := range slices.Sorted(maps.Keys(c.pods)) {
+		c.see(Pods, c.pods[uid])
 	}
+	c.tell(Listed{Pods})
 }
 
 // see shows the core an object of its own, so that what it keeps is no one else's.
@@ -91,9 +97,25 @@ func (c *churn) see(kind Kind, object metav1.Object) {
 	c.tell(Seen{kind, object.(apiruntime.Object).DeepCopyObject().(metav1.Object)})
 }
 
+// put makes or changes an object that is no pod.
+func (c *churn) put(kind Kind, object metav1.Object) {
+	c.objects[kind][nameOf(object)] = object
+	c.see(kind, object)
+}
+
+// take deletes an object that is no pod, and reports whether there was one.
+func (c *churn) take(kind Kind, name cluster.Name) bool {
+	old, known := c.objects[kind][name]
+	if known {
+		delete(c.objects[kind], name)
+		c.tell(Gone{kind, old})
+	}
+	return known
+}
+
 // tell hands the core an event and carries out at once what it wants.
 func (c *churn) tell(e Event) {
-	for _, action := range c.core.Step(c.now, e) {
+	for _, action := range slices.Clone(c.core.Step(c.now, e)) {
 		switch a := action.(type) {
 		case Bind:
 			o := Outcome{}
@@ -113,7 +135,32 @@ func (c *churn) tell(e Event) {
 			c.tell(Answered{a.Ticket, Outcome{Work: make([]PreBindWork, len(a.By.PreBind))}})
 		case PreBind:
 			c.tell(Answered{a.Ticket, Outcome{}})
+		case WriteVolumes:
+			c.tell(Answered{a.Ticket, Outcome{Fault: &Fault{Message: "all volumes are bound"}}})
+		case WriteClaims:
+			o := Outcome{}
+			for i := range a.Claims.Claims {
+				claim := a.Claims.Claims[i].Claim
+				if c.objects[ResourceClaims][nameOf(claim)] == nil {
+					o.Fault = &Fault{Message: "gone"}
+					continue
+				}
+				c.put(ResourceClaims, claim.DeepCopy())
+			}
+			c.tell(Answered{a.Ticket, o})
+		case GiveBackClaim:
+			claim := a.Claim.DeepCopy()
+			c.tell(Answered{a.Ticket, Outcome{}})
+			if c.objects[ResourceClaims][nameOf(claim)] != nil {
+				c.put(ResourceClaims, claim)
+			}
 		case WriteStatus:
+			if p := c.pods[a.Pod.UID]; p != nil && a.Nominate != nil {
+				p = p.DeepCopy()
+				p.Status.NominatedNodeName = *a.Nominate
+				c.pods[p.UID] = p
+				defer c.see(Pods, p)
+			}
 			if a.Ticket != 0 {
 				c.tell(Answered{a.Ticket, Outcome{}})
 			}
@@ -141,58 +188,126 @@ func (c *churn) something() {
 	switch n := c.rng.IntN(100); {
 	case n < 40 && len(c.uids) < churnPods, len(c.uids) < churnPods/2:
 		c.addPod()
-	case n < 80 && len(c.uids) > 0:
+	case n < 77 && len(c.uids) > 0:
 		c.removePod(c.uids[c.rng.IntN(len(c.uids))])
-	case n < 88: // a node gets a new label, or is another machine under its name
-		name := fmt.Sprintf("n%d", c.rng.IntN(churnNodes))
-		if old := c.nodes[name]; old != nil && c.rng.IntN(4) == 0 {
-			delete(c.nodes, name)
-			c.tell(Gone{Nodes, old})
-		}
-		node := churnNode(name, fmt.Sprint(8+c.rng.IntN(3)))
-		node.Labels[v1.LabelTopologyZone] = fmt.Sprintf("z%d", c.rng.IntN(3))
-		node.Labels[c.fresh("label")] = c.fresh("value")
-		node.Labels["rack"] = c.fresh("rack")
-		node.Status.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(64<<30+int64(c.made), resource.BinarySI)
-		c.nodes[name] = node
-		c.see(Nodes, node)
-	case n < 92:
-		name := fmt.Sprintf("ns%d", c.rng.IntN(churnNamespaces))
-		ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": c.fresh("team")}}}
-		c.namespaces[name] = ns
-		c.see(Namespaces, ns)
-	case n < 96:
-		name := fmt.Sprintf("s%d", c.rng.IntN(50))
-		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": c.fresh("app")}}}
-		c.services[name] = s
-		c.see(Services, s)
+	case n < 80 && len(c.uids) > 0: // a pod gets other labels
+		pod := c.pods[c.uids[c.rng.IntN(len(c.uids))]].DeepCopy()
+		pod.Labels["app"] = c.fresh("app")
+		c.pods[pod.UID] = pod
+		c.see(Pods, pod)
+	case n < 86:
+		c.changeNode(c.rng.IntN(churnNodes))
 	default:
-		name := fmt.Sprintf("c%d", c.rng.IntN(50))
-		if old := c.claims[name]; old != nil {
-			delete(c.claims, name)
-			c.tell(Gone{Claims, old})
-			break
-		}
-		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns1", Name: name, UID: types.UID(c.fresh("claim"))}}
-		c.claims[name] = claim
-		c.see(Claims, claim)
+		c.changeObject()
 	}
 	c.settle()
 }
+
+// changeNode gives a node a new label, or makes it another machine under its name, or takes it away
+// for a while, with its devices and what is attached to it.
+func (c *churn) changeNode(i int) {
+	node := churnNode(fmt.Sprintf("n%d", i), fmt.Sprint(8+c.rng.IntN(3)))
+	if c.rng.IntN(4) == 0 {
+		there := c.take(Nodes, nameOf(node))
+		c.take(ResourceSlices, nameOf(node))
+		c.take(VolumeAttachments, nameOf(node))
+		if there && c.rng.IntN(2) == 0 {
+			return
+		}
+	}
+	node.Labels[v1.LabelTopologyZone] = fmt.Sprintf("z%d", c.rng.IntN(3))
+	node.Labels[c.fresh("label")] = c.fresh("value")
+	node.Labels["rack"] = c.fresh("rack")
+	if c.rng.IntN(4) == 0 {
+		node.Spec.Taints = []v1.Taint{{Key: c.fresh("key"), Effect: v1.TaintEffectPreferNoSchedule}}
+	}
+	node.Status.Images = []v1.ContainerImage{{Names: []string{c.fresh("image")}, SizeBytes: int64(c.made)}}
+	node.Status.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(64<<30+int64(c.made), resource.BinarySI)
+	c.put(Nodes, node)
+	if i < churnNodes/4 {
+		c.put(ResourceSlices, &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: types.UID(c.fresh("slice"))}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node.Name, Pool: resourcev1.ResourcePool{Name: node.Name, Generation: int64(c.made), ResourceSliceCount: 1},
+			Devices: []resourcev1.Device{{Name: c.fresh("gpu")}, {Name: c.fresh("gpu")}},
+		}})
+		c.put(VolumeAttachments, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: types.UID(c.fresh("attachment"))}, Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "csi.example.com", NodeName: node.Name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new(c.fresh("volume"))},
+		}})
+	}
+}
+
+// changeObject makes, changes or deletes an object that is neither a pod nor a node.
+func (c *churn) changeObject() {
+	named := func(namespace, what string, of int) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s%d", what, c.rng.IntN(of)), UID: types.UID(c.fresh(what))}
+	}
+	goes := func(kind Kind, as metav1.ObjectMeta) bool {
+		return c.rng.IntN(3) == 0 && c.take(kind, cluster.Name{Namespace: as.Namespace, Name: as.Name})
+	}
+	switch c.rng.IntN(6) {
+	case 0:
+		as := named("", "ns", churnNamespaces)
+		as.Labels = map[string]string{"team": c.fresh("team")}
+		if !goes(Namespaces, as) {
+			c.put(Namespaces, &v1.Namespace{ObjectMeta: as})
+		}
+	case 1:
+		if as := named(c.namespace(), "s", 5); !goes(Services, as) {
+			c.put(Services, &v1.Service{ObjectMeta: as, Spec: v1.ServiceSpec{Selector: map[string]string{"app": c.fresh("app")}}})
+		}
+	case 2:
+		if as := named(c.namespace(), "b", 5); !goes(DisruptionBudgets, as) {
+			selector := map[string]string{"tier": fmt.Sprint(c.rng.IntN(3))}
+			c.put(DisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: as, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: selector}}})
+		}
+	case 3:
+		as := named("ns1", "c", 50)
+		if old, known := c.objects[Claims][cluster.Name{Namespace: "ns1", Name: as.Name}]; known {
+			c.take(Claims, nameOf(old))
+			c.take(Volumes, cluster.Name{Name: old.(*v1.PersistentVolumeClaim).Spec.VolumeName})
+			break
+		}
+		volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.fresh("volume"), UID: types.UID(c.fresh("volume"))}, Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: c.fresh("handle")}},
+			ClaimRef:               &v1.ObjectReference{Namespace: "ns1", Name: as.Name, UID: as.UID}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteMany},
+		}}
+		as.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+		c.put(Volumes, volume)
+		c.put(Claims, &v1.PersistentVolumeClaim{ObjectMeta: as, Spec: v1.PersistentVolumeClaimSpec{VolumeName: volume.Name, AccessModes: volume.Spec.AccessModes}})
+	case 4:
+		as := named("ns1", "d", 50)
+		if c.take(ResourceClaims, cluster.Name{Namespace: "ns1", Name: as.Name}) {
+			break
+		}
+		c.put(ResourceClaims, &resourcev1.ResourceClaim{ObjectMeta: as, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+			Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+				DeviceClassName: fmt.Sprint("class", c.rng.IntN(3)), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
+			}}},
+		}}})
+	default:
+		if as := named("", "class", 3); !goes(DeviceClasses, as) {
+			c.put(DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: as})
+		}
+	}
+}
+
+func (c *churn) namespace() string { return fmt.Sprintf("ns%d", c.rng.IntN(churnNamespaces)) }
 
 // addPod makes a pod that is like no other: by its labels, what it means by its terms, and what it
 // requests.
 func (c *churn) addPod() {
 	name := c.fresh("p")
 	pod := churnPod(name, fmt.Sprintf("%dm", 100+c.made%997))
-	pod.Namespace = fmt.Sprintf("ns%d", c.rng.IntN(churnNamespaces))
+	pod.Namespace = c.namespace()
 	pod.Labels = map[string]string{"app": c.fresh("app"), "pod": name, "tier": fmt.Sprint(c.rng.IntN(3))}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": pod.Labels["app"]}}
 	term := v1.PodAffinityTerm{TopologyKey: []string{v1.LabelHostname, v1.LabelTopologyZone, "rack"}[c.rng.IntN(3)], LabelSelector: selector}
-	switch c.rng.IntN(8) {
+	switch c.rng.IntN(16) {
 	case 0:
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
 	case 1:
+		if c.rng.IntN(2) == 0 {
+			term.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": c.fresh("team")}}
+		}
 		pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 1 + c.rng.Int32N(100), PodAffinityTerm: term}}}}
 	case 2:
@@ -204,6 +319,28 @@ func (c *churn) addPod() {
 		pod.Spec.Tolerations = []v1.Toleration{{Key: c.fresh("key"), Operator: v1.TolerationOpExists}}
 	case 4:
 		pod.Spec.NodeSelector = map[string]string{"nobody": c.fresh("value")} // it waits
+	case 5:
+		pod.Namespace = "ns1"
+		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", c.rng.IntN(50))}}}}
+	case 6:
+		pod.Namespace = "ns1"
+		pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new(fmt.Sprint("d", c.rng.IntN(50)))}}
+	case 7: // it preempts
+		pod.Spec.Priority = new(1 + c.rng.Int32N(1000))
+		pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: fmt.Sprint("n", c.rng.IntN(churnNodes))}
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("6")
+	case 8:
+		pod.Spec.SchedulerName = c.fresh("scheduler")
+	case 9:
+		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: c.fresh("gate")}}
+	case 10:
+		pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 1 + c.rng.Int32N(60000), ContainerPort: 1}}
+	case 11:
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{
+			Weight: 1 + c.rng.Int32N(100), Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: "rack", Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("rack-", c.rng.IntN(c.made))}},
+			}},
+		}}}}
 	}
 	c.pods[pod.UID] = pod
 	c.uids = append(c.uids, pod.UID)
@@ -216,13 +353,9 @@ func (c *churn) removePod(uid types.UID) {
 		return
 	}
 	delete(c.pods, uid)
-	for i := range c.uids {
-		if c.uids[i] == uid {
-			c.uids[i] = c.uids[len(c.uids)-1]
-			c.uids = c.uids[:len(c.uids)-1]
-			break
-		}
-	}
+	at := slices.Index(c.uids, uid)
+	c.uids[at] = c.uids[len(c.uids)-1]
+	c.uids = c.uids[:len(c.uids)-1]
 	c.tell(Gone{Pods, pod})
 }
 
@@ -256,14 +389,15 @@ func (c *churn) size() int64 {
 // and as fast as one that starts on what is left.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	c := newChurn(1)
-	for range *churnEvents {
+	said := time.Now()
+	for i := range *churnEvents {
 		c.something()
+		if time.Since(said) > 5*time.Second {
+			said = time.Now()
+			t.Logf("%d events, %d pods, %d MiB of heap", i+1, len(c.uids), heap()>>20)
+		}
 	}
-	twin := &churn{
-		rng: rand.New(rand.NewPCG(2, 5)), now: c.now, made: c.made, pods: maps.Clone(c.pods), uids: append([]types.UID{}, c.uids...), nodes: c.nodes,
-		namespaces: c.namespaces, claims: c.claims, services: c.services,
-	}
-	twin.begin()
+	twin := c.twin()
 	c.rng = rand.New(rand.NewPCG(2, 5)) // both are told the same from now on
 	const pods = 2000
 	old, young := time.Hour, time.Hour
@@ -279,6 +413,57 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 	if *churnEvents > 1_000_000 && old > young*3/2 { // in a short life the clock says little
 		t.Errorf("the old core takes %v a pod, a new one %v", old, young)
+	}
+}
+
+// TestABurstLeavesNothingBehind: when many pods, which could go nowhere, and many objects have come
+// and gone, a core is as small as a new one.
+func TestABurstLeavesNothingBehind(t *testing.T) {
+	const many = 20_000
+	c := newChurn(1)
+	c.put(Nodes, churnNode("n", "8"))
+	meta := func(namespace string, i int) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("o", i), UID: types.UID(fmt.Sprint("uid-o", i))}
+	}
+	objects := map[Kind]func(i int) metav1.Object{
+		Claims:   func(i int) metav1.Object { return &v1.PersistentVolumeClaim{ObjectMeta: meta("ns1", i)} },
+		Services: func(i int) metav1.Object { return &v1.Service{ObjectMeta: meta("ns1", i)} },
+	}
+	for i := range many {
+		for kind, object := range objects {
+			c.see(kind, object(i))
+		}
+	}
+	for i := range many {
+		pod := churnPod(fmt.Sprint("p", i), "9")
+		pod.Labels = map[string]string{"app": pod.Name}
+		if i%4 == 0 {
+			pod.Spec.SchedulerName = "another"
+		}
+		c.pods[pod.UID] = pod
+		c.see(Pods, pod)
+	}
+	for range many {
+		c.tell(Tick{})
+	}
+	if sizes := c.core.Sizes(); sizes.Unschedulable < many/2 {
+		t.Errorf("%+v: want most pods rejected", sizes)
+	}
+	full := heap()
+	for i := range many {
+		c.tell(Gone{Pods, c.pods[types.UID(fmt.Sprint("uid-p", i))]})
+		for kind, object := range objects {
+			c.tell(Gone{kind, object(i)})
+		}
+	}
+	c.now = c.now.Add(time.Minute)
+	c.tell(Tick{})
+	c.pods = nil
+	full -= heap()
+	left, fresh := c.size(), newChurn(1).size()
+	t.Logf("%d KiB have gone, %d KiB are left, a new core takes %d KiB", full>>10, left>>10, fresh>>10)
+	if left > fresh+6<<20 {
+		t.Errorf("%d KiB are left, a new core takes %d KiB", left>>10, fresh>>10)
 	}
 }
 

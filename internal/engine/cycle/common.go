@@ -30,6 +30,8 @@ type common struct {
 	actions []Action      // of the current step
 	tickets Ticket        // the last one issued
 	errands map[Ticket]errand
+
+	mostErrands int // see cluster.Shrunk
 }
 
 func newCommon(o Options) *common {
@@ -82,6 +84,7 @@ func (s *common) ticket() Ticket {
 func (s *common) send(e errand) Ticket {
 	t := s.ticket()
 	s.errands[t] = e
+	s.errands = cluster.Shrunk(s.errands, &s.mostErrands)
 	return t
 }
 
@@ -89,6 +92,7 @@ func (s *common) send(e errand) Ticket {
 func (s *common) answered(a Answered) {
 	if e, ok := s.errands[a.Ticket]; ok {
 		delete(s.errands, a.Ticket)
+		s.errands = cluster.Shrunk(s.errands, &s.mostErrands)
 		e.answered(a.Outcome)
 	}
 }

@@ -21,6 +21,7 @@ const MostPlaced = 1000
 type decisions struct {
 	*common
 	waiting map[types.UID]outcome // of items of the queue that were tried
+	most    int                   // of waiting; see cluster.Shrunk
 	placed  [MostPlaced]outcome   // a ring
 	next    int
 	// step lists the outcomes of the current step, in order: of the pods that it decided or
@@ -63,7 +64,7 @@ func (d *decisions) begin() {
 
 // adopt takes over what another core remembers.
 func (d *decisions) adopt(other *decisions) {
-	d.waiting, d.placed, d.next, d.step = other.waiting, other.placed, other.next, other.step
+	d.waiting, d.most, d.placed, d.next, d.step = other.waiting, other.most, other.placed, other.next, other.step
 }
 
 // place remembers where a pod was placed.
@@ -74,7 +75,7 @@ func (d *decisions) place(b *placement, node string, score int64, feasible int) 
 	}
 	o.node, o.score, o.feasible = node, score, feasible
 	d.step = append(d.step, o)
-	delete(d.waiting, o.uid)
+	d.forget(o.uid)
 	d.placed[d.next] = o
 	d.next = (d.next + 1) % MostPlaced
 }
@@ -87,7 +88,14 @@ func (d *decisions) fail(b *placement, result decision.Result, w *why) {
 	o := d.outcomeOf(b, result)
 	o.why, o.victims = w, b.victims
 	d.waiting[o.uid] = o
+	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 	d.step = append(d.step, o)
+}
+
+// forget forgets the last failure of a pod.
+func (d *decisions) forget(uid types.UID) {
+	delete(d.waiting, uid)
+	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 }
 
 func (d *decisions) outcomeOf(b *placement, result decision.Result) outcome {

@@ -50,7 +50,7 @@ func (h *happenings) tell() {
 // drop discards the noted events.
 func (h *happenings) drop() {
 	clear(h.events)
-	h.events = h.events[:0]
+	h.events = cluster.ShrunkList(h.events[:0])
 }
 
 // came notes that a pod now takes room on its node.

@@ -33,6 +33,8 @@ type intake struct {
 	unserved map[types.UID]unservedPod                      // pending pods of scheduler names without a profile
 	whole    bool                                           // pending pods are kept whole, for out-of-tree plugins
 	specs    latestSpecs
+
+	mostUnserved int // see cluster.Shrunk
 }
 
 // seePod takes in a pod that the API shows; old is its previous state, if that is kept.
@@ -54,6 +56,7 @@ func (in *intake) seePod(pod, old *v1.Pod) {
 		in.dismiss(pod.UID)
 	case !served:
 		in.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
+		in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 	case in.cluster.Pod(pod.UID) != nil: // placed in its former state; if it returns to the queue, the new state counts
 		if item := in.queue.Get(pod.UID); item != nil {
 			in.updateItem(item, pod, in.cluster.Pending(pod), 0)
@@ -160,6 +163,7 @@ func (in *intake) dismissUnserved() {
 		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
 		in.dismiss(pod.UID)
 		in.unserved[pod.UID] = name
+		in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 	}
 }
 
@@ -175,9 +179,10 @@ func (in *intake) fetchServed() {
 // dismiss removes a pod from the queue and from everything kept about pending pods.
 func (in *intake) dismiss(uid types.UID) {
 	in.queue.Remove(uid)
-	delete(in.decisions.waiting, uid)
+	in.decisions.forget(uid)
 	in.nominations.clear(uid)
 	delete(in.unserved, uid)
+	in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 }
 
 // abandon ends the placement of a pod that was deleted, or bound by another client.

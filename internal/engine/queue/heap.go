@@ -1,6 +1,10 @@
 package queue
 
-import "container/heap"
+import (
+	"container/heap"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
 
 // ordered is a heap of items.
 type ordered struct {
@@ -23,7 +27,7 @@ func (o *ordered) Pop() any {
 	last := len(o.items) - 1
 	item := o.items[last]
 	o.items[last] = nil
-	o.items = o.items[:last]
+	o.items = cluster.ShrunkList(o.items[:last])
 	item.index = -1
 	return item
 }

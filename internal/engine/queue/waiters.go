@@ -172,7 +172,7 @@ func (g *groups) strike(of *group) {
 	g.list[of.index] = g.list[end]
 	g.list[of.index].index = of.index
 	g.list[end] = nil
-	g.list = g.list[:end]
+	g.list = cluster.ShrunkList(g.list[:end])
 	delete(g.open, of)
 	if of.anything {
 		return
@@ -214,7 +214,7 @@ func (w *waiters) add(of *group, item *Item) listing {
 func (w *waiters) remove(of *group, l *listing) {
 	if n := w.interest.Narrowing; n != nil && n.Wanted != nil {
 		if at, found := slices.BinarySearchFunc(w.byAmount, wanting{l.amounts, of}, wanting.compare); found {
-			w.byAmount = slices.Delete(w.byAmount, at, at+1)
+			w.byAmount = cluster.ShrunkList(slices.Delete(w.byAmount, at, at+1))
 		}
 		return
 	}
@@ -303,4 +303,5 @@ func (g *groups) each(e *Event, asked Asked, wake func(*Item, help)) {
 		}
 	}
 	clear(f.list)
+	f.list = cluster.ShrunkList(f.list[:0])
 }
