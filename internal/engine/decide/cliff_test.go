@@ -299,6 +299,33 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// TestRankingsForgetGoneClasses: what is known of classes by a ranking that stays in use goes with
+// those that do not come again.
+func TestRankingsForgetGoneClasses(t *testing.T) {
+	c := benchCluster(10, false)
+	d := New(c, plugins.Default(), 1)
+	d.worthRanking = -1
+	for i := range 3 * idle {
+		pod := benchPod(0, "spread")
+		pod.UID = types.UID(fmt.Sprint(i))
+		pod.Labels["pod"] = fmt.Sprint(i)
+		p := c.Pending(pod)
+		c.Place(p, d.Decide(p).Node)
+		c.RemovePod(types.UID(fmt.Sprint(i - 20)))
+	}
+	if n := len(d.byClass); n > idle+often+1 {
+		t.Errorf("%d classes have a ranking", n)
+	}
+	for _, r := range d.rankings {
+		if n := len(r.effects); n > 2*idle {
+			t.Errorf("the effects of %d classes are known, where 20 have pods", n)
+		}
+	}
+	if len(d.rankings) > 3 {
+		t.Errorf("%d rankings", len(d.rankings))
+	}
+}
+
 // TestTermsAreCountedByPod: terms stay while a pod has them, wherever pods go.
 func TestTermsAreCountedByPod(t *testing.T) {
 	c := benchCluster(2, false)

@@ -102,7 +102,8 @@ func (r *ranking) countPods() {
 func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	effects, known := r.effects[class.ID]
 	if !known {
-		if len(r.effects) >= maxMembers { // many classes have one pod, and are gone
+		const few = 1 << 10
+		if len(r.effects) >= few+2*len(r.d.placed.classes) { // most are of classes whose pods are gone
 			r.effects = map[int32][]effect{}
 		}
 		effects = r.plan.effects(class)

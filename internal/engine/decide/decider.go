@@ -42,7 +42,8 @@ type Decider struct {
 	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
 	// pods with volumes of their own.
 	rankings     map[rankingKey]*ranking
-	byClass      map[int32]member     // the ranking of each class
+	byClass      map[int32]*member    // the ranking of each class
+	mostMembers  int                  // of byClass; see cluster.Shrunk
 	skeletons    map[string]*skeleton // by the key that skeletonFor makes
 	nextSkeleton uint32
 	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
@@ -91,7 +92,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, fewClasses: fewClasses, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms, mostReasons: mostReasons,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, fewClasses: fewClasses, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms, mostReasons: mostReasons,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, f := range profile.Filters {
@@ -355,6 +356,7 @@ type member struct {
 	*ranking
 	versions versions // what it was found from
 	terms    int      // version of all terms up to which versions.terms is known to hold
+	asked    uint64   // when the class was last decided, by the decider's clock
 }
 
 // seesFor reports whether the ranking counts new pods the way the class needs: its plan was made
@@ -371,17 +373,14 @@ const maxMembers = 1 << 14
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	d.sync()
 	now, m := d.versions(), d.byClass[p.Class.ID]
-	if m.ranking != nil && m.terms == d.terms.version {
+	if m != nil && m.terms == d.terms.version {
 		now.terms = m.versions.terms
 	} else {
 		now.terms = d.terms.versionFor(p.Class.Labels)
 	}
-	if m.ranking != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
-		if m.terms != d.terms.version {
-			m.terms = d.terms.version
-			d.byClass[p.Class.ID] = m
-		}
-		m.used = d.clock
+	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
+		m.terms = d.terms.version
+		m.asked, m.used = d.clock, d.clock
 		m.catchUp()
 		return m.ranking, m.plan
 	}
@@ -416,9 +415,9 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	}
 	r.namespaces, r.used = now.namespaces, d.clock
 	if len(d.byClass) >= maxMembers {
-		d.byClass = map[int32]member{}
+		d.byClass = map[int32]*member{}
 	}
-	d.byClass[p.Class.ID] = member{r, now, d.terms.version}
+	d.byClass[p.Class.ID] = &member{r, now, d.terms.version, d.clock}
 	return r, pl
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // bytesPerNode is how much memory all rankings may take, for each node of the cluster, and
@@ -26,7 +28,9 @@ func (d *Decider) tidy() {
 		}
 	}
 	maps.DeleteFunc(d.effort, func(_ int32, e classEffort) bool { return d.clock-e.used > idle })
-	maps.DeleteFunc(d.byClass, func(_ int32, m member) bool { return m.dropped })
+	d.byClass = cluster.Shrunk(d.byClass, &d.mostMembers)
+	maps.DeleteFunc(d.byClass, func(_ int32, m *member) bool { return m.dropped || d.clock-m.asked > idle })
+	d.byClass = cluster.Shrunk(d.byClass, &d.mostMembers)
 	for key, b := range d.bases {
 		if d.clock-b.used > idle {
 			d.dropBase(key)
@@ -70,7 +74,7 @@ func (d *Decider) makeRoom(r *ranking) {
 // loseDropped forgets that classes have rankings that were dropped, which would otherwise stay in
 // memory. A class has to earn another one.
 func (d *Decider) loseDropped() {
-	maps.DeleteFunc(d.byClass, func(class int32, m member) bool {
+	maps.DeleteFunc(d.byClass, func(class int32, m *member) bool {
 		if m.dropped {
 			delete(d.effort, class)
 		}
