@@ -68,7 +68,8 @@ func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfGoneClassesAreForgotten: which budgets cover a class is remembered while it has pods.
+// TestBudgetsOfGoneClassesAreForgotten: which budgets cover a class is remembered while it has
+// pods.
 func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
 	c := New()
 	c.Budgets.Set(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
