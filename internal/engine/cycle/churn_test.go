@@ -71,7 +71,8 @@ func (c *churn) twin() *churn {
 
 // begin starts a core that is shown what there is.
 func (c *churn) begin() {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1})
+	waits := Disabled{PopFromBackoff: true} // those that fit nowhere are not all that is decided
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1, Disabled: waits})
 	if err != nil {
 		panic(err)
 	}
