@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -272,7 +271,7 @@ func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
 		switch name {
 		case "DynamicResources":
 			for _, f := range b.profile.Filters {
-				if devices, ok := f.(postFilter); ok {
+				if devices, ok := f.(plugins.ClaimReleaser); ok {
 					message, _, _ := devices.PostFilter(b.cluster, pod, nil)
 					parts = append(parts, message)
 				}
@@ -285,10 +284,6 @@ func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
 }
 
 var (
-	_ postFilter = (*plugins.DynamicResources)(nil)
-	_ preEnqueue = (*plugins.DynamicResources)(nil)
+	_ plugins.ClaimReleaser = (*plugins.DynamicResources)(nil)
+	_ preEnqueue            = (*plugins.DynamicResources)(nil)
 )
-
-type postFilter interface {
-	PostFilter(*cluster.Cluster, *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool)
-}
