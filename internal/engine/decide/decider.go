@@ -171,56 +171,6 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	return Decision{Node: d.c.Nodes[choice.node], Total: choice.total, Feasible: choice.feasible}
 }
 
-// Ties returns all nodes that Decide may choose for a pending pod which is nominated to none: the
-// best ones, by their index. There are none if no node can take the pod.
-func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
-	d.sync()
-	d.work += costOfDecision
-	if d.selectsTooMuch(p) {
-		return nil, errTermsTooLong
-	}
-	for _, f := range d.attempted {
-		f.BeginAttempt()
-	}
-	r, pl := d.rankingFor(p)
-	if pl.way != ranked || len(pl.asked)+len(pl.askedScores) > 0 {
-		return d.tiesPlainly(p)
-	}
-	held, failed := r.holdBack(p, nil, false)
-	defer func() {
-		for _, node := range held {
-			r.reassess(node)
-		}
-	}()
-	if failed {
-		return d.tiesPlainly(p)
-	}
-	var ties []*cluster.Node
-	for _, node := range r.ties() {
-		ties = append(ties, d.c.Nodes[node])
-	}
-	return ties, nil
-}
-
-func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
-	e := d.evaluate(p)
-	var ties []*cluster.Node
-	for _, v := range e.Best() {
-		ties = append(ties, v.Node)
-	}
-	return ties, e.Err
-}
-
-// preferredNode returns the node that Prefer names for a pod, or none.
-func (d *Decider) preferredNode(p *cluster.Pod) int32 {
-	if d.Prefer != nil {
-		if n := d.c.Node(d.Prefer(p)); n != nil {
-			return n.Index
-		}
-	}
-	return none
-}
-
 // Evaluate is the plain way to the same answer.
 func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation {
 	d.work += allPlainly(d.c, p)
