@@ -75,11 +75,14 @@ func controlPlane(n *cluster.Node) bool {
 	return is
 }
 
-// movable returns the pods of a node that can run elsewhere, the largest first. Those that are
-// being deleted leave it anyway.
+// canMove reports whether a pod can run elsewhere. One that is being deleted leaves its node
+// anyway.
+func canMove(p *pod) bool { return !p.Terminating && !stays(p) }
+
+// movable returns the pods of a node that can run elsewhere, the largest first.
 func movable(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
-		if known := w.placed[p.UID]; known != nil && !known.Terminating && !stays(known) {
+		if known := w.placed[p.UID]; known != nil && canMove(known) {
 			list = append(list, known)
 		}
 	}
@@ -248,7 +251,7 @@ func (w *world) shares() (all shares) {
 		all.memory += float64(n.Size.Memory)
 	}
 	for _, p := range w.placed {
-		if !stays(p) {
+		if canMove(p) {
 			all.pods++
 		}
 	}
