@@ -8,7 +8,7 @@ KUBERNETES := v1.36.3
 K8SVERSION := k8s.io/component-base/version
 LDFLAGS    := -s -w -X main.version=$(VERSION) -X $(K8SVERSION).gitVersion=$(KUBERNETES) -X $(K8SVERSION).gitMajor=1 -X $(K8SVERSION).gitMinor=36
 # Modules are taken as they are: a missing line in go.mod is an error, not a download.
-export GOFLAGS := -mod=readonly -buildvcs=false
+export GOFLAGS := -mod=readonly -buildvcs=false -trimpath
 # Static binaries, which run in an image with nothing else; and what tests compile, binaries need not compile again.
 export CGO_ENABLED := 0
 

@@ -20,12 +20,12 @@ type Builder struct {
 	work    string // where programs go
 	modules string // a go.mod with the copy in it; the go command may complete it
 	copied  string
+	sources string // the folder that paths in what is compiled begin in
 }
 
 // New makes the copy, and etcd, which the tests start.
 func New(ctx context.Context, work string) (*Builder, error) {
-	// The copy is always in the same folder, so that what was compiled of it is found again.
-	b := &Builder{work: work, modules: filepath.Join(work, "go.mod"), copied: filepath.Join(os.TempDir(), "berth-integration", "kubernetes")}
+	b := &Builder{work: work, modules: filepath.Join(work, "go.mod"), copied: filepath.Join(work, "kubernetes")}
 	if err := Command(ctx, "", nil, io.Discard, "go", "build", "-o", filepath.Join(work, "etcd"), "./cmd/benchlive/etcd"); err != nil {
 		return nil, fmt.Errorf("build etcd: %w", err)
 	}
@@ -33,9 +33,8 @@ func New(ctx context.Context, work string) (*Builder, error) {
 	if err := Command(ctx, "", nil, &module, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"); err != nil {
 		return nil, err
 	}
-	if err := os.RemoveAll(b.copied); err != nil {
-		return nil, err
-	}
+	// Those of the module are "k8s.io/kubernetes@VERSION/...".
+	b.sources = filepath.Dir(filepath.Dir(strings.TrimSpace(module.String())))
 	if err := patch.Copy(strings.TrimSpace(module.String()), b.copied); err != nil {
 		return nil, err
 	}
@@ -73,9 +72,10 @@ func requirements(more, than string) (lines []byte) {
 }
 
 // Tests compiles the tests of a package below test/integration; folder is where they are to be run.
+// Without paths of this machine in it, what is compiled of unpatched packages is what others use.
 func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, err error) {
 	file, folder = filepath.Join(b.work, strings.ReplaceAll(name, "/", "_")+".test"), filepath.Join(b.copied, "test/integration", name)
-	err = Command(ctx, "", nil, io.Discard, "go", "test", "-mod=mod", "-modfile", b.modules, "-vet=off", "-c", "-o", file, "k8s.io/kubernetes/test/integration/"+name)
+	err = Command(ctx, "", nil, io.Discard, "go", "test", "-mod=mod", "-trimpath", "-modfile", b.modules, "-vet=off", "-c", "-o", file, "k8s.io/kubernetes/test/integration/"+name)
 	if err != nil {
 		err = fmt.Errorf("build the tests of %s: %w", name, err)
 	}
@@ -83,9 +83,10 @@ func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, 
 }
 
 // Environment is that of the tests; inPlace "no" leaves upstream's scheduler and controllers where
-// they are.
+// they are. TEST_SRCDIR and TEST_WORKSPACE tell upstream's tests where paths begin.
 func (b *Builder) Environment(inPlace string) []string {
-	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace}
+	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace,
+		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=."}
 }
 
 // Command runs a command to its end. Its error has the end of what the command said.
