@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	config "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 
@@ -108,8 +109,13 @@ func (g *generator) addedAffinity() *v1.NodeAffinity {
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpNotIn, Values: []string{"hdd"}}},
 		}}}
 		if g.chance(0.3) {
-			terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-			*terms = append(*terms, g.nodeTerm(g.chance(0.3)))
+			// A pod may have a term that no node can match for a value that is no number; here both
+			// schedulers would refuse to start.
+			term := g.nodeTerm(g.chance(0.3))
+			if _, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}); err == nil {
+				terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+				*terms = append(*terms, term)
+			}
 		}
 	}
 	if g.chance(0.6) || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
