@@ -102,8 +102,10 @@ const (
 )
 
 func (q *Queue) backoff(times int) time.Duration {
-	delay := q.FirstBackoff << min(times-1, 20)
-	return min(delay, q.LastBackoff)
+	if q.FirstBackoff > q.LastBackoff>>(times-1) { // doubled so often, it may be more than a Duration holds
+		return q.LastBackoff
+	}
+	return q.FirstBackoff << (times - 1)
 }
 
 // moreUrgent is the default order of active pods: by priority, then by when they were added or came

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +146,31 @@ func TestBackoffGrowsToTenSeconds(t *testing.T) {
 		}
 	}
 	pop(t, q, now, "p")
+}
+
+// TestBackoffGrowsToAnyLimit: neither the first back-off nor the longest is too large to be doubled
+// towards.
+func TestBackoffGrowsToAnyLimit(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, c := range []struct {
+		first, last time.Duration
+		times       int
+		want        time.Duration
+	}{
+		{3 * time.Hour, 5 * time.Hour, 1, 3 * time.Hour},
+		{3 * time.Hour, 5 * time.Hour, 21, 5 * time.Hour},
+		{3 * time.Hour, 24 * time.Hour, 3, 12 * time.Hour},
+		{time.Second, year, 24, 1 << 23 * time.Second},
+		{time.Second, year, 26, year},
+		{time.Second, year, 1 << 20, year},
+		{time.Hour, math.MaxInt64, 1 << 20, math.MaxInt64},
+	} {
+		q := newQueue()
+		q.FirstBackoff, q.LastBackoff = c.first, c.last
+		if got := q.backoff(c.times); got != c.want {
+			t.Errorf("from %v to %v, after %d times: %v, want %v", c.first, c.last, c.times, got, c.want)
+		}
+	}
 }
 
 // TestIdleQueueTakesRejectedPods: back-off keeps those that were rejected behind others, not from

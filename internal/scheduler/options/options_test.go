@@ -2,6 +2,7 @@ package options
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -83,6 +84,14 @@ func TestFileSaysHowToConnectAndElect(t *testing.T) {
 	}
 	if s.Cluster.Kubeconfig != "/from/the/file" || s.QPS != 7 || s.Burst != 14 || s.Accept != "application/json" || s.Profiling {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestBackoffOfAnyLength: one of centuries is as long as a Duration holds, not below zero.
+func TestBackoffOfAnyLength(t *testing.T) {
+	s, _ := settings(t, parse(t, "--config", write(t, file+"podInitialBackoffSeconds: 10000\npodMaxBackoffSeconds: 10000000000\n")))
+	if s.FirstBackoff != 10000*time.Second || s.LastBackoff != math.MaxInt64 {
+		t.Errorf("from %v to %v", s.FirstBackoff, s.LastBackoff)
 	}
 }
 

@@ -3,6 +3,7 @@ package options
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,8 +45,8 @@ type head struct {
 func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	s := f.Connection(data)
 	s.Lead = election(&c.Spec.LeaderElection)
-	s.FirstBackoff = time.Duration(ptr.Deref(c.Spec.PodInitialBackoffSeconds, 1)) * time.Second
-	s.LastBackoff = time.Duration(ptr.Deref(c.Spec.PodMaxBackoffSeconds, 10)) * time.Second
+	s.FirstBackoff = seconds(ptr.Deref(c.Spec.PodInitialBackoffSeconds, 1))
+	s.LastBackoff = seconds(ptr.Deref(c.Spec.PodMaxBackoffSeconds, 10))
 	s.Profiling = ptr.Deref(c.Spec.EnableProfiling, true)
 	s.ContentionProfiling = headOf(data).EnableContentionProfiling
 	f.override(&s)
@@ -53,6 +54,15 @@ func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 		return s, fmt.Errorf("leaderElection: %w", err)
 	}
 	return s, nil
+}
+
+// seconds is that many seconds, or the longest Duration.
+func seconds(n int64) time.Duration {
+	const most = math.MaxInt64 / time.Second
+	if n > int64(most) {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * time.Second
 }
 
 // Connection is the part of the settings that says how to reach the cluster. It does not depend on
