@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,10 +128,11 @@ func (d *draining) sort(p *pod) {
 	owner := metav1.GetControllerOfNoCopy(p.object)
 	local := slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
 	_, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]
+	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 	switch {
-	case owner != nil && owner.Kind == "DaemonSet" && !d.IgnoreDaemonSets:
+	case ofDaemonSet && !d.IgnoreDaemonSets:
 		d.done.Refused = append(d.done.Refused, say("cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"))
-	case owner != nil && owner.Kind == "DaemonSet":
+	case ofDaemonSet:
 		d.done.Ignored = append(d.done.Ignored, say("ignoring DaemonSet-managed Pods"))
 	case mirror:
 		d.done.Ignored = append(d.done.Ignored, say("a static pod of its node"))

@@ -64,3 +64,21 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: p}}}
 		t.Errorf("it has no controller: %+v", done.Drain)
 	}
 }
+
+// Only the DaemonSets of apps/v1 are what kubectl refuses or ignores, and only the pods of these: other
+// kinds of that name are controllers like any other.
+func TestDrainOfAnotherKindOfDaemonSet(t *testing.T) {
+	for version, evicted := range map[string]bool{"apps/v1": false, "apps.kruise.io/v1alpha1": true} {
+		w := opened(t, twoNodes+fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: p, uid: u, ownerReferences: [{apiVersion: %s, kind: DaemonSet, name: d, uid: d, controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+status: {phase: Running}
+`, version))
+		done := do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})
+		if left := w.Departures(); len(left) == 1 != evicted || len(done.Drain.Refused) == 0 != evicted {
+			t.Errorf("%s: %+v, left: %+v", version, done.Drain, left)
+		}
+	}
+}
