@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ type workloads struct {
 	// left.
 	renewed map[string]bool
 	// failures counts the pods that Jobs have lost since the beginning, and failed has the Jobs
-	// that have failed because of it, by controllerName.
+	// that have failed because of it, by controllerName. Both forget a Job that is deleted.
 	failures map[string]int64
 	failed   map[string]bool
 }
@@ -127,10 +128,14 @@ func with[T metav1.Object](list []T, object T) []T {
 	return append(list, object)
 }
 
-// forget removes a workload from the set. Its pods are not made again from then on.
+// forget removes a workload from the set. Its pods are not made again from then on, and a Job that is
+// made anew under its name begins without failures.
 func (w *workloads) forget(l *workload) {
 	s := w.set
-	w.deleted[controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())] = true
+	name := controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())
+	w.deleted[name] = true
+	delete(w.failed, name)
+	maps.DeleteFunc(w.failures, func(of string, _ int64) bool { return of == name || strings.HasPrefix(of, name+"/") })
 	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(o *appsv1.Deployment) bool { return metav1.Object(o) == l.object })
 	s.ReplicaSets = slices.DeleteFunc(slices.Clone(s.ReplicaSets), func(o *appsv1.ReplicaSet) bool { return metav1.Object(o) == l.object })
 	s.StatefulSets = slices.DeleteFunc(slices.Clone(s.StatefulSets), func(o *appsv1.StatefulSet) bool { return metav1.Object(o) == l.object })
@@ -325,10 +330,18 @@ func (c *controllers) clear(p *pod) *Done {
 	return done
 }
 
-// deletePod deletes a pod, which its controller makes again.
+// deletePod deletes a pod, which its controller makes again. A Job counts it as failed, even one that
+// was pending: its finalizer keeps it until then.
 func (c *controllers) deletePod(p *pod) {
 	c.drop(p, ByDeletion, "")
-	if p.NodeName == "" && c.workloads.wanted(p.object) {
+	if p.NodeName != "" || !c.workloads.wanted(p.object) {
+		return
+	}
+	d := &Departure{Cause: ByDeletion, object: p.object}
+	switch failed := c.fails(d, metav1.GetControllerOfNoCopy(p.object)); {
+	case !failed:
 		c.makeAgain(p.object)
+	case d.Fate == IndexFails:
+		c.goOn(d)
 	}
 }

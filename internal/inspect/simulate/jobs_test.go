@@ -1,0 +1,85 @@
+package simulate_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// retrier is a Job whose only pod fits on no node, and which survives one failure.
+const retrier = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: job, uid: job}
+spec:
+  backoffLimit: 1
+  template:
+    spec: {restartPolicy: Never, containers: [{name: c, image: i, resources: {requests: {cpu: "100"}}}]}
+`
+
+func deletePodsOf(t *testing.T, w *simulate.World, prefix string) {
+	t.Helper()
+	for _, name := range names(w, prefix) {
+		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + name}})
+	}
+}
+
+// A pending pod that is deleted counts as a failure of its Job, as upstream: the Job's finalizer
+// keeps it until it is counted, and what collects such pods marks them as failed.
+func TestADeletedPendingPodIsAFailureOfItsJob(t *testing.T) {
+	for name, spec := range map[string]string{
+		"replaced at once":     "  podReplacementPolicy: TerminatingOrFailed\n",
+		"replaced once failed": "  podReplacementPolicy: Failed\n",
+		"disruptions ignored":  "  podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := opened(t, twoNodes+strings.Replace(retrier, "  backoffLimit", spec+"  backoffLimit", 1))
+			deletePodsOf(t, w, "job")
+			if left := names(w, "job"); len(left) != 1 {
+				t.Fatalf("after one failure: %q", left)
+			}
+			deletePodsOf(t, w, "job")
+			if left := names(w, "job"); len(left) != 0 {
+				t.Errorf("after a failure more than backoffLimit allows: %q", left)
+			}
+		})
+	}
+}
+
+// When an index of a Job has failed, its pod is not made again, but one of the next index.
+func TestADeletedPendingPodIsAFailureOfItsIndex(t *testing.T) {
+	w := opened(t, twoNodes+strings.Replace(retrier, "  backoffLimit: 1", "  completionMode: Indexed\n  completions: 2\n  parallelism: 1\n  backoffLimitPerIndex: 0", 1))
+	for _, want := range []string{"job-0", "job-1"} {
+		if left := names(w, "job"); len(left) != 1 || !strings.HasPrefix(left[0], want) {
+			t.Fatalf("%q, want %s", left, want)
+		}
+		deletePodsOf(t, w, "job")
+	}
+	if left := names(w, "job"); len(left) != 0 {
+		t.Errorf("no index is left: %q", left)
+	}
+}
+
+// A Job that is made anew under the name of a deleted one has not lost any pods yet.
+func TestAJobMadeAnewHasNoFailures(t *testing.T) {
+	w := opened(t, twoNodes+retrier)
+	for range 2 {
+		deletePodsOf(t, w, "job")
+		if left := names(w, "job"); len(left) != 1 {
+			t.Fatalf("after one failure: %q", left)
+		}
+		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "job/job"}})
+		if left := names(w, "job"); len(left) != 0 {
+			t.Fatalf("of a deleted Job: %q", left)
+		}
+		apply(t, w, retrier)
+	}
+	deletePodsOf(t, w, "job")
+	deletePodsOf(t, w, "job")
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "job/job"}})
+	apply(t, w, retrier)
+	if left := names(w, "job"); len(left) != 1 {
+		t.Errorf("of a Job whose predecessor had failed: %q", left)
+	}
+}
