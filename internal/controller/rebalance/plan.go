@@ -58,9 +58,11 @@ type Move struct {
 	To string   `json:"to"`
 	Or []string `json:"or,omitempty"`
 
-	// Cause is the goal or the plugin, and Detail what is wrong now.
-	Cause  string `json:"cause"`
-	Detail string `json:"detail"`
+	// Cause is the goal or the plugin, Profile that of the policy file, and Detail what is wrong
+	// now.
+	Cause   string `json:"cause"`
+	Profile string `json:"profile,omitempty"`
+	Detail  string `json:"detail"`
 	// Improves is what the move reduces, from and to.
 	Improves []Measure `json:"improves"`
 	Cost     Cost      `json:"cost"`

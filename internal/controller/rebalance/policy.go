@@ -114,7 +114,7 @@ type Utilization struct {
 	Deviation bool
 	// MoreThan is how many nodes must be below the thresholds for anything to happen.
 	MoreThan int
-	PerNode  *int // evictions from one node
+	PerNode  *int // evictions from one node that this goal makes
 }
 
 // Duplicates spreads pods with the same owner and images over nodes.

@@ -188,7 +188,7 @@ func (s *search) refusal(st *strategy, p *pod) (Code, string) {
 		return Limit, fmt.Sprintf("the policy allows %d evictions from a node", *l.PerNode)
 	case l.PerNamespace != nil && s.spent.PerNamespace[p.Namespace()] >= *l.PerNamespace:
 		return Limit, fmt.Sprintf("the policy allows %d evictions in a namespace", *l.PerNamespace)
-	case st.Utilization != nil && st.Utilization.PerNode != nil && s.spent.PerNode[node] >= *st.Utilization.PerNode:
+	case st.Utilization != nil && st.Utilization.PerNode != nil && s.spent.ByGoal[FromNode{st.Name, st.Profile, node}] >= *st.Utilization.PerNode:
 		return Limit, fmt.Sprintf("%s allows %d evictions from a node", st.Name, *st.Utilization.PerNode)
 	}
 	return "", ""
@@ -236,12 +236,13 @@ func (s *search) count(node string, m *Move, by int) {
 	s.spent.PerNode[node] += by
 	s.spent.PerNamespace[m.Namespace] += by
 	s.spent.PerCause[m.Cause] += by
+	s.spent.ByGoal[m.fromNode()] += by
 }
 
 func (s *search) describe(st *strategy, p *pod, found proof) Move {
 	m := Move{
 		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.NodeName,
-		Cause: st.Name, Cost: s.w.costOf(p), Improves: []Measure{},
+		Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
 	}
 	if found.to != nil {
 		m.To = found.to.Name

@@ -56,18 +56,27 @@ type Options struct {
 type Spent struct {
 	Total                           int
 	PerNode, PerNamespace, PerCause map[string]int
+	// ByGoal counts towards the limits that goals have themselves.
+	ByGoal map[FromNode]int
 }
+
+// FromNode is a node that a goal moves pods from.
+type FromNode struct{ Cause, Profile, Node string }
+
+func (m *Move) fromNode() FromNode { return FromNode{m.Cause, m.Profile, m.From} }
 
 // With returns the count with the moves of a plan added.
 func (s Spent) With(moves ...Move) Spent {
-	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{}, PerCause: map[string]int{}}
+	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{}, PerCause: map[string]int{}, ByGoal: map[FromNode]int{}}
 	maps.Copy(sum.PerNode, s.PerNode)
 	maps.Copy(sum.PerNamespace, s.PerNamespace)
 	maps.Copy(sum.PerCause, s.PerCause)
+	maps.Copy(sum.ByGoal, s.ByGoal)
 	for i := range moves {
 		sum.PerNode[moves[i].From]++
 		sum.PerNamespace[moves[i].Namespace]++
 		sum.PerCause[moves[i].Cause]++
+		sum.ByGoal[moves[i].fromNode()]++
 	}
 	return sum
 }
