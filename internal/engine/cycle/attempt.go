@@ -145,7 +145,8 @@ func (as *attempts) unplaced(b *placement) {
 	as.reject(b, w, nominate)
 }
 
-// rescue runs PostFilter plugins in order until one is final.
+// rescue runs PostFilter plugins in order until one is final. With one that fails, nothing that those
+// before it have nominated counts: the pod keeps the nomination that it had.
 func (as *attempts) rescue(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
 	began := as.clock()
 	helped := false
@@ -160,7 +161,7 @@ func (as *attempts) rescue(b *placement, by []rescuer) (nominate *string, messag
 		switch {
 		case r.Err != nil:
 			b.unasked = r.Err
-			return nominate, []string{r.Err.Error()}, rejectors, true
+			return nil, []string{r.Err.Error()}, rejectors, true
 		case r.Final:
 			helped = r.Nominate != nil && *r.Nominate != ""
 			messages = nil
