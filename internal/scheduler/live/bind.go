@@ -78,9 +78,7 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 	began := time.Now()
 	for try := 1; ; try++ {
 		own, err := s.tryToBind(ctx, a, try)
-		if err != nil {
-			s.observer.BindRefused(string(apierrors.ReasonForError(err)))
-		}
+		refused, again := err, false
 		if err != nil && own {
 			err = fmt.Errorf("binding rejected: %w", err)
 		}
@@ -90,11 +88,15 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 				err = lookErr
 			}
 			if has {
-				err = nil
+				err, refused = nil, nil
 			}
-			if !has && lookErr == nil && own && !answered(err) && try < bindTries && s.pause(firstPause<<try) {
-				continue
-			}
+			again = !has && lookErr == nil && own && !answered(err) && try < bindTries
+		}
+		if refused != nil {
+			s.observer.BindRefused(string(apierrors.ReasonForError(refused)))
+		}
+		if again && s.pause(firstPause<<try) {
+			continue
 		}
 		s.observer.Ran(b.Profile, plugins.Bind, err == nil, time.Since(began))
 		if log := klog.FromContext(ctx).V(2); log.Enabled() {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,6 +53,61 @@ func TestBindingThatFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// refusals notes the bindings that were refused.
+type refusals struct {
+	cycle.NoObserver
+	mutex   sync.Mutex
+	reasons []string
+}
+
+func (r *refusals) BindRefused(reason string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.reasons = append(r.reasons, reason)
+}
+
+// TestBindingThatWasTakenAfterAll: the first try was given up, and is carried out just before the
+// second, which is refused for that. The pod has its node: no condition and no event tell of a
+// failure, and only the try that had come to nothing by then counts as one.
+func TestBindingThatWasTakenAfterAll(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := aPod("a", "1")
+		tries := 0
+		w.api.SetFault(func(r *http.Request) (f fakeapi.Fault) {
+			if !isBinding(r, "a") {
+				return f
+			}
+			switch tries++; tries {
+			case 1:
+				f.Late = time.Minute
+			case 2:
+				fakeapi.Change(w.api, a, func(p *v1.Pod) { p.Spec.NodeName = "n" })
+			}
+			return f
+		})
+		w.api.Put(aNode("n", "1"), a)
+		var seen refusals
+		w.start(Options{Observer: &seen})
+		w.pass(2 * time.Minute)
+		if node, said := w.nodeOf("a"), w.condition("a"); node != "n" || said != "" {
+			t.Errorf("a on %q, told %q", node, said)
+		}
+		for _, e := range w.api.Events() {
+			if e.Type != v1.EventTypeNormal {
+				t.Errorf("event %s: %s", e.Reason, e.Message)
+			}
+		}
+		if want := []string{""}; tries != 2 || !slices.Equal(seen.reasons, want) {
+			t.Errorf("%d tries, refused for %q, want %q", tries, seen.reasons, want)
+		}
+		w.do(func() {
+			if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pods() != 1 {
+				t.Errorf("%d on their way, %d on nodes", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods())
+			}
+		})
+	})
 }
 
 // TestRoomIsKeptWhileABindingIsInDoubt: the binding was carried out, the answer was lost, and the
