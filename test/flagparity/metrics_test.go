@@ -28,8 +28,6 @@ var absent = []struct{ begins, why string }{
 	{"scheduler_store_schedule_results_duration_seconds", "of kube-scheduler's batching, which rankings take the place of"},
 	{"scheduler_inflight_events", "events are taken in between two pods; none is in flight"},
 	{"scheduler_plugin_evaluation_total", "plugins are not asked node by node, so there is nothing to count"},
-	{"scheduler_resourceclaim_creates_total", "not counted yet"},
-	{"scheduler_dra_bindingconditions_", "not counted yet"},
 	{"scheduler_volume_binder_cache_requests_total", "of a cache of the volume binder that Berth does not have"},
 	{"scheduler_volume_scheduling_stage_error_total", "not counted yet; errors are in scheduler_schedule_attempts_total"},
 	{"kube_pod_resource_", "kube-state-metrics tells them"},

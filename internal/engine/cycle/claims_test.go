@@ -2,6 +2,7 @@ package cycle_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,5 +221,85 @@ func TestWaitForDevicesIsTold(t *testing.T) {
 	want := `FailedScheduling of default/p: running PreBind plugin "DynamicResources": device binding failed: claim=c, reason=FabricDown, message="port 7 does not answer"`
 	if !strings.Contains(said, want) {
 		t.Errorf("got %s, want %s", said, want)
+	}
+}
+
+// waits notes the waits for devices that are over.
+type waits struct {
+	NoObserver
+	seen []string
+}
+
+func (w *waits) AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration) {
+	w.seen = append(w.seen, fmt.Sprint(profile, " ", driver, " ", how, " ", conditions, " ", took))
+}
+
+// TestWaitsForDevicesAreObserved: each device of the pod counts with how the wait ended and how
+// long it was, whether it was waited for or another one.
+func TestWaitsForDevicesAreObserved(t *testing.T) {
+	status := func(condition string) []resourcev1.AllocatedDeviceStatus {
+		return []resourcev1.AllocatedDeviceStatus{{
+			Driver: "gpu.example.com", Pool: "n", Device: "gpu-0", Conditions: []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue}},
+		}}
+	}
+	for how, end := range map[string]struct {
+		after time.Duration
+		event func(claim *resourcev1.ResourceClaim, p *v1.Pod) Event
+	}{
+		"success": {3 * time.Second, func(claim *resourcev1.ResourceClaim, _ *v1.Pod) Event {
+			claim.Status.Devices = status("Attached")
+			return Seen{ResourceClaims, claim}
+		}},
+		"failure": {3 * time.Second, func(claim *resourcev1.ResourceClaim, _ *v1.Pod) Event {
+			claim.Status.Devices = status("AttachFailed")
+			return Seen{ResourceClaims, claim}
+		}},
+		"error":   {3 * time.Second, func(_ *resourcev1.ResourceClaim, p *v1.Pod) Event { return Gone{Pods, p} }},
+		"timeout": {10 * time.Minute, func(*resourcev1.ResourceClaim, *v1.Pod) Event { return Tick{} }},
+	} {
+		t.Run(how, func(t *testing.T) {
+			claim := leftFor("p", true)
+			claim.Name, claim.Annotations, claim.OwnerReferences, claim.Status.ReservedFor = "c", nil, nil, nil
+			results := append(claim.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: "n", Device: "nic-0"})
+			results[0].BindingConditions, results[0].BindingFailureConditions = []string{"Attached"}, []string{"AttachFailed"}
+			claim.Status.Allocation.Devices.Results = results
+			seen := &waits{}
+			core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{Expectation: true}, Observer: seen})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := aPod("p", "1")
+			p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("c")}}
+			for _, e := range []Event{Follows{}, Led{}, Tick{}, Seen{Nodes, aNode("n", "4")}, Seen{ResourceClaims, claim}, Seen{Pods, p}} {
+				core.Step(begin, e)
+			}
+			said := ""
+			for _, action := range core.Step(begin, Tick{}) {
+				said += action.String()
+			}
+			var ticket Ticket
+			if _, err := fmt.Sscanf(said, "write claims of default/p #%d", &ticket); err != nil {
+				t.Fatalf("%v: %s", err, said)
+			}
+			reserved := claim.DeepCopy()
+			reserved.ResourceVersion = "2"
+			reserved.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: p.UID}}
+			core.Step(begin, Seen{ResourceClaims, reserved})
+			core.Step(begin, Answered{ticket, Outcome{Claims: []*resourcev1.ResourceClaim{reserved}, Written: []bool{false}}})
+			core.Step(begin, Tick{})
+			if len(seen.seen) > 0 {
+				t.Fatalf("not over yet: %q", seen.seen)
+			}
+			ended := reserved.DeepCopy()
+			ended.ResourceVersion = "3"
+			core.Step(begin.Add(end.after), end.event(ended, p))
+			core.Step(begin.Add(end.after), Tick{})
+			want := []string{
+				fmt.Sprint("default-scheduler gpu.example.com ", how, " true ", end.after), fmt.Sprint("default-scheduler nic.example.com ", how, " false ", end.after),
+			}
+			if !slices.Equal(seen.seen, want) {
+				t.Errorf("got %q, want %q", seen.seen, want)
+			}
+		})
 	}
 }

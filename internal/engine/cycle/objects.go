@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,19 +23,20 @@ type conditions []*condition
 // condition is one wait. It is met when the plugin's objects are as the placement needs them.
 type condition struct {
 	*placement
-	plugin   string
-	deadline time.Time
-	late     string // the error if it is not met by the deadline
-	met      func(c *cluster.Cluster, b *placement) (bool, error)
+	waitFor
+	plugin          string
+	began, deadline time.Time
 }
 
 // waitFor is a kind of condition.
 type waitFor struct {
-	late   string
+	late   string                  // the error if it is not met by the deadline
 	needed func(b *placement) bool // nil: always
 	told   func(b *placement) Tell // of the event when the wait begins; nil: none
 	within func(b *placement) time.Duration
 	met    func(c *cluster.Cluster, b *placement) (bool, error)
+	// over reports how the wait ended: success, failure, timeout or error; nil: nobody asks.
+	over func(ps *placements, b *placement, how string, took time.Duration)
 }
 
 var volumesBound = waitFor{
@@ -72,6 +74,16 @@ var devicesReady = waitFor{
 		}
 		return true, nil
 	},
+	over: func(ps *placements, b *placement, how string, took time.Duration) {
+		for i := range b.devices.Claims {
+			if allocation := b.devices.Claims[i].Claim.Status.Allocation; allocation != nil {
+				for j := range allocation.Devices.Results {
+					device := &allocation.Devices.Results[j]
+					ps.observer().AwaitedDevice(b.Profile, device.Driver, how, len(device.BindingConditions) > 0, took)
+				}
+			}
+		}
+	},
 }
 
 // await makes a placement wait until what was written for a plugin is ready, if that is needed.
@@ -83,7 +95,7 @@ func (ps *placements) await(b *placement, plugin string, w waitFor) {
 		ps.do(w.told(b))
 	}
 	b.prepare.waiting++
-	ps.conditions = append(ps.conditions, &condition{b, plugin, ps.now.Add(w.within(b)), w.late, w.met})
+	ps.conditions = append(ps.conditions, &condition{b, w, plugin, ps.now, ps.now.Add(w.within(b))})
 	ps.news.objects = true
 }
 
@@ -111,24 +123,39 @@ func (ps *placements) checkConditions() {
 			met, err = one.met(ps.cluster, b)
 		}
 		var fault *Fault
+		how := "success"
 		switch {
+		case errors.Is(err, plugins.ErrDeviceBinding):
+			fault, how = faultOf(err), "failure"
 		case err != nil:
-			fault = faultOf(err)
+			fault, how = faultOf(err), "error"
 		case met:
 		case !one.deadline.After(ps.now):
-			fault = &Fault{Message: one.late}
+			fault, how = &Fault{Message: one.late}, "timeout"
 		default:
 			continue
 		}
+		ps.waited(one, how)
 		ps.conditions = slices.DeleteFunc(ps.conditions, func(other *condition) bool { return other == one })
 		b.prepare.waiting--
 		ps.workDone(b, one.plugin, fault)
 	}
 }
 
-// drop forgets what a placement waits for.
-func (l *conditions) drop(b *placement) {
-	*l = slices.DeleteFunc(*l, func(c *condition) bool { return c.placement == b })
+func (ps *placements) waited(one *condition, how string) {
+	if one.over != nil {
+		one.over(ps, one.placement, how, ps.now.Sub(one.began))
+	}
+}
+
+// endWaits ends what a placement waits for, which has come to nothing.
+func (ps *placements) endWaits(b *placement) {
+	for _, one := range ps.conditions {
+		if one.placement == b {
+			ps.waited(one, "error")
+		}
+	}
+	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *condition) bool { return c.placement == b })
 	b.prepare.waiting = 0
 }
 

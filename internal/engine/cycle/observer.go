@@ -33,6 +33,11 @@ type Observer interface {
 	RemovedVictims(ok bool, took time.Duration)
 	// Permitted: a pod's wait at Permit ended; result is "allowed", "rejected" or "timed out".
 	Permitted(result string, took time.Duration)
+	// AwaitedDevice: a pod's wait for its devices ended, for one of them, which has binding
+	// conditions itself or not; how is "success", "failure", "timeout" or "error".
+	AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration)
+	// MadeClaim: a claim for a pod's extended resources was to be created.
+	MadeClaim(ok bool)
 	// Handled: an event about an object of this kind was processed.
 	Handled(resource queue.Resource, action queue.Action, took time.Duration)
 	// Hinted: a plugin was asked whether an event helps a pod that it rejected.
@@ -72,22 +77,24 @@ type Sizes struct {
 type NoObserver struct{}
 
 // RanPlugin does nothing, like all the others.
-func (NoObserver) RanPlugin(string, plugins.Point, bool, time.Duration) {}
-func (NoObserver) Attempted(string, Result, time.Duration)              {}
-func (NoObserver) Decided(time.Duration)                                {}
-func (NoObserver) Ran(string, plugins.Point, bool, time.Duration)       {}
-func (NoObserver) Queued(queue.Place, string)                           {}
-func (NoObserver) Bound(int, time.Duration, bool)                       {}
-func (NoObserver) Rejected(string, string, int)                         {}
-func (NoObserver) Preempted(int)                                        {}
-func (NoObserver) RemovedVictims(bool, time.Duration)                   {}
-func (NoObserver) Permitted(string, time.Duration)                      {}
-func (NoObserver) Handled(queue.Resource, queue.Action, time.Duration)  {}
-func (NoObserver) Hinted(string, string, bool, time.Duration)           {}
-func (NoObserver) AttemptedGroup(string, Result, time.Duration)         {}
-func (NoObserver) DecidedGroup(time.Duration)                           {}
-func (NoObserver) BindRefused(string)                                   {}
-func (NoObserver) Binding(int)                                          {}
-func (NoObserver) Panicked()                                            {}
+func (NoObserver) RanPlugin(string, plugins.Point, bool, time.Duration)  {}
+func (NoObserver) Attempted(string, Result, time.Duration)               {}
+func (NoObserver) Decided(time.Duration)                                 {}
+func (NoObserver) Ran(string, plugins.Point, bool, time.Duration)        {}
+func (NoObserver) Queued(queue.Place, string)                            {}
+func (NoObserver) Bound(int, time.Duration, bool)                        {}
+func (NoObserver) Rejected(string, string, int)                          {}
+func (NoObserver) Preempted(int)                                         {}
+func (NoObserver) RemovedVictims(bool, time.Duration)                    {}
+func (NoObserver) Permitted(string, time.Duration)                       {}
+func (NoObserver) AwaitedDevice(_, _, _ string, _ bool, _ time.Duration) {}
+func (NoObserver) MadeClaim(bool)                                        {}
+func (NoObserver) Handled(queue.Resource, queue.Action, time.Duration)   {}
+func (NoObserver) Hinted(string, string, bool, time.Duration)            {}
+func (NoObserver) AttemptedGroup(string, Result, time.Duration)          {}
+func (NoObserver) DecidedGroup(time.Duration)                            {}
+func (NoObserver) BindRefused(string)                                    {}
+func (NoObserver) Binding(int)                                           {}
+func (NoObserver) Panicked()                                             {}
 
 var _ Observer = NoObserver{}

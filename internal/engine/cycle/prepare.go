@@ -240,7 +240,7 @@ func (ps *placements) stop(b *placement, why *Fault) {
 			ps.do(Cancel{ticket, why.Message})
 		}
 	}
-	ps.conditions.drop(b)
+	ps.endWaits(b)
 	ps.release(b, "rejected")
 	ps.ended(b)
 }

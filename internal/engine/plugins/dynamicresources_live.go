@@ -98,6 +98,9 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserve(slices.DeleteFunc(changed, is)) }, nil
 }
 
+// ErrDeviceBinding is wrapped by the error of [Ready].
+var ErrDeviceBinding = errors.New("device binding failed")
+
 // Ready reports whether the devices of a claim can be used. An error says that one never will be,
 // in the words of its driver.
 func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
@@ -106,7 +109,7 @@ func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
 	}
 	ready, failure := deviceReadiness(claim)
 	if failure != nil {
-		return false, fmt.Errorf("device binding failed: claim=%s, reason=%s, message=%q", claim.Name, failure.Reason, failure.Message)
+		return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", ErrDeviceBinding, claim.Name, failure.Reason, failure.Message)
 	}
 	return ready, nil
 }

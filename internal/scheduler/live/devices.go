@@ -266,6 +266,7 @@ func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserv
 	claim := standIn.DeepCopy()
 	claim.Name, claim.UID, claim.Finalizers, claim.Status = "", "", nil, resourcev1.ResourceClaimStatus{}
 	made, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	s.observer.MadeClaim(err == nil)
 	if err != nil {
 		return nil, fmt.Errorf("create claim for extended resources of pod: %w", err)
 	}

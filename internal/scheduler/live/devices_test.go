@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,6 +176,18 @@ func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
 	})
 }
 
+// made counts claims that were made for extended resources.
+type made struct {
+	cycle.NoObserver
+	n atomic.Int32
+}
+
+func (m *made) MadeClaim(ok bool) {
+	if ok {
+		m.n.Add(1)
+	}
+}
+
 // TestExtendedResourceFromDevices: a claim is made for the pod, and its status tells the kubelet
 // which.
 func TestExtendedResourceFromDevices(t *testing.T) {
@@ -190,7 +203,8 @@ func TestExtendedResourceFromDevices(t *testing.T) {
 			p.Spec.Containers[0].Resources.Requests[v1.ResourceName(name)] = *oneOf()
 			w.api.Put(p)
 		}
-		w.start(Options{})
+		var seen made
+		w.start(Options{Observer: &seen})
 		w.pass(5 * time.Minute)
 		bound := 0
 		for _, p := range w.api.Pods() {
@@ -210,6 +224,9 @@ func TestExtendedResourceFromDevices(t *testing.T) {
 		}
 		if n := len(fakeapi.All(w.api, &resourcev1.ResourceClaim{})); bound != 2 || n != 2 {
 			t.Errorf("%d bound, %d claims; want two of each", bound, n)
+		}
+		if n := seen.n.Load(); n < 2 {
+			t.Errorf("%d claims are counted", n)
 		}
 	})
 }

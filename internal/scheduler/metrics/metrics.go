@@ -31,6 +31,10 @@ type recorded struct {
 	scheduledAfterFlush *metrics.Counter
 	permitWait          *metrics.HistogramVec
 
+	claims        *metrics.CounterVec
+	deviceWaits   *metrics.CounterVec
+	deviceWaiting *metrics.HistogramVec
+
 	preemptionAttempts *metrics.Counter
 	preemptionVictims  *metrics.Histogram
 	removalDuration    *metrics.HistogramVec
@@ -73,6 +77,7 @@ func newRecorded() *recorded {
 	r.ofGroups()
 	r.ofQueue()
 	r.ofPods()
+	r.ofDevices()
 	r.ofPreemption()
 	r.own()
 	return r
@@ -137,6 +142,16 @@ func (r *recorded) ofPods() {
 		"Duration of waiting on permit.", millis, metrics.BETA, "result")
 }
 
+func (r *recorded) ofDevices() {
+	r.claims = counter("resourceclaim_creates_total", "Number of ResourceClaims creation requests within scheduler", metrics.ALPHA, "status")
+	r.deviceWaits = counter("dra_bindingconditions_allocations_total",
+		"Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
+		metrics.ALPHA, "profile", "driver", "status")
+	r.deviceWaiting = histogram("dra_bindingconditions_wait_duration_seconds",
+		"Time in seconds spent waiting for BindingConditions to be satisfied during PreBind.", metrics.ExponentialBuckets(0.1, 2, 14),
+		metrics.ALPHA, "profile", "driver", "status")
+}
+
 func (r *recorded) ofPreemption() {
 	r.preemptionAttempts = plainCounter("preemption_attempts_total", "Total preemption attempts in the cluster till now", metrics.STABLE)
 	r.preemptionVictims = plainHistogram("preemption_victims",
@@ -182,6 +197,7 @@ func (r *recorded) all() []metrics.Registerable {
 		r.groupAttempts, r.groupAttemptDuration, r.groupAlgorithmDuration,
 		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
+		r.claims, r.deviceWaits, r.deviceWaiting,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,
 		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.panics,
 	}

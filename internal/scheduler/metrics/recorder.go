@@ -161,6 +161,23 @@ func (r *Recorder) Permitted(result string, took time.Duration) {
 	r.permitWait.WithLabelValues(code.String()).Observe(took.Seconds())
 }
 
+// AwaitedDevice measures a wait for devices, and counts those that the wait was for.
+func (r *Recorder) AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration) {
+	r.deviceWaiting.WithLabelValues(profile, driver, how).Observe(took.Seconds())
+	if conditions {
+		r.deviceWaits.WithLabelValues(profile, driver, how).Inc()
+	}
+}
+
+// MadeClaim counts claims for extended resources.
+func (r *Recorder) MadeClaim(ok bool) {
+	status := "success"
+	if !ok {
+		status = "failure"
+	}
+	r.claims.WithLabelValues(status).Inc()
+}
+
 // Handled measures how long it took to take in a change of an object.
 func (r *Recorder) Handled(resource queue.Resource, action queue.Action, took time.Duration) {
 	event := handled{resource, action}

@@ -46,6 +46,10 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r.Preempted(0)
 	r.RemovedVictims(true, time.Millisecond)
 	r.Permitted("allowed", time.Second)
+	r.AwaitedDevice("default-scheduler", "gpu.example.com", "success", true, 3*time.Second)
+	r.AwaitedDevice("default-scheduler", "gpu.example.com", "success", false, 3*time.Second)
+	r.MadeClaim(true)
+	r.MadeClaim(false)
 	r.Handled(queue.Node, queue.Add, time.Microsecond)
 	r.Hinted("NodeResourcesFit", "NodeAdd", true, time.Microsecond)
 	r.Binding(2)
@@ -79,6 +83,11 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 		`scheduler_preemption_victims_count 1`,
 		`scheduler_preemption_goroutines_execution_total{result="success"} 1`,
 		`scheduler_permit_wait_duration_seconds_count{result="Success"} 1`,
+		`scheduler_dra_bindingconditions_allocations_total{driver="gpu.example.com",profile="default-scheduler",status="success"} 1`,
+		`scheduler_dra_bindingconditions_wait_duration_seconds_count{driver="gpu.example.com",profile="default-scheduler",status="success"} 2`,
+		`scheduler_dra_bindingconditions_wait_duration_seconds_bucket{driver="gpu.example.com",profile="default-scheduler",status="success",le="3.2"} 2`,
+		`scheduler_resourceclaim_creates_total{status="success"} 1`,
+		`scheduler_resourceclaim_creates_total{status="failure"} 1`,
 		`scheduler_event_handling_duration_seconds_count{event="NodeAdd"} 1`,
 		`scheduler_queueing_hint_execution_duration_seconds_count{event="NodeAdd",hint="Queue",plugin="NodeResourcesFit"} 1`,
 		`scheduler_goroutines{operation="binding"} 2`,
