@@ -24,7 +24,8 @@ func TestAnAnswerThatCannotBeWrittenIsAnError(t *testing.T) {
 		"pending -A -f " + town, "evictions -A -f " + town, "capacity -f " + town, "capacity -o jsonpath={.by} -f " + town,
 		"what-if cordon node-1 -f " + town, "rebalance -f " + town,
 		"replay " + journal, "replay --pod shop/web-0 " + journal, "replay -o json " + journal, "replay --config " + config + " " + journal,
-		"version", "version -o json",
+		"version", "version -o json", "--version", "--help", "help", "", "explain --help", "help what-if drain",
+		"scheduler --help", "completion bash", "completion --help",
 	} {
 		t.Run(args[:min(len(args), 24)], func(t *testing.T) {
 			var errs bytes.Buffer

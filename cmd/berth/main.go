@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,8 @@ func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	root.SetArgs(argv[1:])
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	help := noteHelp(root)
+	err := cmp.Or(root.ExecuteContext(ctx), help())
 	if err == nil {
 		return 0
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -107,6 +108,23 @@ func checkHelpTopics(root *cobra.Command) {
 		}
 		return noUnknownCommand(topic, rest)
 	}
+}
+
+// noteHelp has help note that it could not be written; cobra takes it for a success all the same.
+// What it returns is to be asked when the command has run.
+func noteHelp(root *cobra.Command) (failed func() error) {
+	var out noticed
+	print := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		out.Writer = c.OutOrStdout()
+		errs := c.ErrOrStderr()
+		c.SetOut(&out)
+		c.SetErr(io.Discard) // where cobra tells of it
+		print(c, args)
+		c.SetOut(out.Writer)
+		c.SetErr(errs)
+	})
+	return func() error { return out.err }
 }
 
 // plainFault is what pflag says of a flag's value, without the names of Go's functions.
