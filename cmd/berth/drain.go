@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -143,17 +142,12 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 			tellDrain(cmd.OutOrStdout(), &a)
 		}
 	}, func(a execute.DrainDone) { meter.stop(); ended = &a; cancel() })
-	var others sync.WaitGroup
-	others.Go(func() {
-		untilTwice(ctx, cmd.ErrOrStderr(), "no further pod is evicted; again to end at once", drainer.Stop, cancel)
-	})
-	err = drainer.Run(ctx)
+	returned, err := untilTwice(cmd.ErrOrStderr(), "no further pod is evicted; again to end at once", drainer.Stop, cancel, func() error { return drainer.Run(ctx) })
 	cancel()
-	others.Wait()
 	switch {
 	case err != nil:
 		return err
-	case ended == nil:
+	case !returned || ended == nil:
 		return fmt.Errorf("ended at once: the nodes stay cordoned, and the same command goes on")
 	case ended.Stopped != "" && (plan == nil || len(plan.Refused) > 0 && ended.Evicted == 0):
 		return fmt.Errorf("not drained: %s", ended.Stopped)

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -71,15 +72,12 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 	var others sync.WaitGroup
 	defer others.Wait()
 	others.Go(func() { events.Run(ctx) })
-	others.Go(func() {
-		untilTwice(ctx, cmd.ErrOrStderr(), "no further move begins; again to end at once", mover.Stop, cancel)
-	})
-	err = mover.Run(ctx)
+	returned, err := untilTwice(cmd.ErrOrStderr(), "no further move begins; again to end at once", mover.Stop, cancel, func() error { return mover.Run(ctx) })
 	cancel()
 	switch {
 	case err != nil:
 		return err
-	case ended == nil:
+	case !returned || ended == nil:
 		return fmt.Errorf("ended at once: what was under way is in the ConfigMap %s/%s, and is gone on with next time", live.JournalNamespace, live.JournalName)
 	case ended.Stopped != "":
 		return fmt.Errorf("stopped after %s: %s", answer.Count(ended.Moves, "move"), ended.Stopped)
@@ -88,21 +86,34 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 	return nil
 }
 
-// untilTwice says something and calls first at the first signal, and second at the second.
-func untilTwice(ctx context.Context, out io.Writer, words string, first, second func()) {
+// endsWithin is how long a command may take to end after the second signal.
+const endsWithin = time.Second
+
+// untilTwice calls run until it returns. At the first signal it says something and calls stop, at
+// the second cancel. Nothing cuts a plan short that is being made: what has not returned soon after
+// the second signal is left behind.
+func untilTwice(out io.Writer, words string, stop, cancel func(), run func() error) (returned bool, err error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	over := make(chan error, 1)
+	go func() { over <- run() }()
 	for _, do := range []func(){func() {
 		fmt.Fprintln(out, words)
-		first()
-	}, second} {
+		stop()
+	}, cancel} {
 		select {
+		case err := <-over:
+			return true, err
 		case <-signals:
 			do()
-		case <-ctx.Done():
-			return
 		}
+	}
+	select {
+	case err := <-over:
+		return true, err
+	case <-time.After(endsWithin):
+		return false, nil
 	}
 }
 
