@@ -1,0 +1,86 @@
+package record
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+)
+
+// checkpoint updates the folder's own objects, which -f reads.
+func (r *recorder) checkpoint() error {
+	at := now()
+	r.mu.Lock()
+	lists := r.lists()
+	if r.options.Progress != nil {
+		r.options.Progress(r.index.Objects, r.counted)
+	}
+	r.mu.Unlock()
+	if err := writeLists(r.options.Dir, lists); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed != nil {
+		return r.failed
+	}
+	r.index.Source.AsOf = metav1.NewTime(at.Truncate(time.Second))
+	if err := r.changes.flush(); err != nil {
+		return err
+	}
+	r.last().written(at, r.changes)
+	return r.writeIndex()
+}
+
+func (r *recorder) writeIndex() error {
+	return replaceFile(filepath.Join(r.options.Dir, IndexFile), func(w *bufio.Writer) error {
+		text, err := json.MarshalIndent(r.index, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(text, '\n'))
+		return err
+	})
+}
+
+// lists has the objects by resource, in the order of their names. r.mu is held.
+func (r *recorder) lists() map[string][]json.RawMessage {
+	lists := map[string][]json.RawMessage{}
+	r.index.Objects = 0
+	for resource, objects := range r.kinds {
+		names := make([]string, 0, len(objects))
+		for name := range objects {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			lists[resource] = append(lists[resource], objects[name])
+		}
+		r.index.Objects += len(names)
+	}
+	return lists
+}
+
+// writeLists writes the objects of each kind into a folder.
+func writeLists(dir string, lists map[string][]json.RawMessage) error {
+	for _, k := range snapshot.Kinds() {
+		path := filepath.Join(dir, k.Resource+".json")
+		if len(lists[k.Resource]) == 0 {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			continue
+		}
+		if err := writeList(path, lists[k.Resource]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
