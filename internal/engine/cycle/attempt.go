@@ -145,7 +145,7 @@ func (as *attempts) unplaced(b *placement) {
 	as.reject(b, w, nominate)
 }
 
-// rescue runs PostFilter plugins in order until one is final. With one that fails, nothing that those
+// rescue runs PostFilter plugins in order until one is final. When one fails, nothing that those
 // before it have nominated counts: the pod keeps the nomination that it had.
 func (as *attempts) rescue(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
 	began := as.clock()

@@ -65,8 +65,8 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: p}}}
 	}
 }
 
-// Only the DaemonSets of apps/v1 are what kubectl refuses or ignores, and only the pods of these: other
-// kinds of that name are controllers like any other.
+// kubectl refuses or ignores pods of DaemonSets of apps/v1 only: other kinds of that name are
+// controllers like any other.
 func TestDrainOfAnotherKindOfDaemonSet(t *testing.T) {
 	for version, evicted := range map[string]bool{"apps/v1": false, "apps.kruise.io/v1alpha1": true} {
 		w := opened(t, twoNodes+fmt.Sprintf(`

@@ -128,8 +128,8 @@ func with[T metav1.Object](list []T, object T) []T {
 	return append(list, object)
 }
 
-// forget removes a workload from the set. Its pods are not made again from then on, and a Job that is
-// made anew under its name begins without failures.
+// forget removes a workload from the set. Its pods are not made again from then on, and a Job that
+// is made anew under its name begins without failures.
 func (w *workloads) forget(l *workload) {
 	s := w.set
 	name := controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())
@@ -330,8 +330,8 @@ func (c *controllers) clear(p *pod) *Done {
 	return done
 }
 
-// deletePod deletes a pod, which its controller makes again. A Job counts it as failed, even one that
-// was pending: its finalizer keeps it until then.
+// deletePod deletes a pod, which its controller makes again. A Job counts it as failed, even one
+// that was pending: its finalizer keeps it until then.
 func (c *controllers) deletePod(p *pod) {
 	c.drop(p, ByDeletion, "")
 	if p.NodeName != "" || !c.workloads.wanted(p.object) {
