@@ -25,6 +25,9 @@ type Cluster struct {
 	Objects
 	Log Log
 
+	// NoClassResources: no DeviceClass provides an extended resource. It does not change.
+	NoClassResources bool
+
 	budgets budgetIndex
 
 	nodes       map[string]*Node

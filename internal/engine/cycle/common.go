@@ -49,8 +49,10 @@ func newCommon(o Options) *common {
 	q.MaxWait = cmp.Or(o.MaxWait, q.MaxWait)
 	q.WaitOutBackoff = o.Disabled.PopFromBackoff
 	q.Counted = o.Observer.Rejected
+	c := cluster.New()
+	c.NoClassResources = o.Disabled.ExtendedResource
 	return &common{
-		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: cluster.New(), queue: q, groups: groups.New(),
+		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: groups.New(),
 		errands: map[Ticket]errand{},
 	}
 }

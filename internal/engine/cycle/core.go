@@ -73,11 +73,14 @@ type Options struct {
 // Disabled are features of the cycle that are on unless a feature gate of upstream disables them.
 type Disabled struct {
 	// PopFromBackoff (SchedulerPopFromBackoffQ): an idle scheduler does not decide rejected pods
-	// before their back-off is over.
+	// before their back-off is over, and one whose victims have gone waits, too.
 	PopFromBackoff bool `json:"popFromBackoff,omitempty"`
 	// Expectation (NominatedNodeNameForExpectation): the node of a pod that waits at Permit, or for
 	// which objects are written, is not written to nominatedNodeName.
 	Expectation bool `json:"expectation,omitempty"`
+	// ExtendedResource (DRAExtendedResource): extended resources are those that nodes report, and
+	// none that a DeviceClass provides.
+	ExtendedResource bool `json:"extendedResource,omitempty"`
 }
 
 // New returns a core that knows nothing of its cluster yet.

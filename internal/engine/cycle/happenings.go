@@ -70,7 +70,7 @@ func (h *happenings) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	h.happened(queue.Event{
 		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: h.podObject(p, object),
 	})
-	if n != nil { // preemptors nominated to this node waited for exactly this: no back-off
+	if n != nil && !h.queue.WaitOutBackoff { // preemptors nominated to this node waited for exactly this: no back-off
 		for _, waiting := range n.Nominated {
 			h.queue.Activate(waiting.UID, h.now)
 		}

@@ -41,6 +41,7 @@ const (
 	popFromBackoff       = "SchedulerPopFromBackoffQ"
 	expectation          = "NominatedNodeNameForExpectation"
 	nodeDeclaredFeatures = "NodeDeclaredFeatures"
+	extendedResource     = "DRAExtendedResource"
 )
 
 const (
@@ -59,7 +60,7 @@ func Gates() []Gate {
 		{Name: "DRADeviceBindingConditions", On: true, Beta: true, Why: alwaysOn},
 		{Name: "DRADeviceTaintRules", Beta: true, Why: "taints in ResourceSlices count, DeviceTaintRules do not"},
 		{Name: "DRADeviceTaints", On: true, Beta: true, Why: alwaysOn},
-		{Name: "DRAExtendedResource", On: true, Beta: true, Why: alwaysOn},
+		{Name: extendedResource, On: true, Beta: true, Heed: Honoured},
 		{Name: "DRAListTypeAttributes", Alpha: true, Why: "attributes of devices that are lists are not compared"},
 		{Name: "DRANodeAllocatableResources", Alpha: true, Why: "devices do not take CPU or memory of their node"},
 		{Name: "DRAPartitionableDevices", On: true, Beta: true, Why: alwaysOn},
@@ -152,7 +153,7 @@ func (f *Flags) IgnoreDeclaredFeatures() bool { return !f.isOn(nodeDeclaredFeatu
 
 // Disabled are those features of the cycle that gates disable.
 func (f *Flags) Disabled() cycle.Disabled {
-	return cycle.Disabled{PopFromBackoff: !f.isOn(popFromBackoff), Expectation: !f.isOn(expectation)}
+	return cycle.Disabled{PopFromBackoff: !f.isOn(popFromBackoff), Expectation: !f.isOn(expectation), ExtendedResource: !f.isOn(extendedResource)}
 }
 
 // validateGates returns an error for a gate that is given a value that Berth does not follow.

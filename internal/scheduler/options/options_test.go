@@ -251,8 +251,8 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 // TestGatesThatAreHonoured: by name, or by the names of many, with upstream's defaults.
 func TestGatesThatAreHonoured(t *testing.T) {
 	for _, row := range []struct {
-		gates                                   string
-		compare, ignore, waitOut, noExpectation bool
+		gates                                               string
+		compare, ignore, waitOut, noExpectation, noExtended bool
 	}{
 		{gates: ""},
 		{gates: "TaintTolerationComparisonOperators=true", compare: true},
@@ -261,7 +261,8 @@ func TestGatesThatAreHonoured(t *testing.T) {
 		{gates: "SchedulerPopFromBackoffQ=false", waitOut: true},
 		{gates: "NominatedNodeNameForExpectation=false", noExpectation: true},
 		{gates: "NodeDeclaredFeatures=false", ignore: true},
-		{gates: "AllBeta=false,NodeDeclaredFeatures=true", waitOut: true, noExpectation: true},
+		{gates: "DRAExtendedResource=false", noExtended: true},
+		{gates: "AllBeta=false,NodeDeclaredFeatures=true", waitOut: true, noExpectation: true, noExtended: true},
 		{gates: "AllBeta=true,AllAlpha=false"},
 		{gates: "kube:NodeDeclaredFeatures=false, kube: AllAlpha=true", compare: true, ignore: true},
 	} {
@@ -272,7 +273,7 @@ func TestGatesThatAreHonoured(t *testing.T) {
 		h := f.JournalHeader() // which berth replay goes by
 		if f.CompareTolerations() != row.compare || f.IgnoreDeclaredFeatures() != row.ignore || h.CompareTolerations != row.compare ||
 			h.IgnoreDeclaredFeatures != row.ignore || h.Disabled != f.Disabled() ||
-			f.Disabled() != (cycle.Disabled{PopFromBackoff: row.waitOut, Expectation: row.noExpectation}) {
+			f.Disabled() != (cycle.Disabled{PopFromBackoff: row.waitOut, Expectation: row.noExpectation, ExtendedResource: row.noExtended}) {
 			t.Errorf("%s: tolerations compared %t, declared features ignored %t, disabled %+v; %+v", row.gates, f.CompareTolerations(),
 				f.IgnoreDeclaredFeatures(), f.Disabled(), h)
 		}
