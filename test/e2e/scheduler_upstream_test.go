@@ -11,7 +11,7 @@ import (
 // that keeps it, allocated once, and reserved for each; deleting the claim does not free the device
 // under them.
 func TestASharedClaimIsProtected(t *testing.T) {
-	const pods = 12
+	const pods = 30
 	apply(t, `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -67,7 +67,7 @@ spec: {devices: {requests: [{name: d, exactly: {deviceClassName: shared}}]}}
 }
 
 // TestANominationEndsWithItsNode: a pod that waits for victims on a node which is deleted gives the
-// nomination up.
+// nomination up, and is tried again.
 func TestANominationEndsWithItsNode(t *testing.T) {
 	apply(t, `
 apiVersion: v1
@@ -88,8 +88,57 @@ value: 1000
 	awaits(t, patience, "pod/hopeful", "{.status.nominatedNodeName}", "short-lived")
 	kubectl(t, "delete", "node", "short-lived")
 	awaits(t, patience, "pod/hopeful", "{.status.nominatedNodeName}", "")
+	says(t, "hopeful", "Insufficient cpu", false)
 	kubectl(t, "delete", "pods", "-l", "app=hopeful", "--grace-period=0", "--force")
 	kubectl(t, "delete", "priorityclass/hopeful")
+}
+
+// TestANominationIsKeptByTheNodesName: a pod that an autoscaler nominated to a node that is not there
+// yet has its room kept there when the node comes, and when it goes and comes back. The pod preempts
+// nothing: one that may loses its nomination with an attempt that finds no victims.
+func TestANominationIsKeptByTheNodesName(t *testing.T) {
+	apply(t, `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: promised}
+value: 1000
+preemptionPolicy: Never
+`)
+	const large, anyTaint = "container resources: {requests: {cpu: 800m}}", "spec tolerations: [{operator: Exists}]"
+	apply(t, pod("promised", "", "spec nodeSelector: {promise: kept}", anyTaint, large, "spec priorityClassName: promised"))
+	awaits(t, patience, "pod/promised", "{.status.conditions[0].reason}", "Unschedulable")
+	kubectl(t, "patch", "pod", "promised", "--subresource=status", `--patch={"status": {"nominatedNodeName": "promised-node"}}`)
+	for _, rival := range []string{"promised-rival", "promised-late-rival"} {
+		apply(t, `
+apiVersion: v1
+kind: Node
+metadata: {name: promised-node, labels: {pool: promised}}
+status: {allocatable: {cpu: "1", memory: 1Gi, pods: "10"}}
+---
+`+pod(rival, "", "spec nodeSelector: {pool: promised}", anyTaint, large))
+		says(t, rival, "Insufficient cpu", true)
+		if rival == "promised-rival" {
+			kubectl(t, "delete", "node", "promised-node")
+		}
+	}
+	kubectl(t, "label", "node", "promised-node", "promise=kept")
+	awaits(t, patience, "pod/promised", placedOn, "promised-node")
+	kubectl(t, "delete", "pods", "-l", "app=promised", "--grace-period=0", "--force")
+	kubectl(t, "delete", "node/promised-node", "priorityclass/promised")
+}
+
+// says waits until a pod that is not placed says words, or does not.
+func says(t *testing.T, name, words string, is bool) {
+	t.Helper()
+	eventually(t, patience, func() error {
+		if message := get(t, "pod/"+name, whyNot); strings.Contains(message, words) != is {
+			return fmt.Errorf("%s says %q; %q is to be in it: %t", name, message, words, is)
+		}
+		return nil
+	})
+	if node := get(t, "pod/"+name, placedOn); node != "" {
+		t.Errorf("%s is on %s", name, node)
+	}
 }
 
 // TestAnIdleSchedulerDoesNotWaitOutABackoff: a pod that was rejected seven times in as many seconds
