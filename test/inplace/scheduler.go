@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
 	"github.com/berth-k8s/berth/test/inplace/hook"
@@ -86,6 +87,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),
+			ExtendedResource: !on(features.DRAExtendedResource),
 		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})
@@ -110,6 +112,15 @@ func (m *made) Run(ctx context.Context) {
 	m.begin(ctx)
 	defer context.AfterFunc(ctx, m.stop)()
 	<-m.ended
+}
+
+// Waits implements hook.Made.
+func (m *made) Waits(ctx context.Context, namespace, name string) bool {
+	if m.err != nil {
+		return false
+	}
+	d, err := m.scheduler.Decision(ctx, namespace, name)
+	return err == nil && d != nil && d.Queue != nil && (d.Queue.Place == queue.Waiting.String() || d.Queue.Place == queue.Gated.String())
 }
 
 // begin runs the scheduler, which decides nothing before it leads.

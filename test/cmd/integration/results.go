@@ -47,38 +47,54 @@ func readResults(out io.Reader) results {
 //go:embed known.txt
 var knownFailures string
 
-// known are tests that cannot pass with Berth in place, and why.
-type known []struct {
+// known are tests that do not apply with Berth in place, and why.
+type known []*exception
+
+type exception struct {
 	pattern *regexp.Regexp
 	reason  string
+	apart   bool // nothing of Berth runs in these tests: they are neither its passes nor its failures
+	applied bool
 }
 
-// readKnown reads lines of a pattern for PACKAGE TEST, a tab and a reason.
+// readKnown reads lines of a pattern for PACKAGE TEST, a tab and a reason. A pattern with a * before
+// it is of tests in which nothing of Berth runs.
 func readKnown(text string) (all known, err error) {
 	for n, line := range strings.Split(text, "\n") {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		pattern, reason, ok := strings.Cut(line, "\t")
+		pattern, apart := strings.CutPrefix(pattern, "*")
 		compiled, err := regexp.Compile("^(" + pattern + ")$")
 		if !ok || err != nil {
 			return nil, fmt.Errorf("known.txt:%d: want a pattern, a tab and a reason: %v", n+1, err)
 		}
-		all = append(all, struct {
-			pattern *regexp.Regexp
-			reason  string
-		}{compiled, strings.TrimSpace(reason)})
+		all = append(all, &exception{pattern: compiled, reason: strings.TrimSpace(reason), apart: apart})
 	}
 	return all, nil
 }
 
-func (k known) reason(name string) string {
+// of returns what is known of a test, or nil.
+func (k known) of(name string) *exception {
 	for _, one := range k {
 		if one.pattern.MatchString(name) {
-			return one.reason
+			return one
 		}
 	}
-	return ""
+	return nil
+}
+
+// unneeded lists the patterns of these packages that no test needed.
+func (k known) unneeded(packages []string) (patterns []string) {
+	for _, one := range k {
+		name := strings.TrimSuffix(strings.TrimPrefix(one.pattern.String(), "^("), ")$")
+		of, _, _ := strings.Cut(name, " ")
+		if !one.applied && slices.Contains(packages, of) {
+			patterns = append(patterns, name)
+		}
+	}
+	return patterns
 }
 
 // row is what became of a package.
@@ -86,14 +102,21 @@ type row struct {
 	name             string
 	berth, upstream  results
 	explained, wrong []string
+	apart            int
 }
 
-// judge tells failures that are known from others.
+// judge tells failures that are known from others, and sets aside what is none of Berth's.
 func (r *row) judge(k known) {
 	for _, test := range slices.Sorted(maps.Keys(r.berth)) {
+		one := k.of(r.name + " " + test)
 		switch {
+		case one != nil && one.apart:
+			one.applied = true
+			delete(r.berth, test)
+			r.apart++
 		case r.berth[test] != "FAIL":
-		case k.reason(r.name+" "+test) != "":
+		case one != nil:
+			one.applied = true
 			r.explained = append(r.explained, test)
 		default:
 			r.wrong = append(r.wrong, test)
@@ -111,7 +134,7 @@ func (r results) count(how string) (n int) {
 }
 
 func (r *row) progress() string {
-	line := fmt.Sprintf("%s: %d pass, %d listed, %d skipped", r.name, r.berth.count("PASS"), len(r.explained), r.berth.count("SKIP"))
+	line := fmt.Sprintf("%s: %d pass, %d listed, %d apart, %d skipped", r.name, r.berth.count("PASS"), len(r.explained), r.apart, r.berth.count("SKIP"))
 	for _, test := range r.wrong {
 		line += "\n    FAIL " + test
 	}
@@ -120,15 +143,15 @@ func (r *row) progress() string {
 
 // printTable prints the rows, and their sum.
 func printTable(out io.Writer, rows []row, both bool) error {
-	fmt.Fprintf(out, "| package | tests | Berth passes | listed |%s\n| --- | --- | --- | --- |%s\n", also(both, " upstream passes |"), also(both, " --- |"))
-	var tests, passed, listed, theirs, wrong int
+	fmt.Fprintf(out, "| package | tests | Berth passes | listed | apart |%s\n| --- | --- | --- | --- | --- |%s\n", also(both, " upstream passes |"), also(both, " --- |"))
+	var tests, passed, listed, apart, theirs, wrong int
 	for _, r := range rows {
 		n := len(r.berth) - r.berth.count("SKIP")
-		fmt.Fprintf(out, "| %s | %d | %d | %d |%s\n", r.name, n, r.berth.count("PASS"), len(r.explained), also(both, fmt.Sprintf(" %d |", r.upstream.count("PASS"))))
-		tests, passed, listed, wrong = tests+n, passed+r.berth.count("PASS"), listed+len(r.explained), wrong+len(r.wrong)
+		fmt.Fprintf(out, "| %s | %d | %d | %d | %d |%s\n", r.name, n, r.berth.count("PASS"), len(r.explained), r.apart, also(both, fmt.Sprintf(" %d |", r.upstream.count("PASS"))))
+		tests, passed, listed, apart, wrong = tests+n, passed+r.berth.count("PASS"), listed+len(r.explained), apart+r.apart, wrong+len(r.wrong)
 		theirs += r.upstream.count("PASS")
 	}
-	fmt.Fprintf(out, "| **all** | %d | %d | %d |%s\n", tests, passed, listed, also(both, fmt.Sprintf(" %d |", theirs)))
+	fmt.Fprintf(out, "| **all** | %d | %d | %d | %d |%s\n", tests, passed, listed, apart, also(both, fmt.Sprintf(" %d |", theirs)))
 	if wrong > 0 {
 		return errors.New(fmt.Sprint(wrong, " tests fail that are not listed in known.txt"))
 	}

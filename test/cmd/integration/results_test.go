@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -20,15 +21,18 @@ func TestResultsAreReadFromWhatTestsPrint(t *testing.T) {
 }
 
 func TestAFailureThatIsNotListedFailsTheRun(t *testing.T) {
-	k, err := readKnown("# why\nscheduler Test[AB].*\tinternals\n")
+	k, err := readKnown("# why\nscheduler Test[AB].*\tinternals\n*scheduler TestD\truns no scheduler\nnode TestE\tis gone\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := row{name: "scheduler", berth: results{"TestA/x": "FAIL", "TestC": "PASS"}}
+	r := row{name: "scheduler", berth: results{"TestA/x": "FAIL", "TestC": "PASS", "TestD": "PASS"}}
 	r.judge(k)
 	var out strings.Builder
-	if err := printTable(&out, []row{r}, false); err != nil || !strings.Contains(out.String(), "| scheduler | 2 | 1 | 1 |") {
+	if err := printTable(&out, []row{r}, false); err != nil || !strings.Contains(out.String(), "| scheduler | 2 | 1 | 1 | 1 |") {
 		t.Errorf("%v: %s", err, out.String())
+	}
+	if got := fmt.Sprint(k.unneeded([]string{"scheduler", "node"}), k.unneeded([]string{"scheduler"})); got != "[node TestE] []" {
+		t.Errorf("lines that no test needs: %s", got)
 	}
 	r = row{name: "scheduler", berth: results{"TestC": "FAIL"}}
 	r.judge(k)

@@ -48,6 +48,11 @@ func (r *run) all(ctx context.Context) error {
 			fmt.Fprintln(os.Stderr, row.progress())
 		}
 	}
+	if r.tests == "" {
+		for _, pattern := range r.known.unneeded(r.packages) {
+			fmt.Fprintln(os.Stderr, "known.txt: no test fails that this line is for:", pattern)
+		}
+	}
 	return printTable(r.out, rows, r.both)
 }
 

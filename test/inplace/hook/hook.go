@@ -38,6 +38,8 @@ type Made interface {
 	Follow(context.Context)
 	// Run decides pods until the context ends. It follows the cluster if Follow was not called.
 	Run(context.Context)
+	// Waits reports whether a pod waits in the queue for what can help it, or is kept out of it.
+	Waits(ctx context.Context, namespace, name string) bool
 }
 
 // What runs in place of upstream's; nil: upstream's own. The scheduler is made when upstream's is,

@@ -28,6 +28,11 @@ var edits = []edit{
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
 	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
 		text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.SchedulerCtx)\n"},
+	// Whether a pod is gated is asked of the scheduler that has it.
+	{file: "test/integration/scheduler/podgroup/podgroup_test.go", replace: true,
+		at: "return podInUnschedulablePods(t, testCtx.Scheduler.SchedulingQueue, podName), nil",
+		text: "if waits, inPlace := testCtx.Scheduler.WaitsInPlace(testCtx.Ctx, ns, podName); inPlace {\nreturn waits, nil\n}\n" +
+			"return podInUnschedulablePods(t, testCtx.Scheduler.SchedulingQueue, podName), nil"},
 	// What counts its calls must not be called by two schedulers.
 	{file: "pkg/scheduler/scheduler.go", at: "WithPreEnqueuePluginMap(preEnqueuePluginMap)", text: "WithPreEnqueuePluginMap(unlessInPlace(preEnqueuePluginMap))", replace: true},
 	{file: "pkg/controller/nodelifecycle/node_lifecycle_controller.go", at: "func (nc *Controller) Run(ctx context.Context) {\n",
@@ -59,6 +64,12 @@ func (sched *Scheduler) FollowInPlace(ctx context.Context) {
 	if sched.inPlace != nil {
 		sched.inPlace.Follow(ctx)
 	}
+}
+
+// WaitsInPlace reports whether what runs in place of the scheduler, if anything does, has the pod
+// wait.
+func (sched *Scheduler) WaitsInPlace(ctx context.Context, namespace, name string) (waits, inPlace bool) {
+	return sched.inPlace != nil && sched.inPlace.Waits(ctx, namespace, name), sched.inPlace != nil
 }
 
 func inPlace(ctx context.Context, client clientset.Interface, o *schedulerOptions) hook.Made {
