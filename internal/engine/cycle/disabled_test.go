@@ -143,7 +143,9 @@ func TestWithoutExtendedResourceClassesProvideNone(t *testing.T) {
 			} {
 				core.Step(begin, e)
 			}
-			if said := tick(core, begin); strings.Contains(said, "1 Insufficient "+string(name)) != off {
+			none := "0/1 nodes are available: 1 Insufficient " + string(name) + ". no new claims to deallocate, " +
+				"preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+			if said := tick(core, begin); strings.Contains(said, none) != off {
 				t.Errorf("%s, disabled %t:\n%s", name, off, said)
 			}
 		}

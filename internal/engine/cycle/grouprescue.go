@@ -14,7 +14,8 @@ type memberRescue struct {
 
 // findRoom looks for room for a group that does not fit: it asks the PostFilter plugins about the
 // members, in the order of the profile, and where the profile preempts, plans that for the whole
-// group. promised is set if plugins made room for as many members as are needed.
+// group. Where groups have a priority of their own, that comes last, as in upstream, whose
+// DefaultPreemption is not for their pods then. promised is set if plugins made room for as many members as are needed.
 func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) {
 	a.begin()
 	by := a.profile.rescue
@@ -22,13 +23,17 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 	if preempter < 0 {
 		return a.rescueMembers(by), nil
 	}
-	if promised = a.rescueMembers(by[:preempter]); promised != nil {
+	before, after := by[:preempter], by[preempter+1:]
+	if a.podGroups.gates.Preemption {
+		before, after = slices.Concat(before, after), nil
+	}
+	if promised = a.rescueMembers(before); promised != nil {
 		return promised, nil
 	}
 	rest := a.withoutFinal()
 	plan = rest.planRoom()
 	if a.cut, a.shortened = rest.cut, rest.shortened; plan == nil {
-		promised = a.rescueMembers(by[preempter+1:])
+		promised = a.rescueMembers(after)
 	}
 	return promised, plan
 }

@@ -99,6 +99,7 @@ func TestOutOfTreePluginsAreAskedAboutMembers(t *testing.T) {
 		{"it makes room itself", true, gang, 0, Rescue{Nominate: &node, Final: true}, "m2 0",
 			[]string{`m0, nominated "n"`, `m1, nominated "n"`, `m2, nominated "n"`, "pod group is waiting for preemption"}, "remove"},
 		{"it refuses, and too few are left", true, gang, 0, Rescue{Message: "never", Final: true}, "m2 0", []string{"never"}, "remove"},
+		{"groups with a priority of their own preempt when all have been asked", false, whole, -1, Rescue{Message: "no luck"}, "m2 0", []string{"remove"}, ""},
 		{"it refuses one pod of a group with a priority of its own", true, whole, -1, Rescue{Message: "never", Final: true}, "m2 0", []string{"remove"}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
