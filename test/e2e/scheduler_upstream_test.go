@@ -93,9 +93,9 @@ value: 1000
 	kubectl(t, "delete", "priorityclass/hopeful")
 }
 
-// TestANominationIsKeptByTheNodesName: a pod that an autoscaler nominated to a node that is not there
-// yet has its room kept there when the node comes, and when it goes and comes back. The pod preempts
-// nothing: one that may loses its nomination with an attempt that finds no victims.
+// TestANominationIsKeptByTheNodesName: a pod that an autoscaler nominated to a node that is not
+// there yet has its room kept there when the node comes, and when it goes and comes back. The pod
+// preempts nothing: one that may loses its nomination with an attempt that finds no victims.
 func TestANominationIsKeptByTheNodesName(t *testing.T) {
 	apply(t, `
 apiVersion: scheduling.k8s.io/v1

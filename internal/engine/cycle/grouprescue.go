@@ -15,7 +15,8 @@ type memberRescue struct {
 // findRoom looks for room for a group that does not fit: it asks the PostFilter plugins about the
 // members, in the order of the profile, and where the profile preempts, plans that for the whole
 // group. Where groups have a priority of their own, that comes last, as in upstream, whose
-// DefaultPreemption is not for their pods then. promised is set if plugins made room for as many members as are needed.
+// DefaultPreemption is not for their pods then. promised is set if plugins made room for as many
+// members as are needed.
 func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) {
 	a.begin()
 	by := a.profile.rescue

@@ -57,8 +57,8 @@ type exception struct {
 	applied bool
 }
 
-// readKnown reads lines of a pattern for PACKAGE TEST, a tab and a reason. A pattern with a * before
-// it is of tests in which nothing of Berth runs.
+// readKnown reads lines of a pattern for PACKAGE TEST, a tab and a reason. A * before the pattern:
+// nothing of Berth runs in these tests.
 func readKnown(text string) (all known, err error) {
 	for n, line := range strings.Split(text, "\n") {
 		if line == "" || strings.HasPrefix(line, "#") {
