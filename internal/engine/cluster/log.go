@@ -35,14 +35,15 @@ type Log struct {
 
 // How many changes are kept at least: a few per node, because a reader that is further behind does
 // better to read the whole cluster. There are upper bounds, too, since an entry keeps the class of
-// a pod that may be gone: of their number, and MostBulk.
+// a pod that may be gone: of their number, and MostBulk. The oldest are forgotten often, so that
+// how much memory the others take depends little on when that was.
 const (
 	keptPerNode         = 2
 	leastKept, mostKept = 1 << 10, 1 << 16
 )
 
 func (l *Log) add(change Change, nodes int) {
-	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= 2*keep {
+	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= keep+keep/8 {
 		l.forget(len(l.entries) - keep)
 	}
 	l.entries = append(l.entries, change)

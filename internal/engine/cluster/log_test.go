@@ -53,3 +53,15 @@ func TestTheLogKeepsLittleOfLargePods(t *testing.T) {
 		t.Errorf("after a step back the log is at %d with %d bytes, want %d with %d", c.Log.Len(), c.Log.bulk, before, bulk)
 	}
 }
+
+// TestTheLogKeepsAboutAsMuchAtAnyTime: how many changes are there hardly depends on when the oldest
+// were forgotten.
+func TestTheLogKeepsAboutAsMuchAtAnyTime(t *testing.T) {
+	var log Log
+	for i := range 5 * leastKept {
+		log.add(Change{Node: int32(i)}, 1)
+		if n := len(log.entries); i > leastKept && (n < leastKept || n > leastKept+leastKept/8) {
+			t.Fatalf("after %d changes there are %d", i, n)
+		}
+	}
+}

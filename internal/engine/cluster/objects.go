@@ -104,9 +104,10 @@ type space[T metav1.Object] struct {
 	sorted []T // by name; nil until it is asked for
 }
 
-// mostChanges is how many changes of a table are remembered. A reader that is further behind reads
-// the whole table.
-const mostChanges = 4096
+// A table remembers at most twice as many changes as it has objects, within these limits, and then
+// forgets the older half. A reader that is further behind reads the whole table, which costs about
+// as much.
+const leastChanges, mostChanges = 256, 4096
 
 // Get returns the object of that name; ok reports whether there is one.
 func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
@@ -176,8 +177,10 @@ func (t *Table[T]) note(name Name) {
 	if !t.followed {
 		return
 	}
-	if len(t.changed) == mostChanges {
-		t.changed = t.changed[:copy(t.changed, t.changed[mostChanges/2:])]
+	if most := min(max(2*t.count, leastChanges), mostChanges); len(t.changed) >= most {
+		kept := copy(t.changed, t.changed[len(t.changed)-most/2:])
+		clear(t.changed[kept:]) // names of what may be gone
+		t.changed = ShrunkList(t.changed[:kept])
 	}
 	t.changed = append(t.changed, name)
 }

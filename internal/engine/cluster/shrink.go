@@ -4,7 +4,7 @@ import "maps"
 
 // How large a table or an array must be, and how many times as large as what is in it, to be worth
 // replacing.
-const worthShrinking, timesTooLarge = 1 << 12, 8
+const worthShrinking, timesTooLarge = 1 << 8, 4
 
 // Shrunk returns the map, or a copy of it if its table is many times as large as its contents: a
 // map whose entries are deleted keeps their memory. It is called after each addition or each

@@ -60,6 +60,50 @@ func TestTableHoldsWhatAMapHolds(t *testing.T) {
 	})
 }
 
+// A table remembers few changes if it has few objects, however many there have been, and more if it
+// has more. A reader that is not far behind misses nothing.
+func TestTableRemembersFewChanges(t *testing.T) {
+	var table Table[*v1.Service]
+	service := func(name string, i int) *v1.Service {
+		return &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(name, "-", i)}}
+	}
+	change := func(many int) {
+		for i := range many {
+			table.Set(service("comes", i))
+			table.Delete("", fmt.Sprint("comes-", i))
+		}
+	}
+	remembered := func(least, most int) {
+		t.Helper()
+		if names, known := table.Since(table.Version - uint64(least)); !known || len(names) != least {
+			t.Errorf("of the last %d changes, %d are known", least, len(names))
+		}
+		if _, known := table.Since(table.Version - uint64(most) - 1); known {
+			t.Errorf("more than %d changes are known", most)
+		}
+		for _, name := range table.changed[len(table.changed):cap(table.changed)] {
+			if name != (Name{}) {
+				t.Fatalf("%v is kept, though it was forgotten", name)
+			}
+		}
+	}
+	table.Since(0)
+	change(3 * mostChanges)
+	remembered(leastChanges/2, leastChanges)
+	for i := range mostChanges {
+		table.Set(service("stays", i))
+	}
+	change(3 * mostChanges)
+	remembered(mostChanges/2, mostChanges)
+	for i := range mostChanges {
+		table.Delete("", fmt.Sprint("stays-", i))
+	}
+	remembered(leastChanges/2, leastChanges)
+	if most := 2 * leastChanges; cap(table.changed) > most {
+		t.Errorf("there is space for %d changes, want %d at most", cap(table.changed), most)
+	}
+}
+
 func names(list []*v1.Service) (names []string) {
 	for _, s := range list {
 		names = append(names, s.Namespace+"/"+s.Name)

@@ -326,6 +326,35 @@ func TestRankingsForgetGoneClasses(t *testing.T) {
 	}
 }
 
+// TestIdleRankingsGoAtOnce: a ranking goes with the first decision for which it is idle, and
+// classes that are still known keep nothing of it.
+func TestIdleRankingsGoAtOnce(t *testing.T) {
+	c := benchCluster(2, false)
+	d := New(c, plugins.Default(), 1)
+	d.worthRanking = -1
+	for i := range 2*idle + often/2 {
+		pod := benchPod(0, "plain")
+		pod.UID = types.UID(fmt.Sprint(i))
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(i+1), resource.BinarySI)
+		d.Decide(c.Pending(pod))
+		if n := len(d.rankings); n > idle+1 || i > idle && n < idle {
+			t.Fatalf("after %d decisions, there are %d rankings", i+1, n)
+		}
+	}
+	dropped := 0
+	for _, m := range d.byClass {
+		if m.dropped {
+			dropped++
+			if m.bucket != nil || m.plan != nil {
+				t.Fatal("a class keeps a ranking that was dropped")
+			}
+		}
+	}
+	if dropped == 0 {
+		t.Error("no class is known that had a ranking; the test shows nothing")
+	}
+}
+
 // TestTermsAreCountedByPod: terms stay while a pod has them, wherever pods go.
 func TestTermsAreCountedByPod(t *testing.T) {
 	c := benchCluster(2, false)

@@ -42,6 +42,7 @@ type Decider struct {
 	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
 	// pods with volumes of their own.
 	rankings     map[rankingKey]*ranking
+	latest       [idle + 1]*ranking   // by decision, modulo their number: the one that it used
 	byClass      map[int32]*member    // the ranking of each class
 	mostMembers  int                  // of byClass; see cluster.Shrunk
 	skeletons    map[string]*skeleton // by the key that skeletonFor makes
@@ -121,7 +122,9 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 // Decide finds the best node for a pending pod. It does not place the pod.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
 	d.sync() // what a ranking is made from must be as new as the ranking
-	if d.clock++; d.clock%often == 0 {
+	d.clock++
+	d.dropIdle()
+	if d.clock%often == 0 {
 		d.tidy()
 	}
 	d.work += costOfDecision
@@ -330,7 +333,8 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	}
 	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
 		m.terms = d.terms.version
-		m.asked, m.used = d.clock, d.clock
+		m.asked = d.clock
+		d.use(m.ranking)
 		m.catchUp()
 		return m.ranking, m.plan
 	}
@@ -363,7 +367,8 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		d.makeRoom(r)
 		d.rankings[key] = r
 	}
-	r.namespaces, r.used = now.namespaces, d.clock
+	r.namespaces = now.namespaces
+	d.use(r)
 	if len(d.byClass) >= maxMembers {
 		d.byClass = map[int32]*member{}
 	}
@@ -371,9 +376,16 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	return r, pl
 }
 
+// use notes that the current decision uses the ranking.
+func (d *Decider) use(r *ranking) {
+	r.used = d.clock
+	d.latest[d.clock%uint64(len(d.latest))] = r
+}
+
+// drop forgets the ranking. Members that still refer to it keep nothing of what was in it.
 func (d *Decider) drop(r *ranking) {
-	r.dropped = true
 	delete(d.rankings, r.key)
+	*r = ranking{dropped: true}
 }
 
 // versions are those of everything that a plan is made from, except for nodes and pods.

@@ -20,6 +20,15 @@ const (
 // searches for such things.
 const idle, often = 1 << 10, 1 << 8
 
+// dropIdle drops the ranking that has just become idle: rankings take most of the memory.
+func (d *Decider) dropIdle() {
+	oldest := &d.latest[d.clock%uint64(len(d.latest))]
+	if r := *oldest; r != nil && !r.dropped && d.clock-r.used > idle {
+		d.drop(r)
+	}
+	*oldest = nil
+}
+
 // tidy drops what has been idle.
 func (d *Decider) tidy() {
 	for _, r := range d.rankings {
