@@ -467,7 +467,7 @@ func TestABurstLeavesNothingBehind(t *testing.T) {
 	full -= heap()
 	left, fresh := c.size(), newChurn(1).size()
 	t.Logf("%d KiB have gone, %d KiB are left, a new core takes %d KiB", full>>10, left>>10, fresh>>10)
-	if left > fresh+4<<20 {
+	if left > fresh+2<<20 {
 		t.Errorf("%d KiB are left, a new core takes %d KiB", left>>10, fresh>>10)
 	}
 }
