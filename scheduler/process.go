@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/giveback"
 	"github.com/berth-k8s/berth/internal/kube/guard"
@@ -132,6 +133,7 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 	}
 	config.NextProtos = []string{"http/1.1"}
 	lead.Guard(config, p.over)
+	connect.KeepIdle(config, p.flags.Binders+eventlog.Writers)
 	events, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

@@ -32,10 +32,10 @@ const (
 	// some 300 bytes.
 	mostBytes = 128 << 20
 
-	// writers is how many events are written at once, so that one that gets no answer does not
+	// Writers is how many events are written at once, so that one that gets no answer does not
 	// hold up the others. Fewer would cost more CPU while there is no limit: a writer that waits
 	// alone for an answer is put to sleep and woken.
-	writers = 16
+	Writers = 16
 	// unanswered is how often an event is sent if no API server answers, refused how often if one
 	// answers with an error that may pass.
 	unanswered   = 12
@@ -183,7 +183,7 @@ func (l *Log) Run(ctx context.Context) {
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.Drain, stop) })()
 	shared := make(chan *queued)
-	lanes := make([]*lane, writers)
+	lanes := make([]*lane, Writers)
 	var running sync.WaitGroup
 	for i := range lanes {
 		lanes[i] = &lane{more: make(chan struct{}, 1)}

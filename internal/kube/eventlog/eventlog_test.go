@@ -289,7 +289,7 @@ func TestEndIsNotLaterThanDrain(t *testing.T) {
 	took := running(t, func(e *v1.Event) error { time.Sleep(each); return written.create(e) }, func(log *Log, _ *atomic.Bool) {
 		tellOnce(log, 5000)
 	})
-	if took > 2*time.Second+each || written.len() < 19*writers {
+	if took > 2*time.Second+each || written.len() < 19*Writers {
 		t.Errorf("ended after %v, with %d events written", took, written.len())
 	}
 }
@@ -322,10 +322,10 @@ func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 func TestManyAreWrittenAtOnce(t *testing.T) {
 	var written names
 	running(t, func(e *v1.Event) error { time.Sleep(100 * time.Millisecond); return written.create(e) }, func(log *Log, _ *atomic.Bool) {
-		tellOnce(log, 10*writers)
+		tellOnce(log, 10*Writers)
 		time.Sleep(1100 * time.Millisecond)
-		if n := written.len(); n != 10*writers {
-			t.Errorf("%d of %d events written in a second, a tenth each", n, 10*writers)
+		if n := written.len(); n != 10*Writers {
+			t.Errorf("%d of %d events written in a second, a tenth each", n, 10*Writers)
 		}
 	})
 }
@@ -469,7 +469,7 @@ func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 		defer cancel()
 		log.Run(ctx)
-		if n := written.len(); n < others*(writers-2)/writers {
+		if n := written.len(); n < others*(Writers-2)/Writers {
 			t.Errorf("%d of %d events written within 9 s, while one is not answered", n, others)
 		}
 	})
