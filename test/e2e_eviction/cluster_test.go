@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/berth-k8s/berth/controlplane"
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // cluster is a real control plane with nodes that are only objects.
@@ -42,26 +44,53 @@ var (
 // taints which kubectl puts on have no time.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	return newClusterWith(t, func(o *controlplane.Options) { o.UpstreamAdmission = true })
+	return newClusterWith(t, "--upstream-admission")
 }
 
-func newClusterWith(t *testing.T, options ...func(*controlplane.Options)) *cluster {
+func newClusterWith(t *testing.T, flags ...string) *cluster {
+	t.Helper()
+	c, _ := newClusterIn(t, t.TempDir(), flags...)
+	return c
+}
+
+// newClusterIn keeps its state in the folder.
+func newClusterIn(t *testing.T, dir string, flags ...string) (*cluster, *process.Process) {
 	t.Helper()
 	running <- struct{}{}
 	t.Cleanup(func() { <-running })
 	starting.Lock()
 	defer starting.Unlock()
-	plane := controlplane.Start(t, options...)
-	c := clusterOf(t, plane.Config, plane.Kubeconfig)
+	plane := startControlPlane(t, dir, flags...)
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ContentType, config.QPS = runtime.ContentTypeProtobuf, -1
+	c := &cluster{T: t, client: kubernetes.NewForConfigOrDie(config), config: config, kubeconfig: kubeconfig}
 	c.hasServiceAccount()
-	return c
+	return c, plane
 }
 
-func clusterOf(t *testing.T, config *rest.Config, kubeconfig string) *cluster {
-	config = rest.CopyConfig(config)
-	config.ContentType, config.QPS = runtime.ContentTypeProtobuf, -1
-	return &cluster{T: t, client: kubernetes.NewForConfigOrDie(config), config: config, kubeconfig: kubeconfig}
+// startControlPlane runs a control plane as a process of its own, on the port that it had before if
+// there was one.
+func startControlPlane(t *testing.T, dir string, flags ...string) *process.Process {
+	t.Helper()
+	plane, err := process.Start(program(t, "berth-controlplane"), filepath.Join(t.TempDir(), "log"), append([]string{"--data-dir", dir}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plane.Kill)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	if _, err := plane.WaitFor(ctx, "ready "); err != nil {
+		t.Fatalf("control plane: %v: %s", err, plane.LastLines(10))
+	}
+	return plane
 }
+
+// startLimit is generous: a machine that runs many tests at once is slow, not broken.
+const startLimit = 2 * time.Minute
 
 // hasServiceAccount waits until pods can be created.
 func (c *cluster) hasServiceAccount() {
@@ -109,8 +138,7 @@ func (c *cluster) tryKubectl(args ...string) (string, error) {
 	c.Helper()
 	binary, err := exec.LookPath("kubectl")
 	if err != nil {
-		binary, err = berth()
-		c.must(err)
+		binary = program(c.T, "berth")
 		args = append([]string{"kubectl"}, args...)
 	}
 	cmd := exec.CommandContext(c.Context(), binary, args...)

@@ -1,7 +1,6 @@
 package e2eeviction
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	resourcebeta "k8s.io/api/resource/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 )
 
@@ -19,19 +17,9 @@ import (
 // plane. A pod of another device stays.
 func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	t.Parallel()
-	running <- struct{}{}
-	t.Cleanup(func() { <-running })
-	dir := t.TempDir()
-	startControlPlane(t, dir, deviceRules)
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := clusterOf(t, config, kubeconfig)
-	c.hasServiceAccount()
+	c := newClusterWith(t, "--feature-gates=DRADeviceTaintRules=true", "--runtime-config=resource.k8s.io/v1beta2=true")
 	c.node("n", nil)
-	startController(t, kubeconfig, alone)
+	startController(t, c.kubeconfig, alone)
 	for _, name := range []string{"one", "two", "other"} {
 		c.uses(name, "gpu-"+name)
 	}
@@ -40,7 +28,7 @@ func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	for _, name := range []string{"gpu-one", "gpu-two", "gpu-other"} {
 		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: name})
 	}
-	slice, err = c.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, metav1.CreateOptions{})
+	slice, err := c.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, metav1.CreateOptions{})
 	c.must(err)
 
 	slice.Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "broken", Effect: resourceapi.DeviceTaintEffectNoExecute}}

@@ -1,7 +1,6 @@
 package e2eeviction
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,17 +19,16 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/controlplane"
 	"github.com/berth-k8s/berth/internal/controller"
+	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
 // role is what this binary is when a test runs it as a process of its own.
 const role = "BERTH_TEST_ROLE"
 
 func TestMain(m *testing.M) {
-	run := map[string]func([]string) error{"controller": runController, "controlplane": runControlPlane}[os.Getenv(role)]
-	if run != nil {
-		if err := run(os.Args[1:]); err != nil {
+	if os.Getenv(role) == "controller" {
+		if err := runController(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -51,22 +48,25 @@ func TestMain(m *testing.M) {
 
 var temporary []string // folders of binaries that were built
 
-// berth is the binary whose kubectl is used, built once.
-var berth = sync.OnceValues(func() (string, error) {
-	if dir := os.Getenv("BERTH_BIN"); dir != "" {
-		return filepath.Abs(filepath.Join(dir, "berth"))
-	}
+// bin is the folder of berth, whose kubectl is used, and of berth-controlplane; they are built once.
+var bin = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "berth-e2e-eviction-")
 	if err != nil {
 		return "", err
 	}
 	temporary = append(temporary, dir)
-	path := filepath.Join(dir, "berth")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", path, "./cmd/berth").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build berth: %w\n%s", err, out)
-	}
-	return path, nil
+	return binaries.In(dir, "../..")
 })
+
+// program is the path of one of them.
+func program(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := bin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}
 
 func runController(args []string) error {
 	options := controller.DefaultOptions()
@@ -95,32 +95,8 @@ func runController(args []string) error {
 	return c.Run(ctx)
 }
 
-// deviceRules has a control plane serve DeviceTaintRules. Gates are a property of a process.
-const deviceRules = "device-taint-rules"
-
-// runControlPlane leaves the file "ready" in the folder when it is.
-func runControlPlane(args []string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	options := controlplane.Options{DataDir: args[0]}
-	if slices.Contains(args, deviceRules) {
-		options.FeatureGates = map[string]bool{"DRADeviceTaintRules": true}
-		options.RuntimeConfig = map[string]string{"resource.k8s.io/v1beta2": "true"}
-	}
-	return controlplane.Run(ctx, options, readyFile(filepath.Join(args[0], "ready")))
-}
-
-type readyFile string
-
-func (f readyFile) Write(line []byte) (int, error) {
-	if bytes.HasPrefix(line, []byte("ready ")) {
-		return len(line), os.WriteFile(string(f), nil, 0o600)
-	}
-	return len(line), nil
-}
-
-// process is a controller, or a control plane, that runs.
-type process struct {
+// child is a program that runs: a controller, or a scheduler.
+type child struct {
 	t       testing.TB
 	cmd     *exec.Cmd
 	address string // of its endpoints, if it says so
@@ -128,14 +104,14 @@ type process struct {
 	done    chan error
 }
 
-func newProcess(t testing.TB, cmd *exec.Cmd) *process {
-	p := &process{t: t, cmd: cmd, log: &strings.Builder{}, done: make(chan error, 1)}
+func newChild(t testing.TB, cmd *exec.Cmd) *child {
+	p := &child{t: t, cmd: cmd, log: &strings.Builder{}, done: make(chan error, 1)}
 	p.cmd.Stderr = p.log
 	return p
 }
 
 // start runs it until it is killed, at the latest when the test ends.
-func (p *process) start() {
+func (p *child) start() {
 	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -155,10 +131,10 @@ func lastLines(text string, most int) string {
 }
 
 // startController runs a controller and returns when it has begun.
-func startController(t testing.TB, kubeconfig string, args ...string) *process {
+func startController(t testing.TB, kubeconfig string, args ...string) *child {
 	t.Helper()
 	args = append([]string{"--kubeconfig", kubeconfig, "--health-bind-address", "127.0.0.1:0"}, args...)
-	p := newProcess(t, exec.Command(os.Args[0], args...))
+	p := newChild(t, exec.Command(os.Args[0], args...))
 	p.cmd.Env = append(os.Environ(), role+"=controller")
 	out, in, err := os.Pipe() // not the command's own: Wait would close it while it is read
 	if err != nil {
@@ -175,14 +151,14 @@ func startController(t testing.TB, kubeconfig string, args ...string) *process {
 }
 
 // kill is kill -9.
-func (p *process) kill() {
+func (p *child) kill() {
 	p.cmd.Process.Kill()
 	<-p.done
 	p.done <- nil
 }
 
 // stop is SIGTERM; the process has to end cleanly and soon.
-func (p *process) stop() {
+func (p *child) stop() {
 	p.t.Helper()
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {

@@ -131,7 +131,7 @@ var (
 )
 
 // scrape asks the endpoints how the controller is, and for metrics.
-func scrape(c *cluster, p *process, names ...string) {
+func scrape(c *cluster, p *child, names ...string) {
 	c.Helper()
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		if status, body := get(c, p.address+path); status != http.StatusOK {
@@ -162,12 +162,10 @@ func uninitialized(c *cluster) {
 	const taint = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
 	c.node("young", nil)
 	c.kubectl("taint", "nodes", "young", taint)
-	binary, err := berth()
-	c.must(err)
-	newProcess(c, exec.Command(binary, "scheduler", "--kubeconfig", c.kubeconfig)).start()
+	newChild(c, exec.Command(program(c, "berth"), "scheduler", "--kubeconfig", c.kubeconfig)).start()
 	spec := podSpec("")
 	spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "z-young"}
-	_, err = c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "homeless"}, Spec: spec}, metav1.CreateOptions{})
+	_, err := c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "homeless"}, Spec: spec}, metav1.CreateOptions{})
 	c.must(err)
 	c.condition("young", v1.NodeMemoryPressure, v1.ConditionTrue) // so that there is something to write
 	c.within(time.Minute, "taint of the condition", func() bool { return c.hasTaint("young", "node.kubernetes.io/memory-pressure:NoSchedule") })

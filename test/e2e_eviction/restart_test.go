@@ -1,11 +1,6 @@
 package e2eeviction
 
 import (
-	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // TestCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times. kubectl
@@ -130,36 +124,27 @@ func TestLeaderIsReplaced(t *testing.T) {
 // after.
 func TestControlPlaneGoesAway(t *testing.T) {
 	t.Parallel()
-	running <- struct{}{}
-	t.Cleanup(func() { <-running })
 	dir := t.TempDir()
-	plane := startControlPlane(t, dir)
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := clusterOf(t, config, kubeconfig)
-	c.hasServiceAccount()
+	c, plane := newClusterIn(t, dir)
 	s := stageOf(c)
 	s.diary = newDiary(t, c.client)
-	p := startController(t, kubeconfig, alone, "--controllers=taint-eviction-controller")
+	p := startController(t, c.kubeconfig, alone, "--controllers=taint-eviction-controller")
 	s.evicts(30 * time.Second)
 
 	during, after := s.on("stopped-during", tolerates("a", 5)), s.on("stopped-after", tolerates("a", 14))
 	s.taint("stopped-during", "a")
 	tainted := s.taint("stopped-after", "a")
 	<-time.After(time.Second)
-	plane.signal(syscall.SIGSTOP)
+	c.must(plane.Signal(syscall.SIGSTOP))
 	<-time.After(outage)
-	plane.signal(syscall.SIGCONT)
+	c.must(plane.Signal(syscall.SIGCONT))
 	s.report("due while the API server is stopped", s.goesBy(during, time.Now()))
 	s.report("due right after", s.goesAt(after, tainted.Add(14*time.Second)))
 
 	during, after = s.on("killed-during", tolerates("a", 5)), s.on("killed-after", tolerates("a", 18))
 	s.taint("killed-during", "a")
 	tainted = s.taint("killed-after", "a")
-	plane.kill()
+	plane.Kill()
 	<-time.After(outage)
 	startControlPlane(t, dir)
 	s.report("due while the API server is dead", s.goesBy(during, time.Now().Add(time.Second)))
@@ -170,34 +155,5 @@ func TestControlPlaneGoesAway(t *testing.T) {
 func (s *stage) report(what, wrong string) {
 	if wrong != "" {
 		s.Errorf("%s: %s", what, wrong)
-	}
-}
-
-// startControlPlane runs a control plane as a process of its own, on the port that it had before if
-// there was one.
-func startControlPlane(t *testing.T, dir string, more ...string) *process {
-	t.Helper()
-	p := newProcess(t, exec.Command(os.Args[0], append([]string{dir}, more...)...))
-	p.cmd.Env = append(os.Environ(), role+"=controlplane")
-	p.start()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for _, err := os.Stat(filepath.Join(dir, "ready")); err != nil; _, err = os.Stat(filepath.Join(dir, "ready")) {
-		select {
-		case <-ctx.Done():
-			t.Fatal("control plane not ready within a minute")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	if err := os.Remove(filepath.Join(dir, "ready")); err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(fmt.Errorf("signal %v: %w", s, err))
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/berth-k8s/berth/controlplane"
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/controller/shadow"
 )
@@ -29,10 +28,7 @@ import (
 // is tainted and a pod goes for that.
 func TestShadowAgreesWithUpstream(t *testing.T) {
 	t.Parallel()
-	c := newClusterWith(t, func(o *controlplane.Options) {
-		o.UpstreamAdmission = true
-		o.Controllers = []string{"*", "node-lifecycle-controller", "taint-eviction-controller"}
-	})
+	c := newClusterWith(t, "--upstream-admission", "--controllers=*,node-lifecycle-controller,taint-eviction-controller")
 	c.node("n", nil)
 	c.node("well", nil)
 	p := startController(t, c.readOnly(), "--shadow", "--shadow-report="+filepath.Join(t.TempDir(), "report.json"))

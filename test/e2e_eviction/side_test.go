@@ -13,21 +13,21 @@ import (
 // side is who evicts: Berth, or upstream's controller.
 type side struct {
 	name  string
-	start func(t *testing.T, s *stage, kubeconfig string) *process // returns when it evicts
+	start func(t *testing.T, s *stage, kubeconfig string) *child // returns when it evicts
 }
 
-var berthSide = side{"Berth", func(t *testing.T, s *stage, kubeconfig string) *process {
+var berthSide = side{"Berth", func(t *testing.T, s *stage, kubeconfig string) *child {
 	p := startController(t, kubeconfig, alone, "--controllers=taint-eviction-controller")
 	s.evicts(30 * time.Second)
 	return p
 }}
 
-var upstreamSide = side{"kube-controller-manager", func(t *testing.T, s *stage, kubeconfig string) *process {
+var upstreamSide = side{"kube-controller-manager", func(t *testing.T, s *stage, kubeconfig string) *child {
 	binary, err := upstreamBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProcess(t, exec.Command(binary, kcm.Args(kubeconfig)...))
+	p := newChild(t, exec.Command(binary, kcm.Args(kubeconfig)...))
 	p.start()
 	s.evicts(30 * time.Second)
 	return p

@@ -127,6 +127,9 @@ func (p *Process) Stop() (Usage, error) {
 	return Usage{Took: p.took, CPU: p.Spent(), Peak: peak}, peakErr
 }
 
+// Signal sends the process a signal.
+func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
+
 // Kill ends the process at once.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
