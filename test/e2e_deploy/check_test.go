@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // check runs `berth check` and returns what it says and its exit code.
@@ -119,15 +118,17 @@ func TestCheckAsksAboutTheCaller(t *testing.T) {
 	}
 }
 
-// user writes a kubeconfig of somebody with a certificate of that name.
+// user writes a kubeconfig of somebody of that name, for whom the API server takes an administrator
+// that says so.
 func (c *cluster) user(name string) string {
 	c.Helper()
-	config := c.ConfigFor(name)
-	file := clientcmdapi.NewConfig()
-	file.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile}
-	file.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, ClientCertificate: config.CertFile, ClientKey: config.KeyFile}
-	file.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	file.CurrentContext = "c"
+	file, err := clientcmd.LoadFromFile(c.Kubeconfig)
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, info := range file.AuthInfos {
+		info.Impersonate = name
+	}
 	path := filepath.Join(c.T.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*file, path); err != nil {
 		c.Fatal(err)

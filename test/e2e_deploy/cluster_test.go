@@ -21,11 +21,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/berth-k8s/berth/controlplane"
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 	"github.com/berth-k8s/berth/test/internal/binaries"
+	"github.com/berth-k8s/berth/test/internal/plane"
 )
 
 // bin is the folder of the binaries under test.
@@ -59,21 +59,34 @@ func run(m *testing.M) (int, error) {
 // cluster is a control plane with Kubernetes' own admission, as most clusters have.
 type cluster struct {
 	*testing.T
-	*controlplane.Cluster
-	api kubernetes.Interface
+	Config     *rest.Config // an administrator's
+	Kubeconfig string       // the path of the same
+	api        kubernetes.Interface
 }
+
+// startLimit is generous: a machine that runs many tests at once is slow, not broken.
+const startLimit = 2 * time.Minute
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := controlplane.Start(t, func(o *controlplane.Options) { o.UpstreamAdmission = true })
-	config := rest.CopyConfig(c.Config)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	running, err := plane.Start(ctx, filepath.Join(bin, plane.ControlPlane), t.TempDir(), "--upstream-admission")
+	if err != nil {
+		t.Fatalf("control plane: %v", err)
+	}
+	t.Cleanup(running.Stop)
+	config, err := clientcmd.BuildConfigFromFlags("", running.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
 	config.QPS = -1
-	own := &cluster{T: t, Cluster: c, api: kubernetes.NewForConfigOrDie(config)}
+	c := &cluster{T: t, Config: config, Kubeconfig: running.Kubeconfig, api: kubernetes.NewForConfigOrDie(config)}
 	eventually(t, func() error { // Kubernetes' admission lets no pod in before
-		_, err := own.api.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		_, err := c.api.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
-	return own
+	return c
 }
 
 // simulate has nodes node-1, node-2, ... register and run pods until the test ends.
@@ -86,7 +99,7 @@ func (c *cluster) simulate(count int) {
 	running.Go(func() {
 		err := simnodes.Run(ctx, c.api, simnodes.Options{
 			Shape: kubelet.Shape{
-				Prefix: "node-", Count: count, Zones: 3, Region: "r1", Capacity: kubelet.DefaultCapacity(), Version: controlplane.KubernetesVersion,
+				Prefix: "node-", Count: count, Zones: 3, Region: "r1", Capacity: kubelet.DefaultCapacity(), Version: binaries.Kubernetes,
 				RenewInterval: kubelet.RenewIntervalFor(count), StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
 			},
 			Workers: 8, Log: slog.New(slog.DiscardHandler), Ready: func(int, time.Duration) { close(ready) },

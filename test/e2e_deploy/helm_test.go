@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berth-k8s/berth/controlplane"
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/test/internal/binaries"
+	"github.com/berth-k8s/berth/test/internal/plane"
 )
 
 // TestHelm takes the chart through its life with the helm command, from the archive that a release
@@ -18,8 +18,9 @@ import (
 // simulated.
 func TestHelm(t *testing.T) {
 	t.Parallel()
-	if binaries.Kubernetes != controlplane.KubernetesVersion {
-		t.Errorf("programs are built as %s, want %s", binaries.Kubernetes, controlplane.KubernetesVersion)
+	version, err := exec.Command(filepath.Join(bin, plane.ControlPlane), "--version").CombinedOutput()
+	if got, want := strings.TrimSpace(string(version)), "Kubernetes "+binaries.Kubernetes; err != nil || got != want {
+		t.Errorf("the control plane is %q (%v), want %q", got, err, want)
 	}
 	helm, err := binaries.Helm("../..")
 	if err != nil {
@@ -27,7 +28,7 @@ func TestHelm(t *testing.T) {
 	}
 	work := t.TempDir()
 	berthUp(t, filepath.Join(work, ".berth"))
-	c := &cluster{T: t, Cluster: &controlplane.Cluster{Kubeconfig: filepath.Join(work, ".berth/kubeconfig")}}
+	c := &cluster{T: t, Kubeconfig: filepath.Join(work, ".berth/kubeconfig")}
 	c.kubectl("label", "node", "--all", "node-role.kubernetes.io/control-plane=")
 	before := c.everything()
 

@@ -120,7 +120,9 @@ func TestVerbsAreThoseUsed(t *testing.T) {
 	t.Run("view", func(t *testing.T) { c.at(t).viewIsEnough() })
 }
 
-func (c *cluster) at(t *testing.T) *cluster { return &cluster{T: t, Cluster: c.Cluster, api: c.api} }
+func (c *cluster) at(t *testing.T) *cluster {
+	return &cluster{T: t, Config: c.Config, Kubeconfig: c.Kubeconfig, api: c.api}
+}
 
 // schedulerConfiguration writes the configuration that is in the manifests.
 func schedulerConfiguration(t *testing.T) string {
