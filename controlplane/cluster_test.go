@@ -3,6 +3,8 @@ package controlplane_test
 import (
 	"context"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +22,11 @@ import (
 
 	"github.com/berth-k8s/berth/controlplane"
 )
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(300) // most of what a control plane makes when it starts stays
+	os.Exit(m.Run())
+}
 
 // cluster is what the tests of behaviour share; each works in a namespace of its own.
 type cluster struct {
