@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 
 var temporary []string // folders of binaries that were built
 
-// bin is the folder of berth, whose kubectl is used, and of berth-controlplane; they are built once.
+// bin is the folder of berth, whose kubectl is used, and of berth-controlplane, built once.
 var bin = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "berth-e2e-eviction-")
 	if err != nil {
