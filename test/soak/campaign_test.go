@@ -2,6 +2,7 @@ package soak
 
 import (
 	"flag"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +15,11 @@ var (
 	seed   = flag.Uint64("soak-seed", 1, "seed of TestShortCampaign")
 	rounds = flag.Duration("soak", time.Second, "how long TestShortCampaign begins new rounds")
 )
+
+func TestMain(m *testing.M) {
+	os.Unsetenv("GOGC") // the memory of processes is watched, as it is for those who set nothing
+	os.Exit(m.Run())
+}
 
 // TestShortCampaign is one round of what `make soak` plays for an hour.
 func TestShortCampaign(t *testing.T) {

@@ -58,9 +58,10 @@ var parts = []part{
 		return []command{{words: []string{"make", "--no-print-directory", "build"}}}, nil
 	}},
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
-		// The longest first, so that none of them is what all wait for at the end.
+		// The longest first, so that none of them is what all wait for at the end; the agent's take
+		// little of the processor, and wait for more than a minute.
 		return []command{
-			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance", "./internal/engine/decide", "./..."),
+			goTest(".", "-timeout", "20m", "./internal/node/agent", "./internal/engine/cycle", "./internal/controller/rebalance", "./internal/engine/decide", "./..."),
 			goTest("deploy/pack", anew, "./..."),
 		}, nil
 	}},

@@ -96,7 +96,7 @@ func (r *report) command(p part, c command, o options) time.Duration {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Dir = filepath.Join(o.root, c.folder)
 	cmd.Env = append(cmd.Environ(), c.environment...)
-	if p.lane == computing && os.Getenv("GOGC") == "" {
+	if os.Getenv("GOGC") == "" {
 		cmd.Env = append(cmd.Env, "GOGC=300") // short programs on small heaps
 	}
 	var other bytes.Buffer // what is not an event: why nothing could be run
