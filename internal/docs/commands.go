@@ -83,6 +83,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/release.md", "make release", "ten minutes of compiling; deploy/pack makes releases of a small program"},
 	{"docs/release.md", "openssl ", "deploy/pack checks a signature"},
 	{"docs/release.md", "base64 -d", "deploy/pack checks a signature"},
+	{"docs/release.md", "cosign ", "deploy/pack checks a signature; cosign 2.4.1 verified one of it"},
 	{"docs/release.md", "skopeo copy", "a registry"},
 	{"docs/how-to/replace-kube-scheduler.md", "kubectl rollout status deployment/berth-scheduler", needsKubeadm},
 	{"docs/how-to/replace-kube-scheduler.md", "mv /etc/kubernetes/", needsKubeadm},
