@@ -376,18 +376,6 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	return r, pl
 }
 
-// use notes that the current decision uses the ranking.
-func (d *Decider) use(r *ranking) {
-	r.used = d.clock
-	d.latest[d.clock%uint64(len(d.latest))] = r
-}
-
-// drop forgets the ranking. Members that still refer to it keep nothing of what was in it.
-func (d *Decider) drop(r *ranking) {
-	delete(d.rankings, r.key)
-	*r = ranking{dropped: true}
-}
-
 // versions are those of everything that a plan is made from, except for nodes and pods.
 type versions struct {
 	namespaces, services, controllers, devices uint64

@@ -20,6 +20,18 @@ const (
 // searches for such things.
 const idle, often = 1 << 10, 1 << 8
 
+// use notes that the current decision uses the ranking.
+func (d *Decider) use(r *ranking) {
+	r.used = d.clock
+	d.latest[d.clock%uint64(len(d.latest))] = r
+}
+
+// drop forgets the ranking. Members that still refer to it keep nothing of what was in it.
+func (d *Decider) drop(r *ranking) {
+	delete(d.rankings, r.key)
+	*r = ranking{dropped: true}
+}
+
 // dropIdle drops the ranking that has just become idle: rankings take most of the memory.
 func (d *Decider) dropIdle() {
 	oldest := &d.latest[d.clock%uint64(len(d.latest))]
