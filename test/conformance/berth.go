@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -125,7 +126,51 @@ func (b *berth) reserve(placed *v1.Pod) (undo func(), err error) {
 	return undo, nil
 }
 
-func (b *berth) filter(name string, pod *cluster.Pod) Filtering {
+// attempts asks until the search for devices comes to an end within the limit of an attempt: what
+// one attempt has found, the next need not search.
+func (b *berth) attempts(ask func() (searched bool)) {
+	for range b.cluster.Len() + 1 {
+		if ask() {
+			return
+		}
+		for _, f := range b.profile.Filters {
+			if f, is := f.(plugins.Attempted); is {
+				f.BeginAttempt()
+			}
+		}
+	}
+}
+
+// searchedNotAll reports whether an error, as a text, is that of a search that goes on in the next
+// attempt.
+func searchedNotAll(err string) bool {
+	return strings.Contains(err, "timed out trying to allocate devices")
+}
+
+// evaluate judges all nodes, in as many attempts as that takes.
+func (b *berth) evaluate(pod *cluster.Pod) (e *decide.Evaluation) {
+	b.attempts(func() bool {
+		e = decide.Evaluate(b.cluster, b.profile, pod)
+		return e.Err == nil || !searchedNotAll(e.Err.Error())
+	})
+	return e
+}
+
+// filter asks one filter about all nodes, in as many attempts as that takes.
+func (b *berth) filter(name string, pod *cluster.Pod) (f Filtering) {
+	b.attempts(func() bool {
+		f = b.filterOnce(name, pod)
+		for _, v := range f.Nodes {
+			if v != nil && v.Failed && searchedNotAll(v.Err) {
+				return false
+			}
+		}
+		return true
+	})
+	return f
+}
+
+func (b *berth) filterOnce(name string, pod *cluster.Pod) Filtering {
 	f := Filtering{Nodes: map[string]*Verdict{}}
 	i := slices.IndexFunc(b.profile.Filters, func(f plugins.Filter) bool { return f.Name() == name })
 	if i < 0 {

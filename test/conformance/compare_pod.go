@@ -29,7 +29,7 @@ const (
 func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state fwk.CycleState) {
 	want := c.upstream.attempt(ctx, pod)
 	waiting := c.berth.cluster.Pending(pod)
-	got := decide.Evaluate(c.berth.cluster, c.berth.profile, waiting)
+	got := c.berth.evaluate(waiting)
 	if want.all.inFlight() { // whatever Berth says, upstream has not looked any further
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return "", nil

@@ -36,9 +36,10 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 
 // holdBack takes the nodes out of the ranking that cannot take the pod together with the pods
 // nominated to them, and returns these nodes. With all, it does the same to nodes that cannot take
-// the pod anyway: they may have further reasons then. Where the buckets account for nominated pods,
-// only the node that the pod itself is nominated to can change, since the pod is no guest to
-// itself. failed reports that a plugin failed.
+// the pod anyway: they may have further reasons then. So it does where a question comes before the
+// filter that rejects them, since with the nominated pods it may fail. Where the buckets account
+// for nominated pods, only the node that the pod itself is nominated to can change, since the pod
+// is no guest to itself. failed reports that a plugin failed.
 func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.d.c
 	if c.Nominations() == 0 {
@@ -63,7 +64,7 @@ func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32,
 	}
 	t := &trial{r: r, p: p, questions: q}
 	for _, n := range c.NominatedNodes() {
-		if b := r.bucket[n.Index]; b < 0 && !all || b <= ^settled || len(nominatedBefore(n, p)) == 0 {
+		if b := r.bucket[n.Index]; b < 0 && !all && !r.plan.asksEarly || b <= ^settled || len(nominatedBefore(n, p)) == 0 {
 			continue
 		}
 		t.begin(n)

@@ -45,14 +45,14 @@ func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
 	}
 }
 
-// failing cannot judge one node.
-type failing struct{}
+// failing cannot judge one node, or one pod that is there.
+type failing struct{ node, pod string }
 
 func (failing) Name() string        { return "Failing" }
 func (failing) Reads() plugins.Part { return plugins.Contents | plugins.Objects }
-func (failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
+func (f failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	return plugins.Judge{Node: func(n *cluster.Node) *plugins.Rejection {
-		if n.Name == "node-0" {
+		if n.Name == f.node || slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return p.Name == f.pod }) {
 			return &plugins.Rejection{Err: errors.New("it cannot be judged")}
 		}
 		return nil
@@ -60,25 +60,30 @@ func (failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 }
 
 // TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if the plugin that fails is asked
-// before the one that rejects the node, and only then.
+// before the one that rejects the node, and only then; also if it only fails together with a pod
+// that is nominated to the node.
 func TestPluginFailsOnNodeThatAnotherRejects(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		profile := plugins.Default()
-		if before {
-			profile.Filters = append([]plugins.Filter{failing{}}, profile.Filters...)
-		} else {
-			profile.Filters = append(slices.Clone(profile.Filters), failing{})
-		}
-		c := benchCluster(3, false)
-		full := benchPod(0, "plain")
-		full.UID, full.Spec.NodeName = "full", "node-0"
-		full.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32")}
-		c.SetPod(full)
-		d := New(c, profile, 1)
-		p := c.Pending(benchPod(1, "plain"))
-		fast, plain := d.Decide(p), Evaluate(c, profile, p)
-		if (fast.Err != nil) != before || (plain.Err != nil) != before {
-			t.Errorf("asked before: %t; the fast way fails with %v, the plain way with %v", before, fast.Err, plain.Err)
+	for _, f := range []failing{{node: "node-0"}, {pod: "nominated"}} {
+		for _, before := range []bool{true, false} {
+			profile := plugins.Default()
+			if before {
+				profile.Filters = append([]plugins.Filter{f}, profile.Filters...)
+			} else {
+				profile.Filters = append(slices.Clone(profile.Filters), f)
+			}
+			c := benchCluster(3, false)
+			full, nominated := benchPod(0, "plain"), benchPod(2, "plain")
+			full.UID, full.Spec.NodeName = "full", "node-0"
+			full.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32")}
+			c.SetPod(full)
+			nominated.Name, nominated.UID = "nominated", "nominated"
+			c.Nominate(c.Pending(nominated), "node-0")
+			d := New(c, profile, 1)
+			p := c.Pending(benchPod(1, "plain"))
+			fast, plain := d.Decide(p), Evaluate(c, profile, p)
+			if (fast.Err != nil) != before || (plain.Err != nil) != before {
+				t.Errorf("%+v, asked before: %t; the fast way fails with %v, the plain way with %v", f, before, fast.Err, plain.Err)
+			}
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -53,11 +52,10 @@ type attempt struct {
 	// alternatives: some request lists alternatives, by which nodes are scored.
 	alternatives bool
 
-	mutex     sync.Mutex
-	allocator structured.Allocator // of all slices; made when needed
-	devices   int64                // about how many of those a node can reach
-	undo      []func()             // forgets what was found out since then
-	failures  map[site]*gift       // of nodes for which there is an error
+	mutex    sync.Mutex
+	shared   *grounds       // of all slices, where nodes share devices; made when needed
+	undo     []func()       // forgets what was found out since then
+	failures map[site]*gift // of nodes for which there is an error
 	// unavailable tells, by index in claims, whether some node cannot reach the devices of an
 	// allocated claim.
 	unavailable []atomic.Bool

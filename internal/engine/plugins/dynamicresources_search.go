@@ -100,6 +100,9 @@ func (a *attempt) again() bool {
 		for _, f := range slices.Backward(a.undo) {
 			f()
 		}
+		if a.shared != nil {
+			a.shared.costs = nil
+		}
 	}
 	a.undo = nil
 	if !a.limit.over(a.before) {
@@ -108,14 +111,20 @@ func (a *attempt) again() bool {
 	return exceeded
 }
 
-// costOfExpressions is the most that it costs to evaluate, for a device, one of the expressions by
-// which the claims select devices.
-func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim) (cost int64) {
+// costOfExpressions is the most that it costs to evaluate, for a device on the grounds, one of the
+// expressions by which the claims select devices. over reports that finding it out has exceeded the
+// limit.
+func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *grounds) (cost int64, over bool) {
 	read := func(selectors []resourcev1.DeviceSelector) {
 		for i := range selectors {
-			if selectors[i].CEL != nil {
-				cost = max(cost, a.d.costs.of(selectors[i].CEL.Expression))
+			if selectors[i].CEL == nil || over {
+				continue
 			}
+			of := a.d.costs.of(selectors[i].CEL.Expression)
+			if of.compiled != nil && of.most > cost {
+				of.most, over = a.costOn(on, selectors[i].CEL.Expression, of)
+			}
+			cost = max(cost, of.most)
 		}
 	}
 	request := func(class string, selectors []resourcev1.DeviceSelector) {
@@ -135,7 +144,31 @@ func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim) (cost int6
 			}
 		}
 	}
-	return cost
+	return cost, over
+}
+
+// costOn is the most that a heavy expression costs for a device on the grounds.
+func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cost int64, over bool) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	cost, known := on.costs[expression]
+	if known {
+		return cost, false
+	}
+	for _, slice := range on.slices {
+		for i := range slice.Spec.Devices {
+			one := of.on(slice.Spec.Driver, &slice.Spec.Devices[i])
+			if a.limit.spend(one) {
+				return 0, true
+			}
+			cost = max(cost, one)
+		}
+	}
+	if on.costs == nil {
+		on.costs = map[string]int64{}
+	}
+	on.costs[expression] = cost
+	return cost, false
 }
 
 // search looks for devices on the node for all open claims. It may have to try all combinations of
@@ -144,12 +177,16 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 	if err := tooMany(open); err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
 	}
-	allocator, devices, err := a.allocatorFor(n)
+	on, err := a.groundsOf(n)
 	if err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
 	}
-	ctx := &searchContext{context.Background(), &a.limit, 1 + devices/devicesPerCost, a.costOfExpressions(open)}
-	results, err := allocator.Allocate(ctx, n.Object(), open)
+	expressions, over := a.costOfExpressions(open, on)
+	if over {
+		return timedOut(n), false
+	}
+	ctx := &searchContext{context.Background(), &a.limit, 1 + on.devices/devicesPerCost, expressions}
+	results, err := on.allocator.Allocate(ctx, n.Object(), open)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return timedOut(n), false
@@ -208,25 +245,27 @@ var tooHard = &gift{rejection: unresolvable(codeDevicesTooHard, "finding devices
 // noDevices is the answer of nodes that cannot satisfy all claims.
 var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
-// allocatorFor returns an allocator with the slices that matter to the node, and how many devices
-// these have.
-func (a *attempt) allocatorFor(n *cluster.Node) (allocator structured.Allocator, devices int64, err error) {
+// grounds are what is searched for a node.
+type grounds struct {
+	allocator structured.Allocator
+	slices    []*resourcev1.ResourceSlice
+	devices   int64            // about how many of them the node can reach
+	costs     map[string]int64 // of heavy expressions, for the devices of the slices
+}
+
+// groundsOf returns the slices that matter to the node.
+func (a *attempt) groundsOf(n *cluster.Node) (*grounds, error) {
 	x := &a.d.index
 	if x.sharedPools == 0 {
-		list := x.slicesFor(n.Name)
-		allocator, err = a.newAllocator(list)
-		return allocator, devicesOf(list), err
+		return a.newGrounds(x.slicesFor(n.Name), 1)
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	if a.allocator == nil {
-		list := a.c.ResourceSlices.All()
-		if a.allocator, err = a.newAllocator(list); err != nil {
-			return nil, 0, err
-		}
-		a.devices = devicesOf(list) / int64(a.c.Len())
+	var err error
+	if a.shared == nil {
+		a.shared, err = a.newGrounds(a.c.ResourceSlices.All(), a.c.Len())
 	}
-	return a.allocator, a.devices, nil
+	return a.shared, err
 }
 
 func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
@@ -236,6 +275,10 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 	return n
 }
 
-func (a *attempt) newAllocator(slices []*resourcev1.ResourceSlice) (structured.Allocator, error) {
-	return structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.d.expressions())
+func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
+	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.d.expressions())
+	if err != nil {
+		return nil, err
+	}
+	return &grounds{allocator: allocator, slices: slices, devices: devicesOf(slices) / int64(nodes)}, nil
 }

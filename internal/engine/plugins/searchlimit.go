@@ -49,7 +49,7 @@ func (l *searchLimit) over(spent int64) bool { return spent > l.most && l.most >
 
 // What a search costs: costOfSearch for a node; for each step, 1 and another 1 for every
 // devicesPerCost devices; for an expression, costOfExpression and 1 for every expressionCostsEach
-// of its cost by the API server's estimate.
+// of its cost in the API server's units.
 const (
 	costOfSearch        = 20
 	devicesPerCost      = 4
@@ -57,14 +57,36 @@ const (
 	costOfExpression    = 3
 )
 
-// expressionCosts are what it costs at most to evaluate each expression. One that does not compile
-// is not evaluated: it ends the search.
-type expressionCosts struct {
-	mutex sync.Mutex
-	known map[string]int64
+// heavyExpression is the cost from which on an estimate is not taken: it is made for the largest
+// device that the API server accepts, and real ones may cost a thousandth of that.
+const heavyExpression = 100
+
+// expressionCost is what it costs at most to evaluate an expression. For a heavy one it depends on
+// the device, for which compiled, which ends in time, measures it.
+type expressionCost struct {
+	most     int64
+	compiled *cel.CompilationResult
 }
 
-func (e *expressionCosts) of(expression string) int64 {
+// on returns what the expression costs for a device.
+func (e expressionCost) on(driver string, d *resourcev1.Device) int64 {
+	_, details, _ := e.compiled.DeviceMatches(context.Background(), cel.Device{
+		Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
+	})
+	if details == nil || details.ActualCost() == nil {
+		return costOfExpression // the device has an attribute that cannot be read
+	}
+	return costOfExpression + int64(*details.ActualCost()/expressionCostsEach)
+}
+
+// expressionCosts are the costs of expressions. One that does not compile is not evaluated: it ends
+// the search.
+type expressionCosts struct {
+	mutex sync.Mutex
+	known map[string]expressionCost
+}
+
+func (e *expressionCosts) of(expression string) expressionCost {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	cost, known := e.known[expression]
@@ -72,11 +94,15 @@ func (e *expressionCosts) of(expression string) int64 {
 		return cost
 	}
 	if e.known == nil || len(e.known) >= compiledExpressions {
-		e.known = map[string]int64{}
+		e.known = map[string]expressionCost{}
 	}
-	cost = costOfExpression
-	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{}); compiled.Error == nil {
-		cost += int64(min(compiled.MaxCost, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
+	cost.most = costOfExpression
+	enough := uint64(longestSearch/searchCost) * expressionCostsEach
+	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &enough}); compiled.Error == nil {
+		cost.most += int64(min(compiled.MaxCost, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
+		if cost.most > heavyExpression {
+			cost.compiled = &compiled
+		}
 	}
 	e.known[expression] = cost
 	return cost

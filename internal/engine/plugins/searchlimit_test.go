@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -77,5 +78,46 @@ func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
 				t.Errorf("got %q", said)
 			}
 		})
+	}
+}
+
+// TestWhatAnExpressionCostsDependsOnTheDevice: by the API server's estimate, which is for the
+// largest device that it accepts, one evaluation would exceed the limit of an attempt. A device of
+// that size does exceed it.
+func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
+	const expression = `device.attributes.all(k, device.attributes.all(l, device.attributes.all(m, k + l != m && k != "x")))`
+	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{})
+	if err := compiled.Error; err != nil {
+		t.Fatal(err)
+	}
+	if most := uint64(longestSearch/searchCost) * expressionCostsEach; compiled.MaxCost < most || compiled.MaxCost > resourcev1.CELSelectorExpressionMaxCost {
+		t.Fatalf("the estimate is %d: the API server has to accept the expression, and it has to be too much for an attempt", compiled.MaxCost)
+	}
+	for _, shared := range []bool{false, true} {
+		for attributes, want := range map[int]string{1: "ok", 30: "finding devices takes too long"} {
+			c, d := cluster.New(), newDynamicResources(t)
+			c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+			slice := sliceOfUnlike("a", 4)
+			if shared {
+				slice.Spec.NodeName, slice.Spec.AllNodes = nil, new(true)
+			}
+			for i := range slice.Spec.Devices {
+				for j := range attributes {
+					name := resourcev1.QualifiedName(fmt.Sprintf("domain-with-a-name-as-long-as-they-are-%d.example.com/a", j))
+					slice.Spec.Devices[i].Attributes[name] = resourcev1.DeviceAttribute{IntValue: new(int64(1))}
+				}
+			}
+			c.ResourceSlices.Set(slice)
+			claim := claimOfOne("c")
+			claim.Spec.Devices.Requests[0].Exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
+			c.ResourceClaims.Set(claim)
+			for _, node := range []string{"a", "b"} {
+				c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+			}
+			p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
+			if said := answers(c, d, p, 2); said[0] != want {
+				t.Errorf("%d attributes, shared by all nodes: %v: got %q, want %q", attributes, shared, said, want)
+			}
+		}
 	}
 }
