@@ -29,7 +29,6 @@ var absent = []struct{ begins, why string }{
 	{"scheduler_inflight_events", "events are taken in between two pods; none is in flight"},
 	{"scheduler_plugin_evaluation_total", "plugins are not asked node by node, so there is nothing to count"},
 	{"scheduler_volume_binder_cache_requests_total", "of a cache of the volume binder that Berth does not have"},
-	{"scheduler_volume_scheduling_stage_error_total", "not counted yet; errors are in scheduler_schedule_attempts_total"},
 	{"kube_pod_resource_", "kube-state-metrics tells them"},
 	{"informer_", "of client-go's shared informers; Berth's feeds keep no objects and no queue"},
 	{"workqueue_", "of client-go's work queues, of which Berth has none"},

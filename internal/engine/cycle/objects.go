@@ -162,13 +162,18 @@ func (ps *placements) endWaits(b *placement) {
 // reserveVolumes matches the pod's volumes and assumes them in the cluster model.
 func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(ps.cluster, b.Waiting, n)
+	if err != nil {
+		ps.observer().VolumesFailed("assume")
+	}
 	if err != nil || len(volumes.Volumes)+len(volumes.Claims) == 0 {
 		return nil, err
 	}
 	b.volumes = volumes
-	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeVolumes, then: volumesBound})
+	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeVolumes, failed: bindingVolumesFailed, then: volumesBound})
 	return volumes.Assume(ps.cluster), nil
 }
+
+func bindingVolumesFailed(ps *placements) { ps.observer().VolumesFailed("bind") }
 
 func writeVolumes(b *placement, ticket Ticket) Action {
 	return WriteVolumes{ticket, &b.Attempt, b.volumes}

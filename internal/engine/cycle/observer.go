@@ -38,6 +38,9 @@ type Observer interface {
 	AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration)
 	// MadeClaim: a claim for a pod's extended resources was to be created.
 	MadeClaim(ok bool)
+	// VolumesFailed: volumes could not be judged on a node ("predicate"), assumed ("assume"), or
+	// bound ("bind").
+	VolumesFailed(stage string)
 	// Handled: an event about an object of this kind was processed.
 	Handled(resource queue.Resource, action queue.Action, took time.Duration)
 	// Hinted: a plugin was asked whether an event helps a pod that it rejected.
@@ -89,6 +92,7 @@ func (NoObserver) RemovedVictims(bool, time.Duration)                    {}
 func (NoObserver) Permitted(string, time.Duration)                       {}
 func (NoObserver) AwaitedDevice(_, _, _ string, _ bool, _ time.Duration) {}
 func (NoObserver) MadeClaim(bool)                                        {}
+func (NoObserver) VolumesFailed(string)                                  {}
 func (NoObserver) Handled(queue.Resource, queue.Action, time.Duration)   {}
 func (NoObserver) Hinted(string, string, bool, time.Duration)            {}
 func (NoObserver) AttemptedGroup(string, Result, time.Duration)          {}

@@ -47,6 +47,7 @@ type ownWork struct {
 	// written, if set, takes in the answer, whatever it is.
 	written func(ps *placements, b *placement, o Outcome)
 	then    waitFor
+	failed  func(ps *placements) // if set, counts that writing it, or waiting for it, has failed
 }
 
 // ownWork returns the work of Berth's own plugin of that name, or nil.
@@ -210,6 +211,9 @@ func (e preBindErrand) answered(o Outcome) {
 func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	p := &b.prepare
 	if fault != nil && b.ending == nil {
+		if own := b.ownWork(plugin); own != nil && own.failed != nil {
+			own.failed(ps)
+		}
 		if !fault.Verdict {
 			fault = &Fault{Message: fmt.Sprintf("running PreBind plugin %q: %s", plugin, fault.Message)}
 		}

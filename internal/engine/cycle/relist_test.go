@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,74 +13,122 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+// matching is a core that matches a volume with the claim of a pod.
+type matching struct {
+	*Core
+	volume *v1.PersistentVolume
+	claim  *v1.PersistentVolumeClaim
+	pod    *v1.Pod
+}
+
+func newMatching(t *testing.T, observer Observer, change func(*v1.PersistentVolumeClaim)) *matching {
+	t.Helper()
+	late, class := storagev1.VolumeBindingWaitForFirstConsumer, "local"
+	m := &matching{
+		volume: &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "disk", UID: "disk", ResourceVersion: "7"},
+			Spec: v1.PersistentVolumeSpec{
+				StorageClassName: class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Capacity:               v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+				PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/disk"}},
+			},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
+		},
+		claim: &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceDefault, Name: "data", UID: "data", ResourceVersion: "8"},
+			Spec: v1.PersistentVolumeClaimSpec{
+				StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
+		},
+		pod: aPod("p", "1"),
+	}
+	change(m.claim)
+	m.pod.Namespace = v1.NamespaceDefault
+	m.pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: m.claim.Name},
+	}}}
+	var err error
+	if m.Core, err = New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1, Observer: observer}); err != nil {
+		t.Fatal(err)
+	}
+	kinds := []Kind{Nodes, Pods, Volumes, Claims, StorageClasses}
+	m.Step(begin, Follows{Kinds: kinds})
+	for _, kind := range kinds {
+		m.Step(begin, Listing{kind})
+		m.Step(begin, Listed{kind})
+	}
+	for _, e := range []Event{
+		Led{},
+		Seen{StorageClasses, &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &late,
+		}},
+		Seen{Nodes, aNode("n", "4")}, Seen{Volumes, m.volume}, Seen{Claims, m.claim}, Seen{Pods, m.pod}, Tick{},
+	} {
+		m.Step(begin, e)
+	}
+	return m
+}
+
+// nominated answers the write of the nomination, and returns the ticket under which the volume is
+// written then, or 0.
+func (m *matching) nominated() Ticket {
+	for _, action := range m.Step(begin, Answered{Ticket: 1}) {
+		if write, is := action.(WriteVolumes); is {
+			return write.Ticket
+		}
+	}
+	return 0
+}
+
 // TestAListDoesNotTakeBackWhatWasAssumed: a volume that was matched with a claim, and is being
 // written, is listed again as it was before. It still is the claim's. A newer state of it counts.
 func TestAListDoesNotTakeBackWhatWasAssumed(t *testing.T) {
-	kinds := []Kind{Nodes, Pods, Volumes, Claims, StorageClasses}
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	late, class := storagev1.VolumeBindingWaitForFirstConsumer, "local"
-	volume := &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "disk", UID: "disk", ResourceVersion: "7"},
-		Spec: v1.PersistentVolumeSpec{
-			StorageClassName: class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Capacity:               v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
-			PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/disk"}},
-		},
-		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
-	}
-	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceDefault, Name: "data", UID: "data", ResourceVersion: "8"},
-		Spec: v1.PersistentVolumeClaimSpec{
-			StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
-		},
-		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
-	}
-	pod := aPod("p", "1")
-	pod.Namespace = v1.NamespaceDefault
-	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
-		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
-	}}}
-	core.Step(begin, Follows{Kinds: kinds})
-	for _, kind := range kinds {
-		core.Step(begin, Listing{kind})
-		core.Step(begin, Listed{kind})
-	}
-	core.Step(begin, Led{})
-	core.Step(begin, Seen{StorageClasses, &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &late,
-	}})
-	core.Step(begin, Seen{Nodes, aNode("n", "4")})
-	core.Step(begin, Seen{Volumes, volume})
-	core.Step(begin, Seen{Claims, claim})
-	core.Step(begin, Seen{Pods, pod})
-	written := false
-	core.Step(begin, Tick{})
-	for _, action := range core.Step(begin, Answered{Ticket: 1}) { // the nomination
-		_, writes := action.(WriteVolumes)
-		written = written || writes
-	}
+	m := newMatching(t, nil, func(*v1.PersistentVolumeClaim) {})
 	taken := func() bool {
-		known, _ := core.View().Cluster.Volumes.Get("", volume.Name)
+		known, _ := m.View().Cluster.Volumes.Get("", m.volume.Name)
 		return known.Spec.ClaimRef != nil
 	}
-	if !written || !taken() {
+	if m.nominated() == 0 || !taken() {
 		t.Fatal("the volume is not matched with the claim")
 	}
-	core.Step(begin, Listing{Volumes})
-	core.Step(begin, Seen{Volumes, volume.DeepCopy()})
-	core.Step(begin, Listed{Volumes})
+	m.Step(begin, Listing{Volumes})
+	m.Step(begin, Seen{Volumes, m.volume.DeepCopy()})
+	m.Step(begin, Listed{Volumes})
 	if !taken() {
 		t.Error("the list gave the volume to others")
 	}
-	newer := volume.DeepCopy()
+	newer := m.volume.DeepCopy()
 	newer.ResourceVersion = "9"
-	core.Step(begin, Seen{Volumes, newer})
+	m.Step(begin, Seen{Volumes, newer})
 	if taken() {
 		t.Error("what the API shows since does not count")
+	}
+}
+
+// volumeErrors notes the errors with volumes.
+type volumeErrors struct {
+	NoObserver
+	stages []string
+}
+
+func (v *volumeErrors) VolumesFailed(stage string) { v.stages = append(v.stages, stage) }
+
+// TestErrorsWithVolumesAreCounted by their stage.
+func TestErrorsWithVolumesAreCounted(t *testing.T) {
+	seen := &volumeErrors{}
+	m := newMatching(t, seen, func(*v1.PersistentVolumeClaim) {})
+	ticket := m.nominated()
+	if len(seen.stages) > 0 {
+		t.Fatalf("nothing has failed yet: %q", seen.stages)
+	}
+	m.Step(begin, Answered{ticket, Outcome{Fault: &Fault{Message: "conflict"}}})
+	newMatching(t, seen, func(claim *v1.PersistentVolumeClaim) {
+		claim.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: "Near"}}}
+	})
+	if want := []string{"bind", "predicate"}; !slices.Equal(seen.stages, want) {
+		t.Errorf("got %q, want %q", seen.stages, want)
 	}
 }
 

@@ -101,7 +101,7 @@ func (e *Evaluation) judgeNodes(j *judges) {
 		case v.Rejection.Err != nil:
 			err := v.Rejection.Err
 			if v.Plugin != "" {
-				err = fmt.Errorf("running %q filter plugin: %w", v.Plugin, err)
+				err = &FilterError{v.Plugin, err}
 			}
 			*e = Evaluation{Err: err}
 			return
@@ -109,6 +109,18 @@ func (e *Evaluation) judgeNodes(j *judges) {
 	}
 	e.askExtenders(j)
 }
+
+// FilterError is the error of a filter that failed on a node.
+type FilterError struct {
+	Plugin string
+	Err    error
+}
+
+func (e *FilterError) Error() string {
+	return fmt.Sprintf("running %q filter plugin: %v", e.Plugin, e.Err)
+}
+
+func (e *FilterError) Unwrap() error { return e.Err }
 
 // Best returns the feasible verdicts with the highest total.
 func (e *Evaluation) Best() []*NodeVerdict {

@@ -34,6 +34,7 @@ type recorded struct {
 	claims        *metrics.CounterVec
 	deviceWaits   *metrics.CounterVec
 	deviceWaiting *metrics.HistogramVec
+	volumeErrors  *metrics.CounterVec
 
 	preemptionAttempts *metrics.Counter
 	preemptionVictims  *metrics.Histogram
@@ -77,7 +78,7 @@ func newRecorded() *recorded {
 	r.ofGroups()
 	r.ofQueue()
 	r.ofPods()
-	r.ofDevices()
+	r.ofObjects()
 	r.ofPreemption()
 	r.own()
 	return r
@@ -142,7 +143,8 @@ func (r *recorded) ofPods() {
 		"Duration of waiting on permit.", millis, metrics.BETA, "result")
 }
 
-func (r *recorded) ofDevices() {
+func (r *recorded) ofObjects() {
+	r.volumeErrors = counter("volume_scheduling_stage_error_total", "Volume scheduling stage error count", metrics.ALPHA, "operation")
 	r.claims = counter("resourceclaim_creates_total", "Number of ResourceClaims creation requests within scheduler", metrics.ALPHA, "status")
 	r.deviceWaits = counter("dra_bindingconditions_allocations_total",
 		"Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
@@ -197,7 +199,7 @@ func (r *recorded) all() []metrics.Registerable {
 		r.groupAttempts, r.groupAttemptDuration, r.groupAlgorithmDuration,
 		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
-		r.claims, r.deviceWaits, r.deviceWaiting,
+		r.claims, r.deviceWaits, r.deviceWaiting, r.volumeErrors,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,
 		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.panics,
 	}

@@ -178,6 +178,9 @@ func (r *Recorder) MadeClaim(ok bool) {
 	r.claims.WithLabelValues(status).Inc()
 }
 
+// VolumesFailed counts errors with the volumes of pods.
+func (r *Recorder) VolumesFailed(stage string) { r.volumeErrors.WithLabelValues(stage).Inc() }
+
 // Handled measures how long it took to take in a change of an object.
 func (r *Recorder) Handled(resource queue.Resource, action queue.Action, took time.Duration) {
 	event := handled{resource, action}

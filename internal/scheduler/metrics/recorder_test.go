@@ -50,6 +50,7 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r.AwaitedDevice("default-scheduler", "gpu.example.com", "success", false, 3*time.Second)
 	r.MadeClaim(true)
 	r.MadeClaim(false)
+	r.VolumesFailed("bind")
 	r.Handled(queue.Node, queue.Add, time.Microsecond)
 	r.Hinted("NodeResourcesFit", "NodeAdd", true, time.Microsecond)
 	r.Binding(2)
@@ -88,6 +89,7 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 		`scheduler_dra_bindingconditions_wait_duration_seconds_bucket{driver="gpu.example.com",profile="default-scheduler",status="success",le="3.2"} 2`,
 		`scheduler_resourceclaim_creates_total{status="success"} 1`,
 		`scheduler_resourceclaim_creates_total{status="failure"} 1`,
+		`scheduler_volume_scheduling_stage_error_total{operation="bind"} 1`,
 		`scheduler_event_handling_duration_seconds_count{event="NodeAdd"} 1`,
 		`scheduler_queueing_hint_execution_duration_seconds_count{event="NodeAdd",hint="Queue",plugin="NodeResourcesFit"} 1`,
 		`scheduler_goroutines{operation="binding"} 2`,
