@@ -66,7 +66,7 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 	switch {
 	case as.aside(b, found.Err):
 	case found.Err != nil:
-		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && f.Plugin == "VolumeBinding" {
+		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && p.bindsVolumes(f.Plugin) {
 			as.observer().VolumesFailed("predicate")
 		}
 		as.observer().Decided(as.clock().Sub(b.watch))

@@ -32,6 +32,14 @@ type profile struct {
 	failed failure // the last attempt that failed for all pods of its class
 }
 
+// bindsVolumes reports whether the plugin of this name binds volumes.
+func (p *profile) bindsVolumes(plugin string) bool {
+	return slices.ContainsFunc(p.Reservers, func(r plugins.Reserver) bool {
+		_, volumes := r.(plugins.VolumeReserver)
+		return volumes && r.Name() == plugin
+	})
+}
+
 // Stages are the out-of-tree plugins that take part in bindings, each list in the order of its
 // extension point.
 type Stages struct {
