@@ -147,7 +147,8 @@ func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *ground
 	return cost, over
 }
 
-// costOn is the most that a heavy expression costs for a device on the grounds.
+// costOn is the most that a heavy expression costs for a device on the grounds. Finding it out
+// costs no more than one evaluation by the estimate, which counts if that is not enough.
 func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cost int64, over bool) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -155,13 +156,18 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 	if known {
 		return cost, false
 	}
+	sum := int64(0)
 	for _, slice := range on.slices {
 		for i := range slice.Spec.Devices {
+			if sum >= of.most {
+				cost = of.most
+				break
+			}
 			one := of.on(slice.Spec.Driver, &slice.Spec.Devices[i])
 			if a.limit.spend(one) {
 				return 0, true
 			}
-			cost = max(cost, one)
+			sum, cost = sum+one, max(cost, one)
 		}
 	}
 	if on.costs == nil {

@@ -121,3 +121,26 @@ func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn: evaluated for each of very many devices it
+// would exceed the limit. The first device is enough.
+func TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn(t *testing.T) {
+	const expression = `device.attributes.all(k, device.attributes.all(l, device.attributes.all(m, true)))`
+	c, d := cluster.New(), newDynamicResources(t)
+	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	slice := sliceOfUnlike("a", 128)
+	for i := range slice.Spec.Devices {
+		for j := range 20 {
+			slice.Spec.Devices[i].Attributes[resourcev1.QualifiedName(fmt.Sprintf("%d.example.com/a", j))] = resourcev1.DeviceAttribute{IntValue: new(int64(1))}
+		}
+	}
+	c.ResourceSlices.Set(slice)
+	claim := claimOfOne("c")
+	claim.Spec.Devices.Requests[0].Exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
+	c.ResourceClaims.Set(claim)
+	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
+	if said := answers(c, d, p, 1); said[0] != "ok" {
+		t.Errorf("got %q", said)
+	}
+}
