@@ -15,6 +15,7 @@ export class Strip {
     this.span = 900000;
     this.end = null; // null: now
     this.cursor = null;
+    this.reach = 0; // how far around the cursor is told of, at least: keys go in steps, and what lies between two is not left out
     this.canvas = h('canvas', {'aria-hidden': 'true'});
     this.box = h('div', {class: 'strip-box', tabindex: '0', role: 'slider', 'aria-label': 'What happened, by time. Arrow keys go through it.',
       'aria-valuemin': '0', 'aria-valuemax': '100', 'aria-valuenow': '100', 'aria-valuetext': 'now'}, this.canvas);
@@ -57,6 +58,7 @@ export class Strip {
     const at = {ArrowLeft: -step, ArrowRight: step, PageUp: -this.span / 2, PageDown: this.span / 2}[event.key];
     if (at === undefined && event.key !== 'Home' && event.key !== 'End') return;
     event.preventDefault();
+    this.reach = step / 2;
     this.cursor = event.key === 'Home' ? first : event.key === 'End' ? last : Math.max(first, Math.min(last, (this.cursor ?? this.end ?? last) + at));
     const end = this.end ?? last;
     if (this.cursor > end) this.shift(this.cursor - end);
@@ -67,16 +69,17 @@ export class Strip {
 
   point(x) {
     const width = this.width - left - right, [, last] = this.bounds();
+    this.reach = 0;
     this.cursor = Math.min(last, (this.end ?? last) - this.span * (1 - Math.max(0, Math.min(1, (x - left) / width))));
     this.plan();
   }
 
-  // at sums up what happened between two times, and how many were pending at most.
+  // at sums up what happened from one time until before another, and how many were pending at most.
   at(from, to) {
     const sum = [0, 0, 0, 0];
     let before = 0;
     for (const m of this.store.history) {
-      if (m[0] > to) break;
+      if (m[0] >= to) break;
       before = m[4];
       if (m[0] < from) continue;
       for (let k = 0; k < 3; k++) sum[k] += m[k + 1];
@@ -164,8 +167,8 @@ export class Strip {
 
   // speak says what happened where the cursor is, or in all that is shown.
   speak(from, end, columns) {
-    const wide = this.span / columns, some = this.cursor !== null;
-    const [a, b] = some ? [Math.floor(this.cursor / wide) * wide - wide, this.cursor + wide] : [from, end];
+    const some = this.cursor !== null, reach = Math.max(this.reach, 1.5 * this.span / columns);
+    const [a, b] = some ? [this.cursor - reach, this.cursor + reach] : [from, end + 1];
     const [evicted, preempted, failed, pending] = this.at(a, b);
     const words = `${plural(evicted, 'eviction')}, ${plural(preempted, 'preemption')}, ${plural(failed, 'node')} failed, ${some ? '' : 'up to '}${count(pending)} pending`;
     const when = some ? time(this.cursor) : spans.find(([, s]) => s * 1000 === this.span) ? (this.until ? '' : 'Last ') + spans.find(([, s]) => s * 1000 === this.span)[0] : 'In all';
