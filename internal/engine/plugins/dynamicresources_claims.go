@@ -83,6 +83,9 @@ func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.Resourc
 			allocation = &o.results[next]
 			next++
 		}
+		if slices.Contains(a.claims[:i], claim) {
+			continue // named twice: it keeps what it got first
+		}
 		if claim == a.extended {
 			if o.extended == nil || len(o.extended.Spec.Devices.Requests) == 0 {
 				continue
