@@ -27,7 +27,7 @@ type base struct {
 	groups    []*baseGroup
 	byKey     map[string]int32
 	at        []int32 // by node: its group; none: it takes no pod of the classes, or does not exist
-	spots     []spot  // by node: where it is in the tree of its group
+	spots     []spot  // by node: where it is in the tree of its group, if it is in one
 	odd       []int32 // nodes with a group that are in no tree, since they are not orderly; sorted
 	sets      []*inclusionSet
 	inclusion *plugins.SpreadInclusion
@@ -134,10 +134,13 @@ func (b *base) rebuild() {
 		if b.at[i] = b.groupOf(node); b.at[i] == none {
 			continue
 		}
-		if orderly(b.room(node)) {
-			fresh[b.at[i]] = append(fresh[b.at[i]], node)
-		} else {
+		switch {
+		case !orderly(b.room(node)):
 			b.odd = append(b.odd, node)
+		case isFull(b.room(node)):
+			b.spots[node].cell = none
+		default:
+			fresh[b.at[i]] = append(fresh[b.at[i]], node)
 		}
 	}
 	for i, g := range b.groups {
@@ -219,28 +222,31 @@ func (b *base) followSums(changes []cluster.Change) {
 	b.looked += len(b.changed) - before
 }
 
-// take removes a node from its tree. Its group stays known.
+// take removes a node from its tree, if it is in one. Its group stays known.
 func (b *base) take(node int32) {
 	if int(node) >= len(b.at) || b.at[node] == none {
 		return
 	}
 	if i, isOdd := slices.BinarySearch(b.odd, node); isOdd {
 		b.odd = slices.Delete(b.odd, i, i+1)
-	} else {
+	} else if b.spots[node].cell != none {
 		b.groups[b.at[node]].tree.remove(b, node)
 	}
 }
 
-// put puts a node that was taken, or is new, into the tree of its group.
+// put puts a node that was taken, or is new, into the tree of its group, unless it is full.
 func (b *base) put(node int32) {
 	if b.at[node] == none {
 		return
 	}
-	if orderly(b.room(node)) {
-		b.groups[b.at[node]].tree.insert(b, node)
-	} else {
+	switch {
+	case !orderly(b.room(node)):
 		i, _ := slices.BinarySearch(b.odd, node)
 		b.odd = slices.Insert(b.odd, i, node)
+	case isFull(b.room(node)):
+		b.spots[node].cell = none
+	default:
+		b.groups[b.at[node]].tree.insert(b, node)
 	}
 }
 

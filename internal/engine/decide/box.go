@@ -10,9 +10,9 @@ import (
 // point is the position of a node in a tree: its room as scores and filters see it, for a pod of
 // any size.
 type point struct {
-	at                            [axes]float64
-	freeCPU, freeMemory, freePods int64
-	balance                       int8
+	at                  [axes]float64
+	freeCPU, freeMemory int64
+	balance             int8
 }
 
 // The axes of a tree, all but the last in per cent of the node: what is left, as
@@ -28,6 +28,9 @@ const (
 	axes
 )
 
+// isFull reports whether a node has no pod slot left: no tree has it.
+func isFull(room *cluster.Room) bool { return room.Pods >= room.MaxPods }
+
 // orderly reports whether the bounds of a box hold for a node: it has both resources.
 func orderly(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
 
@@ -38,7 +41,7 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 			float64(room.CPU-room.NonZeroCPU) * cpu, float64(room.Memory-room.NonZeroMemory) * memory,
 			float64(room.RequestedCPU) * cpu, float64(room.RequestedMemory) * memory, cpu, memory, float64(voted),
 		},
-		freeCPU: room.CPU - room.RequestedCPU, freeMemory: room.Memory - room.RequestedMemory, freePods: int64(room.MaxPods - room.Pods),
+		freeCPU: room.CPU - room.RequestedCPU, freeMemory: room.Memory - room.RequestedMemory,
 		balance: balance,
 	}
 }
@@ -46,17 +49,17 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 // box bounds the points of a cell. It contains all of them, and may be larger than necessary, which
 // only costs time.
 type box struct {
-	low, high                     [axes]float64
-	left                          float64    // the highest leftCPU+leftMemory
-	lean                          [2]float64 // lowest and highest usedCPU-usedMemory
-	freeCPU, freeMemory, freePods [2]int64   // lowest and highest
-	balance                       [2]int8
+	low, high           [axes]float64
+	left                float64    // the highest leftCPU+leftMemory
+	lean                [2]float64 // lowest and highest usedCPU-usedMemory
+	freeCPU, freeMemory [2]int64   // lowest and highest
+	balance             [2]int8
 }
 
 var emptyBox = func() box {
 	b := box{
 		left: math.Inf(-1), lean: [2]float64{math.Inf(1), math.Inf(-1)}, freeCPU: [2]int64{math.MaxInt64, math.MinInt64},
-		freeMemory: [2]int64{math.MaxInt64, math.MinInt64}, freePods: [2]int64{math.MaxInt64, math.MinInt64}, balance: [2]int8{math.MaxInt8, math.MinInt8},
+		freeMemory: [2]int64{math.MaxInt64, math.MinInt64}, balance: [2]int8{math.MaxInt8, math.MinInt8},
 	}
 	for axis := range axes {
 		b.low[axis], b.high[axis] = math.Inf(1), math.Inf(-1)
@@ -73,7 +76,6 @@ func (b *box) add(p *point) {
 	b.lean[0], b.lean[1] = min(b.lean[0], lean), max(b.lean[1], lean)
 	b.freeCPU[0], b.freeCPU[1] = min(b.freeCPU[0], p.freeCPU), max(b.freeCPU[1], p.freeCPU)
 	b.freeMemory[0], b.freeMemory[1] = min(b.freeMemory[0], p.freeMemory), max(b.freeMemory[1], p.freeMemory)
-	b.freePods[0], b.freePods[1] = min(b.freePods[0], p.freePods), max(b.freePods[1], p.freePods)
 	b.balance[0], b.balance[1] = min(b.balance[0], p.balance), max(b.balance[1], p.balance)
 }
 
@@ -85,7 +87,6 @@ func (b *box) join(o *box) {
 	b.lean[0], b.lean[1] = min(b.lean[0], o.lean[0]), max(b.lean[1], o.lean[1])
 	b.freeCPU[0], b.freeCPU[1] = min(b.freeCPU[0], o.freeCPU[0]), max(b.freeCPU[1], o.freeCPU[1])
 	b.freeMemory[0], b.freeMemory[1] = min(b.freeMemory[0], o.freeMemory[0]), max(b.freeMemory[1], o.freeMemory[1])
-	b.freePods[0], b.freePods[1] = min(b.freePods[0], o.freePods[0]), max(b.freePods[1], o.freePods[1])
 	b.balance[0], b.balance[1] = min(b.balance[0], o.balance[0]), max(b.balance[1], o.balance[1])
 }
 
@@ -104,8 +105,8 @@ func (b *box) width(axis int, perVote float64) float64 {
 
 // fits reports whether all nodes of the box have room for a pod, and whether any may have.
 func (b *box) fits(q *room) (all, any bool) {
-	any = b.freePods[1] > 0 && (q.cpu <= 0 || q.cpu <= b.freeCPU[1]) && (q.memory <= 0 || q.memory <= b.freeMemory[1])
-	all = b.freePods[0] > 0 && (q.cpu <= 0 || q.cpu <= b.freeCPU[0]) && (q.memory <= 0 || q.memory <= b.freeMemory[0])
+	any = (q.cpu <= 0 || q.cpu <= b.freeCPU[1]) && (q.memory <= 0 || q.memory <= b.freeMemory[1])
+	all = (q.cpu <= 0 || q.cpu <= b.freeCPU[0]) && (q.memory <= 0 || q.memory <= b.freeMemory[0])
 	return all, any
 }
 

@@ -210,15 +210,10 @@ func (t *tree) bounds(s *survey, i int32) (low, high int64) {
 	if !c.alike {
 		return c.box.bounds(room)
 	}
-	// The nodes have the same score, but some may have no pod slot left.
-	all, any := c.box.fits(room)
-	if !any {
+	if _, fit := c.box.fits(room); !fit {
 		return noRoom, noRoom
 	}
 	high = int64(room.unlimited(s.b.room(c.nodes[0]), s.b.balance(c.nodes[0])))
-	if !all {
-		return noRoom, high
-	}
 	return high, high
 }
 

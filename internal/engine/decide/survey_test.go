@@ -210,13 +210,21 @@ func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
 			held += int(b.checkCell(t, g.tree, g.tree.root, int32(i)))
 		}
 		standing := 0
-		for _, group := range b.at {
-			if group != none {
+		for i, group := range b.at {
+			node := int32(i)
+			if group == none || slices.Contains(b.odd, node) {
+				continue
+			}
+			full := isFull(b.room(node))
+			if full != (b.spots[node].cell == none) {
+				t.Fatalf("node %d is full: %t; in no tree: %t", node, full, !full)
+			}
+			if !full {
 				standing++
 			}
 		}
-		if held+len(b.odd) != standing {
-			t.Fatalf("trees hold %d nodes and %d are odd, want %d", held, len(b.odd), standing)
+		if held != standing {
+			t.Fatalf("trees hold %d nodes, want %d", held, standing)
 		}
 	}
 }
@@ -233,6 +241,12 @@ func (b *base) checkCell(t interface{ Fatalf(string, ...any) }, of *tree, i, gro
 				t.Fatalf("cell %d does not hold its child", i)
 			}
 			count += b.checkCell(t, of, child, group)
+		}
+	}
+	if c.alike && len(c.nodes) > 0 {
+		box, p := emptyBox, b.point(c.nodes[0])
+		if box.add(&p); box != c.box {
+			t.Fatalf("the box of cell %d is larger than its nodes, which are alike", i)
 		}
 	}
 	for k, node := range c.nodes {

@@ -7,9 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// tree holds nodes by the room that they have: a k-d tree whose cells know the number of nodes
-// below them, and bounds of their room. It serves requests of any size, even one never seen before,
-// without a look at every node.
+// tree holds the nodes that are not full by the room that they have: a k-d tree whose cells know
+// the number of nodes below them, and bounds of their room. It serves requests of any size, even
+// one never seen before, without a look at every node.
 type tree struct {
 	root   int32
 	cells  []cell
@@ -54,8 +54,8 @@ func (t *tree) leaf(parent int32) int32 {
 	return int32(len(t.cells) - 1)
 }
 
-// alike reports whether two nodes of a tree have the same room and votes, except for the number of
-// pods.
+// alike reports whether two nodes of a tree have the same votes and the same room, except for the
+// number of pods: neither is full.
 func (b *base) alike(node, other int32) bool {
 	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.room(node), b.room(other))
 }
@@ -135,10 +135,8 @@ func (t *tree) splitOff(b *base, i int32) {
 	t.replace(above, i, parent)
 	c, p := &t.cells[i], &t.cells[parent]
 	p.box, p.count, p.axis = c.box, c.count, int8(axis)
-	pods := c.box.freePods
 	c.nodes, c.count, c.alike, c.box = c.nodes[:last], c.count-1, true, emptyBox
 	c.box.add(&other)
-	c.box.freePods = pods
 	c.parent, t.cells[alone].parent = parent, parent
 	if p.split, p.left, p.right = other.at[axis], alone, i; odd.at[axis] > other.at[axis] {
 		p.split, p.left, p.right = odd.at[axis], i, alone
@@ -245,7 +243,7 @@ func (t *tree) remove(b *base, node int32) {
 		t.collapse(at.cell)
 		return
 	}
-	if last <= b.d.leafSize { // the box of a larger leaf may become too wide in the number of pods
+	if last <= b.d.leafSize { // the nodes of a larger one are alike
 		c.box, c.alike = emptyBox, true
 		for k, node := range c.nodes {
 			p := b.point(node)
