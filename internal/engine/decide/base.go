@@ -34,7 +34,6 @@ type base struct {
 
 	statics  []*static
 	byStatic map[baseStatic]int32
-	byParts  map[parts]int32
 
 	// What the terms of strangers say about all the classes; nil: nothing, or it is not summed.
 	// Nodes from which one of these terms repels the classes have groups of their own.
@@ -124,7 +123,7 @@ func (b *base) rebuild() {
 	c := b.d.c
 	b.seen = c.Log.Len()
 	b.groups, b.byKey, b.odd, b.sets, b.inclusion = nil, map[string]int32{}, nil, nil, nil
-	b.statics, b.byStatic, b.byParts = nil, map[baseStatic]int32{}, map[parts]int32{}
+	b.statics, b.byStatic = nil, map[baseStatic]int32{}
 	b.at, b.spots = make([]int32, len(c.Nodes)), make([]spot, len(c.Nodes))
 	b.countSums()
 	b.d.work += bulkyWork(c, b.plan)
@@ -152,7 +151,7 @@ func (b *base) rebuild() {
 func (b *base) catchUp() {
 	log := &b.d.c.Log
 	changes, known := log.Since(b.seen)
-	if !known || len(changes) > len(b.at)+64 || len(b.byParts)+len(b.byStatic) > 2*len(b.at)+1024 {
+	if !known || len(changes) > len(b.at)+64 || len(b.byStatic) > 2*len(b.at)+1024 {
 		b.rebuild()
 		return
 	}
@@ -184,7 +183,9 @@ func (b *base) catchUp() {
 	}
 	if b.repelling != nil {
 		for _, node := range b.changed {
-			b.at[node] = b.groupOf(node)
+			if group := b.at[node]; group != none {
+				b.at[node] = b.groupWith(b.groups[group].static, node)
+			}
 		}
 	}
 	for _, node := range b.changed {
@@ -267,12 +268,17 @@ func (b *base) groupOf(node int32) int32 {
 	if n == nil {
 		return none
 	}
-	static := b.staticOf(n)
+	static := b.judge(n)
 	b.d.looked += 1 + len(b.axes)
 	b.d.work += costOfSorting
 	if static == rejected {
 		return none
 	}
+	return b.groupWith(static, node)
+}
+
+// groupWith returns the group of a node with this static.
+func (b *base) groupWith(static, node int32) int32 {
 	b.key = binary.NativeEndian.AppendUint32(b.key[:0], uint32(static)<<1|asBit(b.isRepelled(node)))
 	for i := range b.axes {
 		b.key = binary.NativeEndian.AppendUint32(b.key, uint32(b.axes[i].valueOf(node)))
@@ -300,16 +306,7 @@ func (a *topologyAxis) valueOf(node int32) int32 {
 	return domain
 }
 
-func (b *base) staticOf(n *cluster.Node) int32 {
-	key := parts{n.Labels.ID, n.Taints.ID, n.Images.ID, n.Features.ID, n.HasHostname}
-	if index, known := b.byParts[key]; known {
-		return index
-	}
-	index := b.judge(n)
-	b.byParts[key] = index
-	return index
-}
-
+// judge returns the index of the node's static, or rejected.
 func (b *base) judge(n *cluster.Node) int32 {
 	pl := b.plan
 	for _, judges := range [...][]namedJudge{pl.early, pl.late} {
@@ -324,7 +321,8 @@ func (b *base) judge(n *cluster.Node) int32 {
 	index, known := b.byStatic[key]
 	if !known {
 		index = int32(len(b.statics))
-		b.statics = append(b.statics, s)
+		kept := s
+		b.statics = append(b.statics, &kept)
 		b.byStatic[key] = index
 	}
 	return index

@@ -37,7 +37,7 @@ func (r *ranking) catchUp() {
 			r.follow(change, -1)
 		case cluster.NodeChanged:
 			r.grow(len(r.d.c.Nodes))
-			r.reassess(change.Node)
+			r.reassessAs(change.Node, true)
 		case cluster.Nomination:
 			r.rerank(change.Node)
 		}

@@ -13,7 +13,11 @@ func (r *ranking) groupOf(static int32, values []int64) int32 {
 	key, long := groupKey{static: static}, ""
 	if len(values) <= inKey {
 		copy(key.values[:], values)
+		if r.lastGroup != none && r.groups[r.lastGroup].key == key { // as with most nodes
+			return r.lastGroup
+		}
 		if index, ok := r.byKey[key]; ok {
+			r.lastGroup = index
 			return index
 		}
 	} else {
@@ -71,6 +75,9 @@ func (r *ranking) release(index int32) {
 		delete(r.byLong, g.long)
 	} else {
 		delete(r.byKey, g.key)
+	}
+	if r.lastGroup == index {
+		r.lastGroup = none
 	}
 	r.vacant = append(r.vacant, index)
 	if r.flat != nil && r.live == index {

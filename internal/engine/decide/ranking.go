@@ -38,18 +38,22 @@ type ranking struct {
 	live        int32
 	settledOnes map[int]int32
 
-	byParts  map[parts]int32
 	byStatic map[staticKey]int32
+	latest   struct { // that staticOf returned
+		key   staticKey
+		index int32
+	}
 
 	effects map[int32][]effect // by class of placed pods
 	places  []effect           // by tally of the plan: its tally here, and its part of that
 
-	byKey   map[groupKey]int32
-	byLong  map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
-	values  []int64          // scratch space
-	vacant  []int32          // free indices in groups
-	reasons []reason
-	byText  map[string]int16 // indices in reasons
+	byKey     map[groupKey]int32
+	byLong    map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
+	lastGroup int32            // that byKey gave, or none
+	values    []int64          // scratch space
+	vacant    []int32          // free indices in groups
+	reasons   []reason
+	byText    map[string]int16 // indices in reasons
 	// merged: some reasons stand for several that differ in their texts alone. Why a pod fits
 	// nowhere is then worked out the plain way.
 	merged bool
@@ -136,8 +140,8 @@ func (r *ranking) rebuild() {
 	c := r.d.c
 	r.seen, r.candidates = c.Log.Len(), nil
 	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
-	r.byParts, r.byStatic, r.statics = map[parts]int32{}, map[staticKey]int32{}, nil
-	r.groups, r.byKey, r.byLong, r.vacant = nil, map[groupKey]int32{}, map[string]int32{}, nil
+	r.byStatic, r.statics = map[staticKey]int32{}, nil
+	r.groups, r.byKey, r.byLong, r.vacant, r.lastGroup = nil, map[groupKey]int32{}, map[string]int32{}, nil, none
 	r.reasons, r.byText, r.merged = nil, map[string]int16{}, false
 	r.count()
 	for i := range r.bucket {
@@ -152,7 +156,7 @@ func (r *ranking) rebuild() {
 	r.d.work += bulkyWork(c, r.plan)
 	for _, n := range c.Nodes {
 		if n != nil {
-			r.assess(n)
+			r.assess(n, r.staticOf(n))
 		}
 	}
 }
@@ -231,10 +235,14 @@ func (r *ranking) rerank(node int32) {
 }
 
 // reassess puts a node where it belongs now.
-func (r *ranking) reassess(node int32) {
-	group := none
+func (r *ranking) reassess(node int32) { r.reassessAs(node, false) }
+
+// reassessAs does so, and judges the node itself anew if it is another than before.
+func (r *ranking) reassessAs(node int32, another bool) {
+	group, static := none, none
 	if before := r.bucket[node]; before != absent {
 		group = r.groupAt(node)
+		static = r.groups[group].key.static
 		r.take(node)
 		r.bucket[node] = absent
 		if r.flat != nil {
@@ -242,16 +250,18 @@ func (r *ranking) reassess(node int32) {
 		}
 	}
 	if n := r.d.c.Nodes[node]; n != nil {
-		r.assess(n)
+		if another || static == none {
+			static = r.staticOf(n)
+		}
+		r.assess(n, static)
 	}
 	if group != none {
 		r.release(group)
 	}
 }
 
-// assess puts an absent node into its group and bucket.
-func (r *ranking) assess(n *cluster.Node) {
-	static := r.staticOf(n)
+// assess puts an absent node with this static into its group and bucket.
+func (r *ranking) assess(n *cluster.Node, static int32) {
 	r.d.looked += 1 + len(r.tallies)
 	r.d.work += costOfSorting
 	for len(r.values) < len(r.tallies) {

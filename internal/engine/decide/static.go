@@ -18,12 +18,6 @@ type static struct {
 	hostname        bool
 }
 
-// parts are the IDs of a node's interned parts.
-type parts struct {
-	labels, taints, images, features int32
-	hostname                         bool
-}
-
 type staticKey struct {
 	early, late            int16
 	taint, affinity, image int64
@@ -32,22 +26,6 @@ type staticKey struct {
 
 // staticOf returns the index of the node's static.
 func (r *ranking) staticOf(n *cluster.Node) int32 {
-	if r.plan.perNode {
-		return r.internStatic(n)
-	}
-	key := parts{n.Labels.ID, n.Taints.ID, n.Images.ID, n.Features.ID, n.HasHostname}
-	if index, known := r.byParts[key]; known {
-		return index
-	}
-	index := r.internStatic(n)
-	if len(r.byParts) > 2*len(r.d.c.Nodes)+1024 { // most are of parts that no node has now
-		clear(r.byParts)
-	}
-	r.byParts[key] = index
-	return index
-}
-
-func (r *ranking) internStatic(n *cluster.Node) int32 {
 	s := r.judgeStatic(n)
 	key := staticKey{early: -1, late: -1, taint: s.taint, affinity: s.affinity, image: s.image, scored: s.scored, hostname: s.hostname}
 	if s.early != nil {
@@ -55,21 +33,26 @@ func (r *ranking) internStatic(n *cluster.Node) int32 {
 	} else if s.late != nil {
 		key.late = s.lateIndex
 	}
+	if len(r.statics) > 0 && key == r.latest.key { // as with most nodes
+		return r.latest.index
+	}
 	index, known := r.byStatic[key]
 	if !known {
+		kept := s // s itself is not to be allocated for every node
 		index = int32(len(r.statics))
-		r.statics = append(r.statics, s)
+		r.statics = append(r.statics, &kept)
 		r.byStatic[key] = index
 	}
+	r.latest.key, r.latest.index = key, index
 	return index
 }
 
-func (r *ranking) judgeStatic(n *cluster.Node) *static {
+func (r *ranking) judgeStatic(n *cluster.Node) static {
 	pl := r.plan
 	for _, f := range pl.early {
 		if rejection := f.judge(n); rejection != nil {
 			id := r.reasonOf(f.name, rejection)
-			return &static{early: &reason{f.name, rejection}, bucket: ^(id | settled)}
+			return static{early: &reason{f.name, rejection}, bucket: ^(id | settled)}
 		}
 	}
 	s := pl.scoreStatic(n)
@@ -84,8 +67,8 @@ func (r *ranking) judgeStatic(n *cluster.Node) *static {
 }
 
 // scoreStatic scores a node that no static filter rejects.
-func (pl *plan) scoreStatic(n *cluster.Node) *static {
-	return &static{
+func (pl *plan) scoreStatic(n *cluster.Node) static {
+	return static{
 		taint: pl.taint.of(n), affinity: pl.affinity.of(n), image: pl.image.of(n), scored: !pl.everyKey || hasKeys(n, pl.soft), hostname: n.HasHostname,
 	}
 }
