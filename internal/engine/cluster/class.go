@@ -103,8 +103,8 @@ func (c *PodClass) HasAffinity() bool {
 	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
 }
 
-func newPodClass(pod *v1.Pod, key digest, shared *shares) *PodClass {
-	needs, bulk := needsDigest(pod), bulkOf(pod)
+func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
+	bulk := bulkOf(pod)
 	if bulk > 0 {
 		shared = &shares{}
 	}
@@ -132,10 +132,12 @@ func newPodClass(pod *v1.Pod, key digest, shared *shares) *PodClass {
 	}
 	if a := spec.Affinity; a != nil {
 		c.readTerms(a, read)
-		h := hasher{}
-		h.string(pod.Namespace) // terms without namespaces select in this one
-		h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
-		c.Affinities = h.sum()
+		if a.PodAffinity != nil || a.PodAntiAffinity != nil {
+			h := hasher{}
+			h.string(pod.Namespace) // terms without namespaces select in this one
+			h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
+			c.Affinities = h.sum()
+		}
 	}
 	return c
 }

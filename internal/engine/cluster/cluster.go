@@ -208,11 +208,11 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 }
 
 func (c *Cluster) class(pod *v1.Pod) *PodClass {
-	key := classDigest(pod)
+	key, needs := classDigest(pod)
 	if class, ok := c.classes[key]; ok {
 		return class
 	}
-	class := newPodClass(pod, key, &c.shares)
+	class := newPodClass(pod, key, needs, &c.shares)
 	class.ID = c.nextClass
 	c.nextClass++
 	if len(c.classes) >= worthDropping(c.classesKept) || c.classesBulk >= MostBulk {

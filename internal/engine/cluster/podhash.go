@@ -5,14 +5,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// classDigest hashes every field of the pod that a decision may depend on, and none that is the
-// pod's own (name, UID, times, node, nominated node). A field that some plugin reads must be hashed
-// here; TestEveryPodFieldIsDecidedOn lists every field of the API and whether it is. Of the
-// controller the UID is left out: plugins find workloads by their names, as upstream's do, so a
-// workload that is made anew under its name has the same class.
-func classDigest(pod *v1.Pod) digest {
+// classDigest hashes what the pod needs, which it also returns, and all in all every field of the
+// pod that a decision may depend on, and none that is the pod's own (name, UID, times, node,
+// nominated node). A field that some plugin reads must be hashed here; TestEveryPodFieldIsDecidedOn
+// lists every field of the API and whether it is. Of the controller the UID is left out: plugins
+// find workloads by their names, as upstream's do, so a workload that is made anew under its name
+// has the same class.
+func classDigest(pod *v1.Pod) (key, needs digest) {
 	var h hasher
-	h.string(pod.Namespace)
 	h.stringMap(pod.Labels)
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		h.string(owner.APIVersion)
@@ -21,10 +21,12 @@ func classDigest(pod *v1.Pod) digest {
 	} else {
 		h.bool(false)
 	}
-	h.needs(pod)
+	needs = needsDigest(pod) // which has the namespace
+	h.word(needs[0])
+	h.word(needs[1])
 	h.volumes(pod)
 	h.group(pod.Spec.SchedulingGroup)
-	return h.sum()
+	return h.sum(), needs
 }
 
 // group hashes the name of the pod's group, so that pods of different groups never share anything

@@ -29,7 +29,7 @@ func TestClassKeepsWhatDecisionsDependOn(t *testing.T) {
 		}
 		again := pod.DeepCopy()
 		again.Spec = class.Spec.Object()
-		if classDigest(again) != classDigest(pod) {
+		if keyOf(again) != keyOf(pod) {
 			t.Errorf("a pod with what is kept of spec.%s is of another class: %v", name, kept)
 		}
 	}

@@ -215,8 +215,8 @@ func worstCluster(nodes int, mode string) *cluster.Cluster {
 }
 
 // costOf is the processor time of a decision for an ordinary pod, the least of some rounds.
-func costOf(mode string, rounds int, add func(*cluster.Cluster)) time.Duration {
-	c := worstCluster(1000, mode)
+func costOf(nodes int, mode string, rounds int, add func(*cluster.Cluster)) time.Duration {
+	c := worstCluster(nodes, mode)
 	d := New(c, plugins.Default(), 1)
 	if add != nil {
 		add(c)
@@ -257,19 +257,21 @@ func processorTime() time.Duration {
 // pod takes where there is such an object: the highest of all modes. Run it with -benchtime 1x.
 func BenchmarkWorstObjects(b *testing.B) {
 	const rounds = 5
-	without := map[string]time.Duration{}
-	for _, mode := range worstModes {
-		without[mode] = costOf(mode, rounds, nil)
-	}
-	for _, w := range worstCases {
-		b.Run(w.name, func(b *testing.B) {
-			var worst float64
-			for b.Loop() {
-				for _, mode := range worstModes {
-					worst = max(worst, float64(costOf(mode, rounds, w.add))/float64(without[mode]))
+	for _, nodes := range []int{1000, 5000} {
+		without := map[string]time.Duration{}
+		for _, mode := range worstModes {
+			without[mode] = costOf(nodes, mode, rounds, nil)
+		}
+		for _, w := range worstCases {
+			b.Run(fmt.Sprintf("%d nodes/%s", nodes, w.name), func(b *testing.B) {
+				var worst float64
+				for b.Loop() {
+					for _, mode := range worstModes {
+						worst = max(worst, float64(costOf(nodes, mode, rounds, w.add))/float64(without[mode]))
+					}
 				}
-			}
-			b.ReportMetric(worst, "times")
-		})
+				b.ReportMetric(worst, "times")
+			})
+		}
 	}
 }

@@ -66,7 +66,7 @@ func TestNoObjectIsWorse(t *testing.T) {
 		t.Logf("%.1f times in mode %q: %s", b.factor, b.mode, b)
 		if *searchFor > time.Minute && b.factor > 2 {
 			const rounds = 5
-			t.Logf("  in time %.1f", float64(costOf(b.mode, rounds, b.add))/float64(costOf(b.mode, rounds, nil)))
+			t.Logf("  in time %.1f", float64(costOf(1000, b.mode, rounds, b.add))/float64(costOf(1000, b.mode, rounds, nil)))
 		}
 		if b.factor > worst.factor {
 			worst = b
