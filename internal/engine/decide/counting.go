@@ -32,6 +32,7 @@ func (r *ranking) count() {
 	}
 	r.countPods()
 	r.spreadCounts()
+	r.inDomains = r.domainChanges()
 }
 
 // sumUp merges the tallies of what strangers say into one for each purpose.

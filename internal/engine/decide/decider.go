@@ -331,6 +331,9 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	} else {
 		now.terms = d.terms.versionFor(p.Class.Labels)
 	}
+	if m != nil && m.versions.images != now.images && !m.dropped && (d.worth == nil || d.worth(p) == m.plan.worth) {
+		m.versions.images = now.images // none of the class's
+	}
 	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
 		m.terms = d.terms.version
 		m.asked = d.clock

@@ -1,24 +1,26 @@
 package decide
 
 import (
+	"slices"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // manyReasons is the number of reasons from which a ranking is rebuilt: some may name objects that
-// are gone. A bucket has room for more.
+// are gone. A bucket has room for more. So is one with as many statics, and two for each node.
 const manyReasons = 1 << 12
 
 // catchUp brings the ranking up to the end of the log.
 func (r *ranking) catchUp() {
 	log := &r.d.c.Log
 	changes, known := log.Since(r.seen)
-	if !known || len(r.reasons) > manyReasons || len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
+	if !known || len(r.reasons) > manyReasons || len(r.statics) > manyReasons+2*len(r.bucket) || len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
 		r.rebuild()
 		return
 	}
 	for i := range changes {
-		if changes[i].Kind == cluster.NodeChanged && len(r.tallies) > 0 {
-			r.rebuild() // nodes may be in other domains now
+		if changes[i].Kind == cluster.NodeChanged && len(r.tallies) > 0 && !r.keepsTallies(changes[i].Node) {
+			r.rebuild()
 			return
 		}
 	}
@@ -42,6 +44,29 @@ func (r *ranking) catchUp() {
 			r.rerank(change.Node)
 		}
 	}
+}
+
+// keepsTallies reports whether the tallies hold although a node has changed: no node has come into
+// another domain, and the pods of this one count where they did.
+func (r *ranking) keepsTallies(node int32) bool {
+	n := r.d.c.Nodes[node]
+	if n == nil || int(node) >= len(r.bucket) || r.bucket[node] == absent || r.domainChanges() != r.inDomains {
+		return false
+	}
+	r.marks = r.marks.sized(r.plan.spreads())
+	r.plan.countsPodsOf(n, r.marks)
+	return slices.Equal(r.marks, r.counts.of(node))
+}
+
+// domainChanges counts how often a node has come into another domain of one of the tallies.
+func (r *ranking) domainChanges() (n int) {
+	for _, t := range r.tallies {
+		n += t.topology.changes
+		for i := range t.parts {
+			n += t.parts[i].changes
+		}
+	}
+	return n
 }
 
 // followRooms applies changes as long as they are pods that were added or removed, and returns how

@@ -30,6 +30,9 @@ type ranking struct {
 	bucket []int16
 	at     []position
 	counts marks // of each node, the spread tallies that count its pods
+	// inDomains is what domainChanges was when the tallies were counted.
+	inDomains int
+	marks     tallySet // scratch space
 
 	// flat replaces the buckets of groups while at most one group has nodes that are not settled;
 	// otherwise it is nil. live is that group, or none; settledOnes are the groups of settled nodes

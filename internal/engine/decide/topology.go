@@ -23,6 +23,7 @@ type topology struct {
 	vacant []int32
 	// The nodes of a domain are a chain: first by domain, next by node.
 	first, next []int32
+	changes     int // counts the nodes that have come into another domain, or into none
 }
 
 const none = int32(-1)
@@ -50,6 +51,7 @@ func (t *topology) update(c *cluster.Cluster, node int32) {
 	}
 	now := t.read(c.Nodes[node], node)
 	if before := t.domain[node]; before != now {
+		t.changes++
 		t.unlink(node, before)
 		t.link(node, now)
 	}
