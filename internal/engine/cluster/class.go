@@ -33,6 +33,8 @@ type PodClass struct {
 
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
+	// SelectsNamespaces: one of the terms above selects namespaces by their labels.
+	SelectsNamespaces bool
 	// TermError is why the terms above could not be parsed. InterPodAffinity rejects such a pod.
 	TermError error
 
@@ -250,6 +252,9 @@ func (c *PodClass) term(t *v1.PodAffinityTerm, read readSelectors) (Term, error)
 	namespaces := slices.Compact(slices.Sorted(slices.Values(t.Namespaces)))
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
 		namespaces = []string{c.Namespace}
+	}
+	if by, _ := namespaceSelector.Requirements(); len(by) > 0 {
+		c.SelectsNamespaces = true
 	}
 	return Term{namespaces, namespaceSelector, selector, t.TopologyKey}, nil
 }

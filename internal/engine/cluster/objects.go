@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -89,7 +90,7 @@ type Name struct{ Namespace, Name string }
 type Table[T metav1.Object] struct {
 	spaces map[string]*space[T] // by namespace
 	count  int
-	// Version grows by one with every change.
+	// Version grows by one with every change that matters to a decision; see decidesAlike.
 	Version uint64
 	// changed has the names of the most recent changes, up to Version. It is kept only if followed,
 	// which the first call of Since sets.
@@ -128,7 +129,8 @@ func (t *Table[T]) Set(object T) {
 		s = &space[T]{byName: map[string]T{}}
 		t.spaces[name.Namespace] = s
 	}
-	if _, known := s.byName[name.Name]; !known {
+	before, known := s.byName[name.Name]
+	if !known {
 		t.count++
 	}
 	s.byName[name.Name] = object
@@ -140,7 +142,27 @@ func (t *Table[T]) Set(object T) {
 			s.sorted = slices.Insert(s.sorted, i, object)
 		}
 	}
-	t.note(name)
+	if !known || !decidesAlike(before, object) {
+		t.note(name)
+	}
+}
+
+// decidesAlike reports whether no decision can tell two states of an object apart. Controllers write
+// the status of their objects with every pod that comes or goes.
+func decidesAlike(a, b metav1.Object) bool {
+	switch a := a.(type) {
+	case *v1.Namespace:
+		return maps.Equal(a.Labels, b.(*v1.Namespace).Labels)
+	case *v1.Service:
+		return maps.Equal(a.Spec.Selector, b.(*v1.Service).Spec.Selector)
+	case *v1.ReplicationController:
+		return maps.Equal(a.Spec.Selector, b.(*v1.ReplicationController).Spec.Selector)
+	case *appsv1.ReplicaSet:
+		return reflect.DeepEqual(a.Spec.Selector, b.(*appsv1.ReplicaSet).Spec.Selector)
+	case *appsv1.StatefulSet:
+		return reflect.DeepEqual(a.Spec.Selector, b.(*appsv1.StatefulSet).Spec.Selector)
+	}
+	return false
 }
 
 // Delete forgets the object of that name.

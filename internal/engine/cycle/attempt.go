@@ -274,7 +274,7 @@ func (as *attempts) leftClaim(b *placement) bool {
 	})
 }
 
-// versions changes whenever an object other than a node or pod changes.
+// versions changes whenever an object other than a node or pod changes in what decisions depend on.
 func (as *attempts) versions() uint64 {
 	o := &as.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +

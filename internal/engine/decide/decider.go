@@ -325,7 +325,7 @@ const maxMembers = 1 << 14
 // ranking, brought up to date; otherwise nil.
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	d.sync()
-	now, m := d.versions(), d.byClass[p.Class.ID]
+	now, m := d.versions(p.Class), d.byClass[p.Class.ID]
 	if m != nil && m.terms == d.terms.version {
 		now.terms = m.versions.terms
 	} else {
@@ -377,21 +377,4 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	}
 	d.byClass[p.Class.ID] = &member{r, now, d.terms.version, d.clock}
 	return r, pl
-}
-
-// versions are those of everything that a plan is made from, except for nodes and pods.
-type versions struct {
-	namespaces, services, controllers, devices uint64
-	images                                     uint64
-	keys                                       int
-	terms                                      int // of the terms that may match the pod
-}
-
-func (d *Decider) versions() versions {
-	c := d.c
-	return versions{
-		namespaces: c.Namespaces.Version, services: c.Services.Version,
-		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
-		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version,
-	}
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -81,5 +83,53 @@ func BenchmarkNodeChanges(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// TestObjectsThatStayWhatTheyAreToDecisions: plans outlive the writes of controllers to objects
+// that they are made from, and new namespaces as long as no term selects namespaces.
+func TestObjectsThatStayWhatTheyAreToDecisions(t *testing.T) {
+	c := benchCluster(20, false)
+	d := New(c, plugins.Default(), 1)
+	planOf := func() *plan {
+		p := c.Pending(benchPod(0, "spread"))
+		holds(t, c, d, p, d.Decide(p))
+		if m := d.byClass[p.Class.ID]; m != nil {
+			return m.plan
+		}
+		return nil
+	}
+	meta := func(i int) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: "o", ResourceVersion: fmt.Sprint(i)}
+	}
+	write := func(i int) {
+		c.Services.Set(&v1.Service{ObjectMeta: meta(i)})
+		c.ReplicationControllers.Set(&v1.ReplicationController{ObjectMeta: meta(i)})
+		c.ReplicaSets.Set(&appsv1.ReplicaSet{ObjectMeta: meta(i), Status: appsv1.ReplicaSetStatus{Replicas: int32(i)}})
+		c.StatefulSets.Set(&appsv1.StatefulSet{ObjectMeta: meta(i)})
+	}
+	write(0)
+	planOf() // a class gets a ranking with its second decision
+	before := planOf()
+	if before == nil {
+		t.Fatal("the class has no ranking")
+	}
+	for i := range 5 {
+		write(i)
+		c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("new-", i), Labels: map[string]string{"team": "a"}}})
+		if planOf() != before {
+			t.Fatalf("write %d: there is a new plan", i)
+		}
+	}
+	selecting := benchPod(0, "plain")
+	selecting.UID, selecting.Spec.NodeName = "selecting", "node-0"
+	selecting.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+		TopologyKey: v1.LabelHostname, LabelSelector: everyPod(), NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "b"}},
+	}}}}
+	c.SetPod(selecting)
+	before = planOf()
+	c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "b"}}})
+	if planOf() == before {
+		t.Error("a namespace that a term selects now made no new plan")
 	}
 }

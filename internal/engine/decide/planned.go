@@ -41,7 +41,7 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	if class.Bulk > bulky {
 		slot %= recentBulky
 	}
-	known, now := &d.plans[slot], d.versions()
+	known, now := &d.plans[slot], d.versions(class)
 	fits := known.class == class && known.plan != nil
 	if fits && known.terms == d.terms.version {
 		now.terms = known.versions.terms

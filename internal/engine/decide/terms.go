@@ -32,11 +32,13 @@ type terms struct {
 	// unused counts the users of terms that no longer have pods. They are kept for a while, since
 	// pods with such terms often come again, and dropping them makes new plans necessary. bulk is
 	// that of their terms.
-	unused  int
-	bulk    int
-	version int    // grows when terms are added or dropped
-	round   uint64 // counts searches; see termUsers.found
-	sayings sayings
+	unused int
+	bulk   int
+	// selective counts the users of terms that select namespaces by their labels.
+	selective int
+	version   int    // grows when terms are added or dropped
+	round     uint64 // counts searches; see termUsers.found
+	sayings   sayings
 }
 
 var labelSeed = maphash.MakeSeed()
@@ -78,6 +80,7 @@ func (t *terms) add(class *cluster.PodClass) {
 		t.version++
 		users = &termUsers{class: termsOf(class), size: sizeOf(class), version: t.version}
 		t.known[class.Affinities] = users
+		t.selective += int(asBit(class.SelectsNamespaces))
 		t.list(users)
 	case users.pods == 0:
 		t.unused--
@@ -93,7 +96,7 @@ func termsOf(class *cluster.PodClass) *cluster.PodClass {
 		return class
 	}
 	return &cluster.PodClass{
-		Namespace: class.Namespace, Affinities: class.Affinities, Bulk: class.Bulk,
+		Namespace: class.Namespace, Affinities: class.Affinities, Bulk: class.Bulk, SelectsNamespaces: class.SelectsNamespaces,
 		RequiredAffinity: class.RequiredAffinity, RequiredAntiAffinity: class.RequiredAntiAffinity,
 		PreferredAffinity: class.PreferredAffinity, PreferredAntiAffinity: class.PreferredAntiAffinity,
 	}
@@ -164,6 +167,7 @@ func (t *terms) dropUnused() {
 		if !gone(users) {
 			continue
 		}
+		t.selective -= int(asBit(users.class.SelectsNamespaces))
 		for term := range users.terms() {
 			of, _ := cluster.RequiredLabels(users.selector(term))
 			for _, at := range of {

@@ -1,0 +1,26 @@
+package decide
+
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// versions are those of everything that a plan is made from, except for nodes and pods.
+type versions struct {
+	namespaces, services, controllers, devices uint64
+	images                                     uint64
+	keys                                       int
+	terms                                      int // of the terms that may match the pod
+}
+
+// versions returns them as they are now. Labels of namespaces count only where a term selects by
+// them.
+func (d *Decider) versions(class *cluster.PodClass) versions {
+	c := d.c
+	v := versions{
+		services:    c.Services.Version,
+		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
+		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version,
+	}
+	if class.SelectsNamespaces || d.terms.selective > 0 {
+		v.namespaces = c.Namespaces.Version
+	}
+	return v
+}
