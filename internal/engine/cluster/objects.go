@@ -147,8 +147,8 @@ func (t *Table[T]) Set(object T) {
 	}
 }
 
-// decidesAlike reports whether no decision can tell two states of an object apart. Controllers write
-// the status of their objects with every pod that comes or goes.
+// decidesAlike reports whether no decision can tell two states of an object apart. Controllers
+// write the status of their objects with every pod that comes or goes.
 func decidesAlike(a, b metav1.Object) bool {
 	switch a := a.(type) {
 	case *v1.Namespace:
