@@ -84,6 +84,9 @@ func (s *survey) begin(d *Decider, known *recentPlan) {
 	b.looked = 0
 	b.catchUp()
 	b.used = d.clock
+	if b.said != nil {
+		b.said.used = d.clock // other classes of which the same is said are to find the base
+	}
 	b.served++
 	s.d, s.plan, s.b, s.statics, s.axisOf, s.work, s.soon, s.said = d, known.plan, b, b.statics, known.axisOf, 0, known.soon, known.said
 	s.votesApart = b.votes != nil
@@ -190,9 +193,24 @@ func (s *survey) setApart() {
 	for node := range s.d.guests {
 		s.putApart(node)
 	}
-	slices.SortFunc(s.apart, func(a, b loneNode) int { return cmp.Compare(a.node, b.node) })
+	s.sortApart()
 	for i := range s.apart {
 		s.isLone[s.apart[i].node] = int32(i) + 1
+	}
+}
+
+// sortApart sorts them by node. Many are found again in their order.
+func (s *survey) sortApart() {
+	const many = 16
+	if len(s.apart) < len(s.isLone)/many {
+		slices.SortFunc(s.apart, func(a, b loneNode) int { return cmp.Compare(a.node, b.node) })
+		return
+	}
+	s.apart = s.apart[:0]
+	for node, mark := range s.isLone {
+		if mark != 0 {
+			s.apart = append(s.apart, loneNode{node: int32(node)})
+		}
 	}
 }
 
@@ -346,48 +364,4 @@ func (s *survey) decide() Decision {
 		total = 0
 	}
 	return Decision{Node: s.d.c.Nodes[node], Total: total, Feasible: feasible}
-}
-
-// worthRanking is the number of nodes that surveys of a class may have looked at, for each node of
-// the cluster, before the class gets a ranking. Tests lower it.
-const worthRanking = 2
-
-// fewClasses is up to how many classes a ranking is worth its price from the second decision on:
-// the fewer the classes, the more pods each is likely to have.
-const fewClasses = 32
-
-// weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
-// and whose pods keep coming, gets one.
-func (s *survey) weigh(class *cluster.PodClass) {
-	const little = 64 // not worth recording
-	d := s.d
-	s.work += s.b.looked
-	d.work += s.work / looksAJudgement
-	if d.looked += s.work; s.work < little && !s.soon {
-		return
-	}
-	if s.said != nil && s.work >= little {
-		s.said.work += s.work
-	}
-	e := d.effort[class.ID]
-	if e.used = d.clock; s.work >= little {
-		e.work += s.work
-	} else {
-		e.soon++
-	}
-	d.effort[class.ID] = e
-}
-
-// classEffort is what the surveys of a class have cost.
-type classEffort struct {
-	work int
-	soon int    // decisions that looked at next to nothing, each not long after the one before
-	used uint64 // when, by the decider's clock
-}
-
-// earns reports whether a class with that effort is to have a ranking. A choice from one that has
-// little to catch up on takes less than a survey that looks at next to nothing; after so many of
-// these it will have paid for itself.
-func (d *Decider) earns(e classEffort) bool {
-	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.fewClasses || e.work > d.worthRanking*len(d.c.Nodes) || e.soon > 64+len(d.c.Nodes)/32
 }

@@ -65,7 +65,7 @@ const manyDomains, manyGroups = 512, 1024
 // grouped by the sum, which has few values as long as few pods have such terms. For a ranking it is
 // higher because of what sums cost when such a pod comes or goes: every node of its domains has to
 // be looked at. A base where that happens too often is given up. Tests lower both.
-const fewGroups, someGroups = 32, 256
+const fewGroups, someGroups = 32, 100
 
 // countsIn returns the domain in which the pods of a node count, or none.
 func (t *tally) countsIn(node int32) int32 {

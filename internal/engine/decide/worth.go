@@ -1,0 +1,50 @@
+package decide
+
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// worthRanking is the number of nodes that surveys of a class may have looked at, for each node of
+// the cluster, before a class with one tally gets a ranking. With more, a ranking costs more. Tests
+// lower it.
+const worthRanking = 2
+
+// fewClasses is up to how many classes a ranking is worth its price from the second decision on:
+// the fewer the classes, the more pods each is likely to have.
+const fewClasses = 32
+
+// weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
+// and whose pods keep coming, gets one.
+func (s *survey) weigh(class *cluster.PodClass) {
+	const little = 64 // not worth recording
+	d := s.d
+	s.work += s.b.looked
+	d.work += s.work / looksAJudgement
+	if d.looked += s.work; s.work < little && !s.soon {
+		return
+	}
+	if s.said != nil && s.work >= little {
+		s.said.work += s.work
+	}
+	e := d.effort[class.ID]
+	if e.used = d.clock; s.work >= little {
+		e.work += s.work
+		e.tallies = len(s.tallies)
+	} else {
+		e.soon++
+	}
+	d.effort[class.ID] = e
+}
+
+// classEffort is what the surveys of a class have cost.
+type classEffort struct {
+	work    int
+	tallies int    // as of the last of them
+	soon    int    // decisions that looked at next to nothing, each not long after the one before
+	used    uint64 // when, by the decider's clock
+}
+
+// earns reports whether a class with that effort is to have a ranking. A choice from one that has
+// little to catch up on takes less than a survey that looks at next to nothing; after so many of
+// these it will have paid for itself.
+func (d *Decider) earns(e classEffort) bool {
+	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.fewClasses || e.work > d.worthRanking*len(d.c.Nodes)*(1+e.tallies)/2 || e.soon > 64+len(d.c.Nodes)/32
+}
