@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,7 +139,7 @@ func claims(c *cluster.Cluster, count int) {
 // BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its
 // victim is gone and it is nominated.
 func BenchmarkPreempt(b *testing.B) {
-	for _, mode := range []string{"plain", "volumes", "nominated"} {
+	for _, mode := range []string{"plain", "volumes", "nominated", "budgets"} {
 		b.Run(mode, func(b *testing.B) { benchPreempt(b, mode) })
 	}
 }
@@ -153,7 +154,22 @@ func benchPreempt(b *testing.B, mode string) {
 		pod.Name, pod.UID = fmt.Sprintf("low-%d", i), types.UID(fmt.Sprintf("low-%d", i))
 		pod.Spec.NodeName = fmt.Sprintf("node-%d", i%5000)
 		pod.Status.StartTime = &metav1.Time{Time: metav1.Unix(int64(i), 0).Time}
+		if mode == "budgets" {
+			pod.Labels = map[string]string{"app": fmt.Sprint("app-", i%100)}
+		}
 		c.SetPod(&pod)
+	}
+	budget := func(app, allowed int) { // as the disruption controller writes it
+		labels := map[string]string{"app": fmt.Sprint("app-", app)}
+		c.Budgets.Set(&policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: labels["app"]}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
+			Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(allowed)},
+		})
+	}
+	if mode == "budgets" {
+		for app := range 100 {
+			budget(app, 100)
+		}
 	}
 	d := New(c, plugins.Default(), 1)
 	high := benchPod(0, mode)
@@ -173,6 +189,9 @@ func benchPreempt(b *testing.B, mode string) {
 		found := d.Preempt(p)
 		if len(found.Victims) != 1 {
 			b.Fatalf("%d victims: %s", len(found.Victims), found.Message)
+		}
+		if mode == "budgets" {
+			budget(i%100, 100+i%2)
 		}
 		if mode == "nominated" && i%4000 != 3999 { // the victims take their time
 			c.Nominate(p, found.Node.Name)

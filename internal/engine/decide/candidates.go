@@ -13,12 +13,12 @@ import (
 // The cheapest of every block of 64 nodes is kept, so that finding the cheapest of all compares
 // blocks.
 //
-// It is valid for one version of the disruption budgets and of the tallies, and up to a position of
-// the log. When one of these versions changes, it starts over.
+// It is valid for one version of the tallies, and up to a position of the log and of the news of
+// disruption budgets. When that version changes, it starts over.
 type candidates struct {
-	seen    int    // position in the log
-	budgets uint64 // version of the disruption budgets
-	shifted int    // how often the tallies that filter changed
+	seen    int // position in the log
+	budgets int // position in Decider.budgets
+	shifted int // how often the tallies that filter changed
 
 	byNode   []cost
 	unknown  []int32 // nodes to be computed; one may be listed twice
@@ -164,11 +164,18 @@ func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 // up. The others stay unknown, and are no candidates until they are computed.
 func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	c, log := r.d.c, &r.d.c.Log
-	known := r.candidates
-	if known == nil || known.budgets != c.Budgets.Version || known.shifted != r.shifted {
-		known = &candidates{budgets: c.Budgets.Version, shifted: r.shifted}
+	known, budgets := r.candidates, &r.d.budgets
+	budgets.follow(r.d)
+	var concerned []int32
+	follows := known != nil && known.shifted == r.shifted
+	if follows {
+		concerned, follows = budgets.since(known.budgets)
+	}
+	if !follows {
+		known, concerned = &candidates{shifted: r.shifted}, nil
 		r.candidates = known
 	}
+	known.budgets = budgets.position()
 	changes, ok := log.Since(known.seen)
 	if !ok || len(known.byNode) < len(c.Nodes) {
 		known.byNode, known.unknown = make([]cost, len(c.Nodes)), known.unknown[:0]
@@ -181,6 +188,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	for i := range changes {
 		known.unknown = append(known.unknown, changes[i].Node)
 	}
+	known.unknown = append(known.unknown, concerned...)
 	known.seen = log.Len()
 	for _, node := range known.unknown {
 		known.byNode[node] = cost{}

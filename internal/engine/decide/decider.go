@@ -28,6 +28,7 @@ type Decider struct {
 	keys         labelKeys
 	terms        terms
 	placed       placed
+	budgets      budgetNews
 	guests       map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
 	// balance is, by node, the score for how evenly its CPU and memory are requested: the score
 	// with a pod added is compared with it. Where pods are nominated to the node, hasGuests is set,

@@ -400,15 +400,24 @@ func (m *machine) unnominate(t *draw) {
 }
 
 func (m *machine) budget(t *draw) {
-	selector := labelSelector(m, t)
-	if selector == nil {
+	namespace, name := one(t, namespaceNames...), one(t, "b1", "b2")
+	before, there := m.c.Budgets.Get(namespace, name)
+	if there && t.chance(0.1) {
+		m.c.Budgets.Delete(namespace, name)
 		return
 	}
-	m.c.Budgets.Set(&policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: one(t, namespaceNames...), Name: one(t, "b1", "b2")},
-		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector},
-		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: one[int32](t, 0, 1)},
-	})
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: labelSelector(m, t)},
+	}
+	if there && t.chance(0.7) { // only the status changes
+		budget = before.DeepCopy()
+	}
+	budget.Status.DisruptionsAllowed = one[int32](t, 0, 1, 2, 3, -1)
+	if len(m.placed) > 0 && t.chance(0.3) {
+		budget.Status.DisruptedPods = map[string]metav1.Time{one(t, m.placed...).Name: {}}
+	}
+	m.c.Budgets.Set(budget)
 }
 
 func (m *machine) service(t *draw) {

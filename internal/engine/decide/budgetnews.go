@@ -1,0 +1,163 @@
+package decide
+
+import (
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// budgetNews follows the disruption budgets for what is remembered of the victims on each node. The
+// API's budgets change with every pod that comes or goes, and nearly every such change concerns few
+// nodes, or none.
+type budgetNews struct {
+	version uint64
+	known   map[cluster.Name]budgetState // nil: none has been read
+	// concerned lists the nodes where other victims may violate a budget than before, by position,
+	// the first of which is first.
+	concerned []int32
+	first     int
+}
+
+// budgetState is what victims depend on.
+type budgetState struct {
+	spec     *metav1.LabelSelector
+	selector labels.Selector // nil: it covers no pod
+	allowed  int32
+	leaving  map[string]metav1.Time // pods, by name, that are no longer counted
+}
+
+func stateOf(budget *policyv1.PodDisruptionBudget, before budgetState) budgetState {
+	s := budgetState{spec: budget.Spec.Selector, allowed: max(0, budget.Status.DisruptionsAllowed), leaving: budget.Status.DisruptedPods}
+	if before.spec != nil && reflect.DeepEqual(before.spec, s.spec) {
+		s.selector = before.selector
+	} else if selector, err := metav1.LabelSelectorAsSelector(s.spec); err == nil && !selector.Empty() {
+		s.selector = selector
+	}
+	return s
+}
+
+// position is where a reader is that knows everything so far.
+func (b *budgetNews) position() int { return b.first + len(b.concerned) }
+
+// since lists the nodes that changes concern since a position. known is false if that is too long
+// ago: then they may concern all nodes.
+func (b *budgetNews) since(position int) (nodes []int32, known bool) {
+	if position < b.first {
+		return nil, false
+	}
+	return b.concerned[position-b.first:], true
+}
+
+// follow brings it up to the budgets that there are.
+func (b *budgetNews) follow(d *Decider) {
+	table := &d.c.Budgets
+	names, known := table.Since(b.version)
+	b.version = table.Version
+	if !known || b.known == nil {
+		b.known, b.first, b.concerned = map[cluster.Name]budgetState{}, b.position()+1, nil
+		for budget := range table.Each {
+			b.known[cluster.Name{Namespace: budget.Namespace, Name: budget.Name}] = stateOf(budget, budgetState{})
+		}
+		return
+	}
+	for _, name := range names {
+		before := b.known[name]
+		if budget, there := table.Get(name.Namespace, name.Name); there {
+			after := stateOf(budget, before)
+			b.known[name] = after
+			b.compare(d, name.Namespace, &before, &after)
+		} else {
+			delete(b.known, name)
+			b.concern(d, name.Namespace, before.selector, 0)
+		}
+	}
+	if most := 1<<10 + 4*len(d.c.Nodes); len(b.concerned) > most { // whoever is that far behind starts over
+		b.first, b.concerned = b.position()+1, nil
+	}
+}
+
+func (b *budgetNews) compare(d *Decider, namespace string, before, after *budgetState) {
+	if !reflect.DeepEqual(before.spec, after.spec) {
+		b.concern(d, namespace, before.selector, 0)
+		b.concern(d, namespace, after.selector, 0)
+		return
+	}
+	// Victims violate a budget once there are more of them than it allows.
+	if before.allowed != after.allowed {
+		b.concern(d, namespace, after.selector, min(before.allowed, after.allowed))
+	}
+	names := map[string]bool{}
+	for _, pair := range [...][2]*budgetState{{before, after}, {after, before}} {
+		for name := range pair[0].leaving {
+			if _, both := pair[1].leaving[name]; !both {
+				names[name] = true
+			}
+		}
+	}
+	if len(names) > 0 {
+		b.concernNamed(d, namespace, after.selector, names)
+	}
+}
+
+// concern adds the nodes that have more pods than so many that the selector covers.
+func (b *budgetNews) concern(d *Decider, namespace string, selector labels.Selector, more int32) {
+	pods := map[int32]int32{}
+	for _, class := range d.placed.covered(namespace, selector) {
+		for node, n := range class.nodes.all {
+			pods[node] += n.staying + n.leaving
+		}
+	}
+	maps.DeleteFunc(pods, func(_, n int32) bool { return n <= more })
+	b.add(maps.Keys(pods))
+}
+
+// add adds nodes, in a fixed order: an attempt may have no time for all.
+func (b *budgetNews) add(nodes iter.Seq[int32]) {
+	b.concerned = append(b.concerned, slices.Sorted(nodes)...)
+}
+
+// concernNamed adds the nodes of the pods with these names that the selector covers.
+func (b *budgetNews) concernNamed(d *Decider, namespace string, selector labels.Selector, names map[string]bool) {
+	nodes := map[int32]bool{}
+	for _, class := range d.placed.covered(namespace, selector) {
+		for node := range class.nodes.all {
+			nodes[node] = true
+		}
+	}
+	maps.DeleteFunc(nodes, func(node int32, _ bool) bool {
+		return !slices.ContainsFunc(d.c.Nodes[node].Pods, func(p *cluster.Pod) bool { return names[p.Name] && p.Namespace() == namespace })
+	})
+	b.add(maps.Keys(nodes))
+}
+
+// covered lists the classes of a namespace that a selector covers; nil covers none. The list is
+// good until the next search.
+func (p *placed) covered(namespace string, selector labels.Selector) (classes []*classPods) {
+	if selector == nil {
+		return nil
+	}
+	p.begin()
+	of, everybody := cluster.RequiredLabels(selector)
+	if everybody {
+		for _, pods := range p.classes {
+			p.found = append(p.found, pods)
+		}
+	}
+	for _, at := range of {
+		p.find(p.byLabel[hashOf(at.Key, at.Value)])
+	}
+	classes = p.found[:0]
+	for _, pods := range p.found {
+		if pods.class.Namespace == namespace && selector.Matches(pods.class.Labels) {
+			classes = append(classes, pods)
+		}
+	}
+	return classes
+}

@@ -1,0 +1,117 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// budgetWorld is nodes full of pods that budgets cover, and a pod that needs room.
+type budgetWorld struct {
+	*rand.Rand
+	c      *cluster.Cluster
+	d      *Decider
+	serial int
+}
+
+func newBudgetWorld(seed uint64) *budgetWorld {
+	w := &budgetWorld{Rand: rand.New(rand.NewPCG(seed, 7)), c: cluster.New()}
+	for i := range 12 {
+		w.c.SetNode(&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i)},
+			Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("4"),
+			}},
+		})
+		for range 4 {
+			w.fill(fmt.Sprint("node-", i))
+		}
+	}
+	w.d = New(w.c, plugins.Default(), seed)
+	return w
+}
+
+// fill adds a pod to a node. Names come again, in other namespaces too.
+func (w *budgetWorld) fill(node string) {
+	w.serial++
+	pod := benchPod(0, "plain")
+	pod.Name, pod.UID, pod.Spec.NodeName = fmt.Sprint("pod-", w.serial%100), types.UID(fmt.Sprint(w.serial)), node
+	pod.Namespace = []string{"default", "default", "other"}[w.IntN(3)]
+	pod.Labels = map[string]string{"app": fmt.Sprint(w.IntN(3)), "tier": fmt.Sprint(w.IntN(2))}
+	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse([]string{"1", "500m"}[w.IntN(2)])}
+	pod.Status.StartTime = &metav1.Time{Time: metav1.Unix(int64(w.serial), 0).Time}
+	w.c.SetPod(pod)
+}
+
+// change is one of what happens between two preemptions.
+func (w *budgetWorld) change() {
+	namespace, name := []string{"default", "other"}[w.IntN(2)], fmt.Sprint("budget-", w.IntN(4))
+	before, there := w.c.Budgets.Get(namespace, name)
+	switch kind := w.IntN(10); {
+	case kind == 0: // a pod of another kind takes the place of one
+		pods := w.c.Node(fmt.Sprint("node-", w.IntN(12))).Pods
+		gone := pods[w.IntN(len(pods))]
+		w.c.RemovePod(gone.UID)
+		w.fill(gone.NodeName)
+	case kind == 1 && there:
+		w.c.Budgets.Delete(namespace, name)
+	case kind <= 3 || !there:
+		selectors := []*metav1.LabelSelector{
+			nil, {}, {MatchLabels: map[string]string{"app": fmt.Sprint(w.IntN(3))}}, {MatchLabels: map[string]string{"tier": fmt.Sprint(w.IntN(2))}},
+			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(w.IntN(3))}}}},
+		}
+		w.c.Budgets.Set(&policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selectors[w.IntN(len(selectors))]},
+			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(w.IntN(4))},
+		})
+	case kind <= 7:
+		budget := before.DeepCopy()
+		budget.Status.DisruptionsAllowed = int32(w.IntN(5)) - 1
+		w.c.Budgets.Set(budget)
+	default:
+		budget := before.DeepCopy()
+		budget.Status.DisruptedPods = map[string]metav1.Time{}
+		for range w.IntN(6) {
+			budget.Status.DisruptedPods[fmt.Sprint("pod-", w.IntN(100))] = metav1.Time{}
+		}
+		w.c.Budgets.Set(budget)
+	}
+}
+
+// TestBudgetsOfVictims: what is remembered of the victims on each node follows the budgets.
+func TestBudgetsOfVictims(t *testing.T) {
+	for seed := range uint64(30) {
+		w := newBudgetWorld(seed)
+		for step := range 60 {
+			for range w.IntN(3) {
+				w.change()
+			}
+			pod := benchPod(0, "plain")
+			pod.UID, pod.Spec.Priority = types.UID(fmt.Sprint("high-", step)), new(int32(100))
+			pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
+			p := w.c.Pending(pod)
+			if decision := w.d.Decide(p); decision.Node != nil {
+				t.Fatalf("seed %d, step %d: there is room", seed, step)
+			}
+			w.d.Preempt(p)
+			r, _ := w.d.rankingFor(p)
+			fresh := &trial{r: r, p: p, budgets: newBudgets(w.c, w.d.profile, p)}
+			for node := range r.candidates.byNode {
+				kept, now := r.candidates.byNode[node], fresh.cost(int32(node))
+				if kept.candidate != now.candidate || kept.compare(&now) != 0 {
+					t.Fatalf("seed %d, step %d: node %d is remembered with %+v, and costs %+v", seed, step, node, kept, now)
+				}
+			}
+		}
+	}
+}
