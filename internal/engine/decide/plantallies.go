@@ -47,12 +47,13 @@ func (d *Decider) lacking(constraints []plugins.SpreadConstraint) (i int, lackin
 	return i, i >= 0
 }
 
-// groupsFor estimates how many groups of nodes the tallies of a plan make.
+// groupsFor estimates how many groups of nodes the tallies of a plan make, up to the number from
+// which on it does not matter.
 func (d *Decider) groupsFor(pl *plan) int {
 	groups := 1
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
-		if slices.ContainsFunc(pl.tallies[:i], func(o tallyPlan) bool { return o.key == t.key }) {
+		if pl.hasKey(t.key, i) {
 			continue
 		}
 		if n := d.topology(t.key, false).domains(); n > d.fewDomains {
@@ -61,9 +62,21 @@ func (d *Decider) groupsFor(pl *plan) int {
 		} else {
 			groups *= max(1, n)
 		}
-		groups = min(groups, 1<<30)
+		if groups > max(d.fewGroups, d.someGroups) {
+			break
+		}
 	}
 	return groups
+}
+
+// hasKey reports whether one of the first tallies has the key.
+func (pl *plan) hasKey(key string, first int) bool {
+	for i := range first {
+		if pl.tallies[i].key == key {
+			return true
+		}
+	}
+	return false
 }
 
 // countsVotes reports whether preferences are scored.
@@ -118,13 +131,14 @@ func (pl *plan) withStrangersSummed() *plan {
 
 // addTally lists a tally of terms once, if a node has the key.
 func (d *Decider) addTally(pl *plan, tally tallyPlan) {
-	if d.keys.has(tally.key) && !slices.ContainsFunc(pl.tallies, tally.same) {
+	for i := range pl.tallies {
+		if t := &pl.tallies[i]; t.purpose == tally.purpose && t.strangers == tally.strangers && t.key == tally.key {
+			return
+		}
+	}
+	if d.keys.has(tally.key) {
 		pl.tallies = append(pl.tallies, tally)
 	}
-}
-
-func (t *tallyPlan) same(o tallyPlan) bool {
-	return t.purpose == o.purpose && t.key == o.key && t.strangers == o.strangers
 }
 
 // start makes an empty tally for the nodes of the cluster.
