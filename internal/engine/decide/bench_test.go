@@ -139,7 +139,7 @@ func claims(c *cluster.Cluster, count int) {
 // BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its
 // victim is gone and it is nominated.
 func BenchmarkPreempt(b *testing.B) {
-	for _, mode := range []string{"plain", "volumes", "nominated", "budgets"} {
+	for _, mode := range []string{"plain", "volumes", "nominated", "budgets", "spread", "affinity", "anti"} {
 		b.Run(mode, func(b *testing.B) { benchPreempt(b, mode) })
 	}
 }
@@ -148,6 +148,7 @@ func benchPreempt(b *testing.B, mode string) {
 	c := benchCluster(5000, false)
 	claims(c, 1)
 	low := benchPod(0, "plain")
+	low.Labels = map[string]string{"app": "low"}
 	low.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3200m"), v1.ResourceMemory: resource.MustParse("6Gi")}
 	for i := range 50_000 {
 		pod := *low

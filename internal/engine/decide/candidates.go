@@ -13,8 +13,8 @@ import (
 // The cheapest of every block of 64 nodes is kept, so that finding the cheapest of all compares
 // blocks.
 //
-// It is valid for one version of the tallies, and up to a position of the log and of the news of
-// disruption budgets. When that version changes, it starts over.
+// It is valid up to a position of the log and of the news of disruption budgets, and for what the
+// tallies that filter say of each node.
 type candidates struct {
 	seen    int // position in the log
 	budgets int // position in Decider.budgets
@@ -36,6 +36,9 @@ type cost struct {
 	victims    int32
 	sum        int64
 	start      int64 // of the longest-running of the most important victims, negated
+
+	tallied *plugins.Rejection // what the tallies said of the node
+	tied    bool               // and would say something else with some of its pods gone, perhaps
 }
 
 func (a *cost) compare(b *cost) int {
@@ -167,13 +170,16 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	known, budgets := r.candidates, &r.d.budgets
 	budgets.follow(r.d)
 	var concerned []int32
-	follows := known != nil && known.shifted == r.shifted
+	follows := known != nil
 	if follows {
 		concerned, follows = budgets.since(known.budgets)
 	}
-	if !follows {
+	switch {
+	case !follows:
 		known, concerned = &candidates{shifted: r.shifted}, nil
 		r.candidates = known
+	case known.shifted != r.shifted:
+		known.followTallies(r)
 	}
 	known.budgets = budgets.position()
 	changes, ok := log.Since(known.seen)
@@ -227,6 +233,49 @@ func (c *candidates) forget(n *cluster.Node) {
 	}
 }
 
+// followTallies has the nodes recomputed of which the tallies may say something else now.
+func (c *candidates) followTallies(r *ranking) {
+	c.shifted = r.shifted
+	type answer struct {
+		known bool
+		*plugins.Rejection
+	}
+	answers := make([]answer, len(r.groups))
+	for node := range c.byNode {
+		k := &c.byNode[node]
+		if !k.known || r.bucket[node] == absent {
+			continue
+		}
+		a := &answers[r.groupAt(int32(node))]
+		if !a.known {
+			*a = answer{true, r.tallied(r.groupAt(int32(node)))}
+		}
+		if k.tied || k.tallied != a.Rejection {
+			c.unknown = append(c.unknown, int32(node))
+		}
+	}
+}
+
+// tallied returns what the tallies say of a group.
+func (r *ranking) tallied(group int32) *plugins.Rejection {
+	if len(r.tallies) == 0 {
+		return nil
+	}
+	_, rejection := r.judgeTallies(r.standingOf(r.groups[group]))
+	return rejection
+}
+
+// isTied reports whether pods that may leave the node, or are nominated to it, count in a tally
+// that filters.
+func (t *trial) isTied(n *cluster.Node) bool {
+	return len(n.Nominated) > 0 || slices.ContainsFunc(n.Pods, func(o *cluster.Pod) bool {
+		return o.Class.Priority < t.p.Class.Priority && slices.ContainsFunc(t.r.effectsOf(o.Class), func(e effect) bool {
+			purpose := t.r.tallies[e.tally].purpose
+			return purpose != spreadSoft && purpose != vote
+		})
+	})
+}
+
 // cost computes the cost of one node.
 func (t *trial) cost(node int32) cost {
 	n := t.r.d.c.Nodes[node]
@@ -234,6 +283,14 @@ func (t *trial) cost(node int32) cost {
 	if n == nil {
 		return cost{known: true}
 	}
+	c := t.costOf(n)
+	if len(t.r.tallies) > 0 {
+		c.tied, c.tallied = t.isTied(n), t.r.tallied(t.r.groupAt(node))
+	}
+	return c
+}
+
+func (t *trial) costOf(n *cluster.Node) cost {
 	if rejection := t.verdict(n); rejection == nil || rejection.Unresolvable {
 		return cost{known: true}
 	}
