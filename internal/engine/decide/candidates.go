@@ -256,12 +256,14 @@ func (c *candidates) followTallies(r *ranking) {
 	}
 }
 
-// tallied returns what the tallies say of a group.
+// tallied returns what the tallies say of a group, unless its nodes are rejected before they are
+// asked.
 func (r *ranking) tallied(group int32) *plugins.Rejection {
-	if len(r.tallies) == 0 {
+	g := r.groups[group]
+	if len(r.tallies) == 0 || r.statics[g.key.static].early != nil {
 		return nil
 	}
-	_, rejection := r.judgeTallies(r.standingOf(r.groups[group]))
+	_, rejection := r.judgeTallies(r.standingOf(g))
 	return rejection
 }
 
