@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	configv1 "k8s.io/kube-scheduler/config/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
 	upstream "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
@@ -62,7 +64,9 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	}
 	factories := map[string]outside.Factory{}
 	for name, factory := range with.Plugins {
-		factories[name] = factory
+		factories[name] = func(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+			return factory(ctx, argsOf(with.Profiles, h.ProfileName(), name), h)
+		}
 	}
 	store := outside.NewStore()
 	m.set = outside.New(ctx, outside.Options{
@@ -154,7 +158,20 @@ func on(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.E
 // orInstant keeps a back-off of nothing from being taken for none said.
 func orInstant(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
 
-// fileOf writes the configuration as a file of kube-scheduler's.
+// argsOf are those that a test gives its plugin, which can be of a kind that no file has.
+func argsOf(profiles []upstream.KubeSchedulerProfile, profile, plugin string) runtime.Object {
+	for _, p := range profiles {
+		for _, c := range p.PluginConfig {
+			if p.SchedulerName == profile && c.Name == plugin {
+				return c.Args
+			}
+		}
+	}
+	return nil
+}
+
+// fileOf writes the configuration as a file of kube-scheduler's, without the arguments of
+// out-of-tree plugins.
 func fileOf(with hook.Scheduler) ([]byte, error) {
 	var defaults configv1.KubeSchedulerConfiguration
 	scheme.Scheme.Default(&defaults)
@@ -162,7 +179,10 @@ func fileOf(with hook.Scheduler) ([]byte, error) {
 	if err := scheme.Scheme.Convert(&defaults, &c, nil); err != nil {
 		return nil, err
 	}
-	c.Profiles, c.Extenders = with.Profiles, with.Extenders
+	c.Profiles, c.Extenders = slices.Clone(with.Profiles), with.Extenders
+	for i, p := range c.Profiles {
+		c.Profiles[i].PluginConfig = slices.DeleteFunc(slices.Clone(p.PluginConfig), func(c upstream.PluginConfig) bool { return with.Plugins[c.Name] != nil })
+	}
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
 	if !ok {
 		return nil, fmt.Errorf("no serializer for %s", runtime.ContentTypeYAML)

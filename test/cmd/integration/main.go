@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/berth-k8s/berth/test/inplace/build"
 )
 
 // packages are those that are run, below k8s.io/kubernetes/test/integration.
@@ -23,9 +25,13 @@ var packages = []string{
 	"node", "volumescheduling", "dra/default", "dra/ga", "dra/all",
 }
 
+// plugins are the packages with tests of sigs.k8s.io/scheduler-plugins. They are run only if they
+// are named: they take modules from the proxy that nothing else in this tree needs.
+var plugins = []string{build.PluginTests + "coscheduling", build.PluginTests + "capacityscheduling", build.PluginTests + "noderesourcetopology"}
+
 func main() {
 	r := &run{out: os.Stdout}
-	only := flag.String("packages", strings.Join(packages, ","), "which of them, with commas between")
+	only := flag.String("packages", strings.Join(packages, ","), "which of them, with commas between, or of\n"+strings.Join(plugins, ","))
 	flag.StringVar(&r.tests, "run", "", "which tests, as for go test")
 	flag.StringVar(&r.logs, "logs", "", "folder for what the tests print")
 	flag.BoolVar(&r.both, "upstream", false, "run upstream's scheduler and controllers, too")

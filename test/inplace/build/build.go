@@ -5,6 +5,7 @@ package build
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -15,11 +16,13 @@ import (
 	"github.com/berth-k8s/berth/test/inplace/patch"
 )
 
-// Builder compiles tests from a patched copy of k8s.io/kubernetes.
+// Builder compiles tests from patched copies of k8s.io/kubernetes and of
+// sigs.k8s.io/scheduler-plugins.
 type Builder struct {
 	work    string // where programs go
-	modules string // a go.mod with the copy in it; the go command may complete it
+	modules string // a go.mod with the copies in it; the go command may complete it
 	copied  string
+	plugins string // where the copy of scheduler-plugins is; empty: not yet made
 	sources string // the folder that paths in what is compiled begin in
 }
 
@@ -35,7 +38,7 @@ func New(ctx context.Context, work string) (*Builder, error) {
 	}
 	// Those of the module are "k8s.io/kubernetes@VERSION/...".
 	b.sources = filepath.Dir(filepath.Dir(strings.TrimSpace(module.String())))
-	if err := patch.Copy(strings.TrimSpace(module.String()), b.copied); err != nil {
+	if err := patch.Kubernetes.Copy(strings.TrimSpace(module.String()), b.copied); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -71,22 +74,68 @@ func requirements(more, than string) (lines []byte) {
 	return lines
 }
 
+// PluginTests begins the names of packages of scheduler-plugins.
+const PluginTests = "scheduler-plugins/"
+
 // Tests compiles the tests of a package below test/integration; folder is where they are to be run.
-// Without paths of this machine in it, what is compiled of unpatched packages is what others use.
 func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, err error) {
-	file, folder = filepath.Join(b.work, strings.ReplaceAll(name, "/", "_")+".test"), filepath.Join(b.copied, "test/integration", name)
-	err = Command(ctx, "", nil, io.Discard, "go", "test", "-mod=mod", "-trimpath", "-modfile", b.modules, "-vet=off", "-c", "-o", file, "k8s.io/kubernetes/test/integration/"+name)
-	if err != nil {
+	file = filepath.Join(b.work, strings.ReplaceAll(name, "/", "_")+".test")
+	module, below := "k8s.io/kubernetes", name
+	folder = b.copied
+	if plugin, ok := strings.CutPrefix(name, PluginTests); ok {
+		if err := b.addPlugins(ctx); err != nil {
+			return "", "", fmt.Errorf("copy scheduler-plugins: %w", err)
+		}
+		module, folder, below = pluginsModule, b.plugins, plugin
+	}
+	if err = b.compile(ctx, "test", "-vet=off", "-c", "-o", file, module+"/test/integration/"+below); err != nil {
 		err = fmt.Errorf("build the tests of %s: %w", name, err)
 	}
-	return file, folder, err
+	return file, filepath.Join(folder, "test/integration", below), err
+}
+
+// compile runs the go command with the copies. Without paths of this machine in it, what is
+// compiled of unpatched packages is what others use.
+func (b *Builder) compile(ctx context.Context, verb string, arguments ...string) error {
+	return Command(ctx, "", nil, io.Discard, "go", append([]string{verb, "-mod=mod", "-trimpath", "-modfile", b.modules}, arguments...)...)
+}
+
+const pluginsModule = "sigs.k8s.io/scheduler-plugins"
+
+// addPlugins copies scheduler-plugins and builds the API server that its tests start as a process.
+// The module and what it needs come from the module proxy: nothing else in this tree needs them.
+func (b *Builder) addPlugins(ctx context.Context) error {
+	if b.plugins != "" {
+		return nil
+	}
+	var told bytes.Buffer
+	if err := Command(ctx, "", nil, &told, "go", "mod", "download", "-modfile", b.modules, "-json", pluginsModule+"@"+patch.PluginsVersion); err != nil {
+		return err
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(told.Bytes(), &module); err != nil {
+		return err
+	}
+	copied := filepath.Join(b.work, "scheduler-plugins")
+	if err := patch.Plugins.Copy(module.Dir, copied); err != nil {
+		return err
+	}
+	if err := b.compile(ctx, "build", "-o", filepath.Join(b.work, "kube-apiserver"), "k8s.io/kubernetes/cmd/kube-apiserver"); err != nil {
+		return err
+	}
+	err := Command(ctx, "", nil, io.Discard, "go", "mod", "edit", "-require", pluginsModule+"@"+patch.PluginsVersion, "-replace", pluginsModule+"="+copied, b.modules)
+	if err == nil {
+		b.plugins = copied
+	}
+	return err
 }
 
 // Environment is that of the tests; inPlace "no" leaves upstream's scheduler and controllers where
-// they are. TEST_SRCDIR and TEST_WORKSPACE tell upstream's tests where paths begin.
+// they are. TEST_SRCDIR and TEST_WORKSPACE tell upstream's tests where paths begin, the others those
+// of scheduler-plugins where etcd and the API server are, and for how long to wait for them.
 func (b *Builder) Environment(inPlace string) []string {
 	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace,
-		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=."}
+		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=.", "KUBEBUILDER_ASSETS=" + b.work, "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m"}
 }
 
 // Command runs a command to its end. Its error has the end of what the command said.

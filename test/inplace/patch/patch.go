@@ -1,12 +1,12 @@
-// Package patch makes a copy of upstream's code that hands over to package inplace: lines are put
+// Package patch makes copies of upstream's code that hand over to package inplace: lines are put
 // into a few files. What they are put behind must be there exactly once; nothing else of upstream's
 // is written down here.
 package patch
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,13 +15,28 @@ import (
 
 const hook = "github.com/berth-k8s/berth/test/inplace/hook"
 
+// Module is what is copied of a module, and how it is patched.
+type Module struct {
+	parts   []part
+	leftOut []string // folders that are in no part
+	edits   []edit
+	added   map[string]string // files that upstream does not have, or not so
+}
+
+// part is a file or a folder of a module, and where it goes.
+type part struct{ from, to string }
+
 // edit puts text behind what stands in a file, or in its place.
 type edit struct {
 	file, at, text string
 	replace        bool
+	everywhere     bool // in every file of Go that has it, which is at least one; file is not set
 }
 
-var edits = []edit{
+// Kubernetes is k8s.io/kubernetes.
+var Kubernetes = Module{parts: []part{{".", "."}}, leftOut: []string{"CHANGELOG", "cluster", "LICENSES"}, edits: kubernetesEdits, added: kubernetesAdded}
+
+var kubernetesEdits = []edit{
 	{file: "pkg/scheduler/scheduler.go", at: "type Scheduler struct {\n", text: "\tinPlace madeInPlace\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextPod = podQueue.Pop\n", text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "func (sched *Scheduler) Run(ctx context.Context) {\n",
@@ -41,8 +56,7 @@ var edits = []edit{
 		text: "\tif tc.runsInPlace(ctx) {\n\t\treturn\n\t}\n"},
 }
 
-// added are files that upstream does not have.
-var added = map[string]string{
+var kubernetesAdded = map[string]string{
 	"pkg/scheduler/inplace.go": `package scheduler
 
 import (
@@ -148,47 +162,54 @@ import _ "github.com/berth-k8s/berth/test/inplace"
 `,
 }
 
-// Copy copies the module k8s.io/kubernetes from the folder module into the folder to, with the
-// patches in it. The module cache itself can neither be changed nor be overlaid.
-func Copy(module, to string) error {
-	patched := map[string]string{}
-	for _, e := range edits {
-		text, read := patched[e.file]
-		if !read {
-			data, err := os.ReadFile(filepath.Join(module, e.file))
-			if err != nil {
-				return err
-			}
-			text = string(data)
-		}
-		var err error
-		if patched[e.file], err = e.apply(text); err != nil {
+// Copy copies the module from the folder from into the folder to, with the patches in it. The
+// module cache itself can neither be changed nor be overlaid.
+func (m Module) Copy(from, to string) error {
+	for _, p := range m.parts {
+		if err := m.copyPart(filepath.Join(from, p.from), filepath.Join(to, p.to)); err != nil {
 			return err
 		}
 	}
-	if err := os.CopyFS(to, writable{os.DirFS(module)}); err != nil {
-		return err
+	for _, e := range m.edits {
+		if err := e.apply(to); err != nil {
+			return err
+		}
 	}
-	maps.Copy(patched, added)
-	for name, text := range patched {
-		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o600); err != nil {
+	for name, text := range m.added {
+		if err := write(filepath.Join(to, name), text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (m Module) copyPart(from, to string) error {
+	if is, err := os.Stat(from); err != nil || is.IsDir() {
+		return errors.Join(err, os.CopyFS(to, writable{os.DirFS(from), m.leftOut}))
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return write(to, string(text))
+}
+
+func write(name, text string) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(text), 0o600)
+}
+
 // writable leaves out what no test is built from, and lets the copy be changed.
-type writable struct{ fs.FS }
+type writable struct {
+	fs.FS
+	leftOut []string
+}
 
 func (w writable) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(w.FS, name)
-	if name == "." {
-		entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
-			return e.Name() == "CHANGELOG" || e.Name() == "cluster" || e.Name() == "LICENSES"
-		})
-	}
-	return entries, err
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return name == "." && slices.Contains(w.leftOut, e.Name()) }), err
 }
 
 func (w writable) Open(name string) (fs.File, error) {
@@ -213,12 +234,41 @@ type writableInfo struct{ fs.FileInfo }
 
 func (i writableInfo) Mode() fs.FileMode { return i.FileInfo.Mode() | 0o200 }
 
-func (e edit) apply(text string) (string, error) {
-	if n := strings.Count(text, e.at); n != 1 {
-		return "", fmt.Errorf("%s: %q stands there %d times, want once", e.file, e.at, n)
+// apply changes the copy in a folder.
+func (e edit) apply(folder string) error {
+	if !e.everywhere {
+		return e.in(filepath.Join(folder, e.file))
 	}
-	if e.replace {
-		return strings.Replace(text, e.at, e.text, 1), nil
+	var done int
+	err := filepath.WalkDir(folder, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(name) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err != nil || !strings.Contains(string(text), e.at) {
+			return err
+		}
+		done++
+		return e.in(name)
+	})
+	if err == nil && done == 0 {
+		err = fmt.Errorf("%q stands in no file", e.at)
 	}
-	return strings.Replace(text, e.at, e.at+e.text, 1), nil
+	return err
+}
+
+// in changes a file.
+func (e edit) in(name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(string(text), e.at); n != 1 {
+		return fmt.Errorf("%s: %q stands there %d times, want once", name, e.at, n)
+	}
+	put := e.text
+	if !e.replace {
+		put = e.at + e.text
+	}
+	return os.WriteFile(name, []byte(strings.Replace(string(text), e.at, put, 1)), 0o600)
 }

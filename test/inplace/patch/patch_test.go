@@ -16,14 +16,40 @@ func TestUpstreamTakesThePatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "kubernetes")
-	if err := Copy(strings.TrimSpace(string(module)), to); err != nil {
+	if err := Kubernetes.Copy(strings.TrimSpace(string(module)), to); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(to, "pkg/scheduler/scheduler.go"))
 	if err != nil || !strings.Contains(string(text), "sched.inPlace.Run(ctx)") {
 		t.Errorf("the copy is not patched: %v", err)
 	}
-	if _, err := (edit{file: "f", at: "a"}).apply("a a"); err == nil {
-		t.Error("a place that is there twice is taken")
+}
+
+func TestAnEditThatDoesNotFitIsRefused(t *testing.T) {
+	for _, row := range []struct {
+		text string
+		e    edit
+		want string
+	}{
+		{"a", edit{file: "f.go", at: "a", text: "b"}, "ab"},
+		{"a", edit{file: "f.go", at: "a", text: "b", replace: true}, "b"},
+		{"a", edit{everywhere: true, at: "a", text: "b", replace: true}, "b"},
+		{"a a", edit{file: "f.go", at: "a"}, ""},
+		{"a a", edit{everywhere: true, at: "a"}, ""},
+		{"c", edit{file: "f.go", at: "a"}, ""},
+		{"c", edit{everywhere: true, at: "a"}, ""},
+	} {
+		from, to := t.TempDir(), filepath.Join(t.TempDir(), "copy")
+		if err := os.WriteFile(filepath.Join(from, "f.go"), []byte(row.text), 0o400); err != nil {
+			t.Fatal(err)
+		}
+		err := Module{parts: []part{{"f.go", "f.go"}}, edits: []edit{row.e}, added: map[string]string{"new/g.go": "n"}}.Copy(from, to)
+		got, _ := os.ReadFile(filepath.Join(to, "f.go"))
+		if row.want == "" && err == nil || row.want != "" && (err != nil || string(got) != row.want) {
+			t.Errorf("%q, %+v: %q, %v", row.text, row.e, got, err)
+		}
+		if _, added := os.Stat(filepath.Join(to, "new/g.go")); err == nil && added != nil {
+			t.Error(added)
+		}
 	}
 }
