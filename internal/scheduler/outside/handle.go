@@ -38,8 +38,8 @@ func (h *handle) Parallelizer() fwk.Parallelizer                         { retur
 func (h *handle) ProfileName() string                                    { return h.f.name }
 
 // SnapshotSharedLister shows the cluster as it was when the pod that is being scheduled had its
-// turn.
-func (h *handle) SnapshotSharedLister() fwk.SharedLister { return h.f.set.store.latest() }
+// turn, also if it was asked for earlier.
+func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{h.f.set.store} }
 
 // Activate makes pods active without further waiting.
 func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {

@@ -24,8 +24,6 @@ type snapshot struct {
 	claims             func() sets.Set[string]
 }
 
-var _ fwk.SharedLister = &snapshot{}
-
 // snapshots makes them: what did not change is shared between one and the next.
 type snapshots struct {
 	last     *snapshot
@@ -188,29 +186,45 @@ func (s *snapshot) listNominated(store *Store, c *cluster.Cluster) {
 	}
 }
 
+// NodeInfos lists the nodes.
+func (s *snapshot) NodeInfos() fwk.NodeInfoLister {
+	return nodeLister{func() *snapshot { return s }}
+}
+
+// sharedLister shows the snapshot that was made last when it, or a lister that it gave, is asked:
+// plugins keep what they are given when they are made.
+type sharedLister struct{ store *Store }
+
+var _ fwk.SharedLister = sharedLister{}
+
 // NodeInfos and its siblings implement fwk.SharedLister.
-func (s *snapshot) NodeInfos() fwk.NodeInfoLister           { return nodeLister{s} }
-func (s *snapshot) StorageInfos() fwk.StorageInfoLister     { return storageLister{s} }
-func (s *snapshot) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
+func (l sharedLister) NodeInfos() fwk.NodeInfoLister           { return nodeLister{l.store.latest} }
+func (l sharedLister) StorageInfos() fwk.StorageInfoLister     { return storageLister{l.store} }
+func (l sharedLister) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
 
-type nodeLister struct{ *snapshot }
+type nodeLister struct{ snapshot func() *snapshot }
 
-func (l nodeLister) List() ([]fwk.NodeInfo, error)                     { return l.list, nil }
-func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) { return l.affine(), nil }
+func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.snapshot().list, nil }
+
+func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
+	return l.snapshot().affine(), nil
+}
+
 func (l nodeLister) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, error) {
-	return l.antiAffine(), nil
+	return l.snapshot().antiAffine(), nil
 }
 
 func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
-	if i, ok := l.index[name]; ok {
-		return l.infos[i], nil
+	s := l.snapshot()
+	if i, ok := s.index[name]; ok {
+		return s.infos[i], nil
 	}
 	return nil, fmt.Errorf("nodeinfo not found for node name %q", name)
 }
 
-type storageLister struct{ *snapshot }
+type storageLister struct{ store *Store }
 
-func (l storageLister) IsPVCUsedByPods(key string) bool { return l.claims().Has(key) }
+func (l storageLister) IsPVCUsedByPods(key string) bool { return l.store.latest().claims().Has(key) }
 
 // noPodGroups shows plugins no PodGroups, whose API is alpha: Berth places groups with its own
 // search.

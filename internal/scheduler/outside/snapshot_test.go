@@ -97,8 +97,12 @@ func TestTheSnapshotFollowsNodes(t *testing.T) {
 	}
 }
 
+// TestListsOfTheSnapshot, as of the last pod's turn even if they were taken before: plugins keep
+// them from when they were made.
 func TestListsOfTheSnapshot(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true})
+	lister := f.handle().SnapshotSharedLister()
+	nodes, volumes := lister.NodeInfos(), lister.StorageInfos()
 	for _, name := range []string{"n1", "n2", "n3"} {
 		f.node(name, 4)
 	}
@@ -113,13 +117,18 @@ func TestListsOfTheSnapshot(t *testing.T) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	}))
 	f.decide(pod("p", "1"))
-	lister := f.handle().SnapshotSharedLister()
-	affine, _ := lister.NodeInfos().HavePodsWithAffinityList()
-	anti, _ := lister.NodeInfos().HavePodsWithRequiredAntiAffinityList()
+	if all, _ := nodes.List(); len(all) != 3 {
+		t.Errorf("got %d nodes", len(all))
+	}
+	if _, err := nodes.Get("n1"); err != nil {
+		t.Error(err)
+	}
+	affine, _ := nodes.HavePodsWithAffinityList()
+	anti, _ := nodes.HavePodsWithRequiredAntiAffinityList()
 	if len(affine) != 2 || len(anti) != 1 || anti[0].Node().Name != "n2" {
 		t.Errorf("got %v with affinity and %v with required anti-affinity", affine, anti)
 	}
-	if s := lister.StorageInfos(); !s.IsPVCUsedByPods("default/data") || s.IsPVCUsedByPods("default/other") {
+	if !volumes.IsPVCUsedByPods("default/data") || volumes.IsPVCUsedByPods("default/other") {
 		t.Error("claims in use are not told right")
 	}
 	if _, err := lister.PodGroupStates().Get("default", "g"); err == nil {
