@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/core"
@@ -24,10 +26,12 @@ import (
 // pods leaves out those that have ended, and no object has managed fields.
 type informerFactory struct {
 	informers.SharedInformerFactory
+	made, pods atomic.Pointer[cache.SharedIndexInformer] // that of pods, if it was asked for; the same once it runs
+	stuck      *string                                   // how far it was when a pod was waited for in vain
 }
 
 func newInformerFactory(client kubernetes.Interface) *informerFactory {
-	return &informerFactory{informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))}
+	return &informerFactory{SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))}
 }
 
 func withoutManagedFields(object any) (any, error) {
@@ -46,7 +50,38 @@ func (f *informerFactory) start(ctx, life context.Context) error {
 			return fmt.Errorf("informer of %s for plugins: not in step: %w", kind, context.Cause(ctx))
 		}
 	}
+	f.pods.Store(f.made.Load())
 	return nil
+}
+
+// patience is how long the informer of pods may be behind the scheduler's own watch.
+const patience = 100 * time.Millisecond
+
+// await waits until plugins that list pods find this one, not older than it is: their informer has
+// a watch of its own. A plugin that counts the members of a group would miss the last one, and
+// nothing would wake the pod. A pod that it does not show in time is gone, or the informer is stuck
+// and not waited for again before it moves. Only the goroutine that decides may call it.
+func (f *informerFactory) await(pod *v1.Pod) {
+	informer := f.pods.Load()
+	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {
+		return
+	}
+	for end := time.Now().Add(patience); !shows((*informer).GetStore(), pod); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			at := (*informer).LastSyncResourceVersion()
+			f.stuck = &at
+			return
+		}
+	}
+}
+
+func shows(store cache.Store, pod *v1.Pod) bool {
+	object, known, err := store.Get(pod)
+	if err != nil || !known {
+		return err != nil
+	}
+	order, err := resourceversion.CompareResourceVersion(object.(*v1.Pod).ResourceVersion, pod.ResourceVersion)
+	return err != nil || order >= 0
 }
 
 // Core is the way to the informer of pods.
@@ -66,7 +101,8 @@ type coreV1 struct {
 
 // Pods makes the informer of pods here, before client-go makes its own.
 func (g coreV1) Pods() corev1.PodInformer {
-	g.f.InformerFor(&v1.Pod{}, newPodInformer)
+	informer := g.f.InformerFor(&v1.Pod{}, newPodInformer)
+	g.f.made.Store(&informer)
 	return g.Interface.Pods()
 }
 
