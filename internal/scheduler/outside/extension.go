@@ -33,7 +33,7 @@ func (keeper) Name() string { return "plugins from outside" }
 
 // Begin opens the cycle that all extension points of the attempt share.
 func (k keeper) Begin(a *cycle.Attempt) {
-	k.f.set.informers.await(a.Pod)
+	k.f.set.informers.await(a.Pod, k.f.set.store)
 	y := newSession(k.f, k.f.set.ctx, a.Pod, a.Waiting)
 	y.begin()
 	k.f.set.attempted(1, false)

@@ -57,17 +57,27 @@ func (f *informerFactory) start(ctx, life context.Context) error {
 // patience is how long the informer of pods may be behind the scheduler's own watch.
 const patience = 100 * time.Millisecond
 
-// await waits until plugins that list pods find this one, not older than it is: their informer has
-// a watch of its own. A plugin that counts the members of a group would miss the last one, and
-// nothing would wake the pod. A pod that it does not show in time is gone, or the informer is stuck
-// and not waited for again before it moves. Only the goroutine that decides may call it.
-func (f *informerFactory) await(pod *v1.Pod) {
+// settled is how long what the informer has received may not yet be listed.
+const settled = 2 * time.Millisecond
+
+// await waits until plugins that list pods find the pod whose turn it is, not older than it is, and
+// the others as the scheduler knows them: their informer has a watch of its own. A plugin that
+// counts the members of a group would miss the last one, and nothing would wake the pod; one that
+// counts what a namespace uses would count a victim that is gone, and preempt again. Where the
+// informer does not get there in time, it is not waited for again before it moves. Only the
+// goroutine that decides may call it.
+func (f *informerFactory) await(pod *v1.Pod, store *Store) {
 	informer := f.pods.Load()
 	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {
 		return
 	}
-	for end := time.Now().Add(patience); !shows((*informer).GetStore(), pod); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	newest, departed := store.news()
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		waited := time.Since(begin)
+		if shows(*informer, pod, waited) && shows(*informer, newest, waited) && !lists((*informer).GetStore(), departed) {
+			return
+		}
+		if waited > patience {
 			at := (*informer).LastSyncResourceVersion()
 			f.stuck = &at
 			return
@@ -75,12 +85,33 @@ func (f *informerFactory) await(pod *v1.Pod) {
 	}
 }
 
-func shows(store cache.Store, pod *v1.Pod) bool {
-	object, known, err := store.Get(pod)
-	if err != nil || !known {
-		return err != nil
+// shows reports whether the informer lists the pod as it is or newer, or did before the pod went.
+func shows(informer cache.SharedIndexInformer, pod *v1.Pod, waited time.Duration) bool {
+	if pod == nil {
+		return true
 	}
-	order, err := resourceversion.CompareResourceVersion(object.(*v1.Pod).ResourceVersion, pod.ResourceVersion)
+	object, known, err := informer.GetStore().Get(pod)
+	switch {
+	case err != nil:
+		return true
+	case known:
+		return atLeast(object.(*v1.Pod).ResourceVersion, pod.ResourceVersion)
+	}
+	return waited > settled && atLeast(informer.LastSyncResourceVersion(), pod.ResourceVersion)
+}
+
+// lists reports whether the pod is in the store.
+func lists(store cache.Store, pod *v1.Pod) bool {
+	if pod == nil {
+		return false
+	}
+	object, known, err := store.Get(pod)
+	return err == nil && known && object.(*v1.Pod).UID == pod.UID
+}
+
+// atLeast reports whether a version is another or newer, or none that can be told.
+func atLeast(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order >= 0
 }
 

@@ -14,7 +14,10 @@ import (
 func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		f := newInformerFactory(client)
+		f, store := newInformerFactory(client), NewStore()
+		if err := store.Need(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		defer f.Shutdown()
 		defer stop()
@@ -24,7 +27,7 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 			asked := p.DeepCopy()
 			asked.ResourceVersion = version
 			begin := time.Now()
-			f.await(asked)
+			f.await(asked, store)
 			if waited := time.Since(begin); waited < want || waited > want+2*time.Millisecond {
 				t.Errorf("version %s is waited for %v, want %v", version, waited, want)
 			}
@@ -57,5 +60,26 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 		synctest.Wait()
 		show("9", 20*time.Millisecond)
 		await("9", 20*time.Millisecond)
+
+		// What else the scheduler knows of pods, they can list, too.
+		other := pod("other", "1")
+		other.ResourceVersion = "10"
+		store.Pod(other)
+		put := func(act func() error) {
+			go func() {
+				time.Sleep(20 * time.Millisecond)
+				if err := act(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		put(func() error { return client.Tracker().Add(other) })
+		await("9", 20*time.Millisecond)
+		store.PodGone(other.UID)
+		put(func() error { return client.CoreV1().Pods("default").Delete(ctx, "other", metav1.DeleteOptions{}) })
+		await("9", 20*time.Millisecond)
+		await("9", 0)
+		store.Pod(other) // the informer is ahead
+		await("9", settled)
 	})
 }

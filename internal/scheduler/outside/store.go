@@ -27,6 +27,8 @@ type Store struct {
 	missed bool // objects were shown while none were kept
 	pods   map[types.UID]*known
 	nodes  map[string]*v1.Node
+	// newest is the newest version of a pod that was shown, and departed the last pod that went.
+	newest, departed *v1.Pod
 	// gone are the pods and nodes that went while those that were missed are listed: the list may
 	// still have them. nil: nothing is listed.
 	gone map[any]bool
@@ -62,10 +64,26 @@ func (s *Store) Pod(pod *v1.Pod) {
 	default:
 		s.pods[pod.UID] = &known{info: newPodInfo(pod)}
 		s.touch(pod.Spec.NodeName)
+		if s.newest == nil || atLeast(pod.ResourceVersion, s.newest.ResourceVersion) {
+			s.newest = pod
+		}
 	}
 }
 
+// news are the newest version of a pod that was shown, and the last pod that went, or nil.
+func (s *Store) news() (newest, departed *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest, s.departed
+}
+
 func (s *Store) forget(uid types.UID) {
+	if k := s.pods[uid]; k != nil {
+		s.departed = k.info.pod
+		if s.newest != nil && s.newest.UID == uid {
+			s.newest = nil
+		}
+	}
 	delete(s.pods, uid)
 	if s.gone != nil {
 		s.gone[uid] = true
@@ -182,6 +200,7 @@ func (s *Store) Spare() {
 	s.missed = s.missed || len(s.pods)+len(s.nodes) > 0
 	s.pods, s.nodes, s.gone = map[types.UID]*known{}, map[string]*v1.Node{}, nil
 	s.touched, s.snapshots = map[string]bool{}, snapshots{}
+	s.newest, s.departed = nil, nil
 }
 
 // waiting returns a pending pod as the API shows it.
