@@ -181,11 +181,32 @@ func fileOf(with hook.Scheduler) ([]byte, error) {
 	}
 	c.Profiles, c.Extenders = slices.Clone(with.Profiles), with.Extenders
 	for i, p := range c.Profiles {
+		c.Profiles[i].Plugins = p.Plugins.DeepCopy()
 		c.Profiles[i].PluginConfig = slices.DeleteFunc(slices.Clone(p.PluginConfig), func(c upstream.PluginConfig) bool { return with.Plugins[c.Name] != nil })
 	}
+	sortAlike(c.Profiles)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
 	if !ok {
 		return nil, fmt.Errorf("no serializer for %s", runtime.ContentTypeYAML)
 	}
 	return runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, configv1.SchemeGroupVersion), &c)
+}
+
+// sortAlike says in each profile how pods are sorted if one says it: in a file all have to say the
+// same. Upstream makes no scheduler of profiles that mean different ways.
+func sortAlike(profiles []upstream.KubeSchedulerProfile) {
+	var silent []*upstream.PluginSet
+	var said []upstream.Plugin
+	for _, p := range profiles {
+		switch {
+		case p.Plugins == nil:
+		case len(p.Plugins.QueueSort.Enabled) > 0:
+			said = p.Plugins.QueueSort.Enabled
+		default:
+			silent = append(silent, &p.Plugins.QueueSort)
+		}
+	}
+	for _, one := range silent {
+		one.Enabled = said
+	}
 }

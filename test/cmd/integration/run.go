@@ -89,6 +89,7 @@ func (r *run) results(ctx context.Context, file, folder, name, inPlace string) (
 	if r.tests != "" {
 		arguments = append(arguments, "-test.run="+r.tests)
 	}
+	defer r.builder.EndStrays()
 	err := build.Command(ctx, folder, r.builder.Environment(inPlace), &out, file, arguments...)
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return nil, err

@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/berth-k8s/berth/test/inplace/patch"
 )
@@ -136,6 +138,21 @@ func (b *Builder) addPlugins(ctx context.Context) error {
 func (b *Builder) Environment(inPlace string) []string {
 	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace,
 		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=.", "KUBEBUILDER_ASSETS=" + b.work, "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m"}
+}
+
+// EndStrays ends the programs that tests have left: where one panics, those of scheduler-plugins do
+// not end etcd and the API server. It finds them on Linux only.
+func (b *Builder) EndStrays() {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		program, err := os.Readlink(link)
+		if err != nil || filepath.Dir(program) != b.work {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // Command runs a command to its end. Its error has the end of what the command said.

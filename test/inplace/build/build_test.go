@@ -1,6 +1,12 @@
 package build
 
-import "testing"
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
 
 func TestRequirementsThatAreThereAreNotRepeated(t *testing.T) {
 	const than = "module m\n\nrequire (\n\texample.com/a v1.0.0\n\texample.com/a/b v1.0.0 // indirect\n)\n"
@@ -9,5 +15,28 @@ func TestRequirementsThatAreThereAreNotRepeated(t *testing.T) {
 	const want = "require example.com/c v1.2.0\nrequire example.com/d v0.0.0-2026\n"
 	if got := string(requirements(more, than)); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestStraysAreEnded(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip(err)
+	}
+	program, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := t.TempDir()
+	stray := exec.Command(filepath.Join(work, "sleep"), "60")
+	if err := os.WriteFile(stray.Path, program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := stray.Start(); err != nil {
+		t.Fatal(err)
+	}
+	(&Builder{work: work}).EndStrays()
+	if err := stray.Wait(); err == nil || stray.ProcessState.Success() {
+		t.Errorf("it ended by itself: %v", err)
 	}
 }
