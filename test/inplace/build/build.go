@@ -133,8 +133,8 @@ func (b *Builder) addPlugins(ctx context.Context) error {
 }
 
 // Environment is that of the tests; inPlace "no" leaves upstream's scheduler and controllers where
-// they are. TEST_SRCDIR and TEST_WORKSPACE tell upstream's tests where paths begin, the others those
-// of scheduler-plugins where etcd and the API server are, and for how long to wait for them.
+// they are. TEST_SRCDIR and TEST_WORKSPACE tell upstream's tests where paths begin. The others tell
+// those of scheduler-plugins where etcd and the API server are, and how long these may take.
 func (b *Builder) Environment(inPlace string) []string {
 	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace,
 		"TEST_SRCDIR=" + b.sources, "TEST_WORKSPACE=.", "KUBEBUILDER_ASSETS=" + b.work, "KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m"}

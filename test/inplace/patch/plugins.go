@@ -38,7 +38,7 @@ var Plugins = Module{
 		// Whether it preempts in the background is said to the executor since v1.35.
 		{file: capacity, replace: true, at: "\t\tfalse, // enableAsyncPreemption\n", text: "\t\tpreemption.NewExecutor(c.fh, feature.Features{}),\n"},
 		{file: capacity, at: "import (\n", text: "\t\"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature\"\n\t\"slices\"\n"},
-		// A pod that is removed while this loop runs leaves nil at the end of the slice that it runs over.
+		// A pod that is removed while this loop runs leaves nil in the slice that it runs over.
 		{file: capacity, replace: true, at: "range nodeInfo.GetPods() {\n\t\t\teqInfo, withEQ := elasticQuotaInfos",
 			text: "range slices.Clone(nodeInfo.GetPods()) {\n\t\t\teqInfo, withEQ := elasticQuotaInfos"},
 		{file: capacity, replace: true, at: "range nodeInfo.GetPods() {\n\t\t\t_, withEQ := elasticQuotaInfos",
