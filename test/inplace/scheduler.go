@@ -182,6 +182,9 @@ func fileOf(with hook.Scheduler) ([]byte, error) {
 	c.Profiles, c.Extenders = slices.Clone(with.Profiles), with.Extenders
 	for i, p := range c.Profiles {
 		c.Profiles[i].Plugins = p.Plugins.DeepCopy()
+		if p.Plugins != nil && len(p.Plugins.MultiPoint.Enabled) == 0 { // a file would have the default plugins there
+			c.Profiles[i].Plugins.MultiPoint.Disabled = []upstream.Plugin{{Name: "*"}}
+		}
 		c.Profiles[i].PluginConfig = slices.DeleteFunc(slices.Clone(p.PluginConfig), func(c upstream.PluginConfig) bool { return with.Plugins[c.Name] != nil })
 	}
 	sortAlike(c.Profiles)
