@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,23 @@ func TestUpstreamTakesThePatches(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(to, "pkg/scheduler/scheduler.go"))
 	if err != nil || !strings.Contains(string(text), "sched.inPlace.Run(ctx)") {
 		t.Errorf("the copy is not patched: %v", err)
+	}
+}
+
+// TestPluginsTakeThePatches where the module is in the module cache.
+func TestPluginsTakeThePatches(t *testing.T) {
+	download := exec.Command("go", "mod", "download", "-json", "sigs.k8s.io/scheduler-plugins@"+PluginsVersion)
+	download.Env = append(os.Environ(), "GOPROXY=off")
+	told, err := download.Output()
+	if err != nil {
+		t.Skip("scheduler-plugins is not there: run its tests once")
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(told, &module); err != nil {
+		t.Fatal(err)
+	}
+	if err := Plugins.Copy(module.Dir, t.TempDir()); err != nil {
+		t.Fatal(err)
 	}
 }
 
