@@ -197,9 +197,22 @@ func (q *Queue) Next(now time.Time) *Item {
 	case q.active.Len() > 0:
 		return q.active.items[0]
 	case q.backing.Len() > 0 && !q.WaitOutBackoff:
-		return q.backing.items[0]
+		if item := q.backing.items[0]; !now.Before(item.rested()) {
+			return item
+		}
 	}
 	return nil
+}
+
+// rested returns from when on a pod that backs off may be taken although the back-off is not over:
+// at once, unless it has been rejected many times in a row. Otherwise pods whose rejections wake
+// each other would keep an idle scheduler busy with nothing else.
+func (i *Item) rested() time.Time {
+	const many, rest = 10, 10 * time.Millisecond
+	if i.rejected < many {
+		return time.Time{}
+	}
+	return i.returned.Add(rest)
 }
 
 // Held records that the pod is assumed on a node but may still be rejected. If it is, only the
@@ -304,8 +317,11 @@ func (q *Queue) Flush(now time.Time) {
 // NextReady returns the time from which Pop returns a pod if no event occurs; zero means now. ok is
 // false if there is no such time.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
-	if q.active.Len() > 0 || q.backing.Len() > 0 && !q.WaitOutBackoff {
+	if q.active.Len() > 0 {
 		return time.Time{}, true
+	}
+	if q.backing.Len() > 0 && !q.WaitOutBackoff {
+		at, ok = q.backing.items[0].rested(), true
 	}
 	for _, from := range []*ordered{&q.backing, &q.erring} {
 		if from.Len() > 0 && (!ok || from.items[0].ready.Before(at)) {

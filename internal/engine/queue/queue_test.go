@@ -648,3 +648,28 @@ func TestBackoffCanBeWaitedOut(t *testing.T) {
 		pop(t, q, later.Add(InitialBackoff), "late") // both are active by then
 	}
 }
+
+// TestAPodThatIsRejectedOverAndOverRests: an idle queue does not wait out back-offs, but pods that
+// wake each other do not keep it busy.
+func TestAPodThatIsRejectedOverAndOverRests(t *testing.T) {
+	q, now, taken := newQueue(), epoch, 0
+	q.Add(pod("a", 0), class, now)
+	for now.Before(epoch.Add(time.Second)) {
+		item := q.Pop(now)
+		if item == nil {
+			at, ok := q.NextReady()
+			if !ok || !at.After(now) {
+				t.Fatalf("after %v the next pod is ready at %v, %t, and there is none", now.Sub(epoch), at, ok)
+			}
+			now = at
+			continue
+		}
+		taken++
+		now = now.Add(10 * time.Microsecond)
+		q.Rejected(item, []string{"Nodes"}, nil, now)
+		q.Happened(labelled, now)
+	}
+	if taken < 50 || taken > 120 {
+		t.Errorf("it was taken %d times within a second", taken)
+	}
+}
