@@ -199,7 +199,7 @@ var _ fwk.SharedLister = sharedLister{}
 
 // NodeInfos and its siblings implement fwk.SharedLister.
 func (l sharedLister) NodeInfos() fwk.NodeInfoLister           { return nodeLister{l.store.latest} }
-func (l sharedLister) StorageInfos() fwk.StorageInfoLister     { return storageLister{l.store} }
+func (l sharedLister) StorageInfos() fwk.StorageInfoLister     { return storageLister(l) }
 func (l sharedLister) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
 
 type nodeLister struct{ snapshot func() *snapshot }
