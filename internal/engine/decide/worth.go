@@ -25,26 +25,32 @@ func (s *survey) weigh(class *cluster.PodClass) {
 		s.said.work += s.work
 	}
 	e := d.effort[class.ID]
-	if e.used = d.clock; s.work >= little {
+	if s.work >= little {
 		e.work += s.work
-		e.tallies = len(s.tallies)
+		e.tallies, e.last, e.every = len(s.tallies), s.work, int(min(d.clock-e.used, idle))
 	} else {
 		e.soon++
 	}
+	e.used = d.clock
 	d.effort[class.ID] = e
 }
 
 // classEffort is what the surveys of a class have cost.
 type classEffort struct {
-	work    int
-	tallies int    // as of the last of them
-	soon    int    // decisions that looked at next to nothing, each not long after the one before
-	used    uint64 // when, by the decider's clock
+	work          int
+	tallies, last int    // tallies and work of the last of them
+	every         int    // decisions since the one before that
+	soon          int    // decisions that looked at next to nothing, each not long after the one before
+	used          uint64 // when, by the decider's clock
 }
 
 // earns reports whether a class with that effort is to have a ranking. A choice from one that has
 // little to catch up on takes less than a survey that looks at next to nothing; after so many of
-// these it will have paid for itself.
+// these it will have paid for itself. One that has to catch up on the placements of many other
+// classes takes longer than a survey that looks at little.
 func (d *Decider) earns(e classEffort) bool {
-	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.fewClasses || e.work > d.worthRanking*len(d.c.Nodes)*(1+e.tallies)/2 || e.soon > 64+len(d.c.Nodes)/32
+	const catching = 4 // looks that a placement costs a ranking
+	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.fewClasses ||
+		e.work > d.worthRanking*len(d.c.Nodes)*(1+e.tallies)/2 && e.last > catching*e.every ||
+		e.soon > 64+len(d.c.Nodes)/32
 }
