@@ -41,8 +41,8 @@ type allocator struct {
 	remove func(uid types.UID)
 	// diff is how both sides differ; empty: they agree.
 	diff func() string
-	// torn reports that the kubelet's own state contradicts itself, so that there is nothing left to
-	// agree with. nil: it never does.
+	// torn reports that the kubelet's own state contradicts itself, so that there is nothing left
+	// to agree with. nil: it never does.
 	torn func() bool
 }
 

@@ -49,8 +49,8 @@ type classEffort struct {
 // these it will have paid for itself. One that has to catch up on the placements of many other
 // classes takes longer than a survey that looks at little.
 func (d *Decider) earns(e classEffort) bool {
-	const catching = 4 // looks that a placement costs a ranking
+	catching := 2 * d.worthRanking // looks that a placement costs a ranking
 	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.fewClasses ||
-		e.work > d.worthRanking*len(d.c.Nodes)*(1+e.tallies)/2 && e.last > catching*e.every ||
+		e.work > d.worthRanking*len(d.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||
 		e.soon > 64+len(d.c.Nodes)/32
 }
