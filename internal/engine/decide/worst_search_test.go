@@ -24,11 +24,11 @@ var (
 	searchSeed = flag.Uint64("worst-seed", 1, "what its random changes are drawn from")
 )
 
-// most is how many times as many looks and allocations the decisions for other pods may cost with an
-// object. An ordinary decision looks at next to nothing, so that what long searches find costs 30
-// times as many, and 3 times as much time. A long search measures the processor time of what costs
-// more than suspect times as many; the goal for time is 4, and dearest leaves room for what else
-// the machine does.
+// most is how many times as many looks and allocations the decisions for other pods may cost with
+// an object. An ordinary decision looks at next to nothing, so that what long searches find costs
+// 30 times as many, and 3 times as much time. A long search measures the processor time of what
+// costs more than suspect times as many; the goal for time is 4, and dearest leaves room for what
+// else the machine does.
 const most, suspect, dearest = 40, 6, 8
 
 // TestNoObjectIsWorse changes the worst objects that are known at random, and keeps what makes the
