@@ -413,7 +413,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	oldSize, youngSize := c.size(), twin.size()
 	t.Logf("life %d of %d events: %d pods left; the old core takes %d KiB and %v a pod, the new one %d KiB and %v: %.1f %% more memory",
 		*churnSeed, *churnEvents, len(c.uids), oldSize>>10, old, youngSize>>10, young, 100*float64(oldSize-youngSize)/float64(youngSize))
-	if oldSize > youngSize+youngSize/12 {
+	if oldSize > youngSize+youngSize/10 {
 		t.Errorf("the old core takes %d bytes, a new one %d", oldSize, youngSize)
 	}
 	if *churnEvents > 1_000_000 && old > young*3/2 { // in a short life the clock says little
