@@ -37,47 +37,49 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 		if err := f.start(ctx, ctx); err != nil {
 			t.Fatal(err)
 		}
-		show := func(version string, after time.Duration) {
-			p.ResourceVersion = version
-			go func() {
-				time.Sleep(after)
-				if _, err := client.CoreV1().Pods("default").Update(ctx, p, metav1.UpdateOptions{}); err != nil {
+		const lag = 20 * time.Millisecond // of the informer
+		later := func(act func() error) {
+			time.AfterFunc(lag, func() {
+				if err := act(); err != nil {
 					t.Error(err)
 				}
-			}()
+			})
+		}
+		update := func(version string) error {
+			shown := p.DeepCopy()
+			shown.ResourceVersion = version
+			_, err := client.CoreV1().Pods("default").Update(ctx, shown, metav1.UpdateOptions{})
+			return err
+		}
+		show := func(version string) {
+			t.Helper()
+			if err := update(version); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
 		}
 		if _, err := client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		show("6", 0)
-		synctest.Wait()
-		show("7", 20*time.Millisecond)
-		await("7", 20*time.Millisecond)
+		show("6")
+		later(func() error { return update("7") })
+		await("7", lag)
 		await("6", 0)
 		await("8", patience)
 		await("8", 0) // the informer did not move
-		show("8", 0)
-		synctest.Wait()
-		show("9", 20*time.Millisecond)
-		await("9", 20*time.Millisecond)
+		show("8")
+		later(func() error { return update("9") })
+		await("9", lag)
 
 		// What else the scheduler knows of pods, they can list, too.
 		other := pod("other", "1")
 		other.ResourceVersion = "10"
 		store.Pod(other)
-		put := func(act func() error) {
-			go func() {
-				time.Sleep(20 * time.Millisecond)
-				if err := act(); err != nil {
-					t.Error(err)
-				}
-			}()
-		}
-		put(func() error { return client.Tracker().Add(other) })
-		await("9", 20*time.Millisecond)
+		later(func() error { return client.Tracker().Add(other) })
+		await("9", lag)
 		store.PodGone(other.UID)
-		put(func() error { return client.CoreV1().Pods("default").Delete(ctx, "other", metav1.DeleteOptions{}) })
-		await("9", 20*time.Millisecond)
+		later(func() error { return client.CoreV1().Pods("default").Delete(ctx, "other", metav1.DeleteOptions{}) })
+		await("9", lag)
 		await("9", 0)
 		store.Pod(other) // the informer is ahead
 		await("9", settled)
