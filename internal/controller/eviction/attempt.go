@@ -14,9 +14,11 @@ const (
 	// terminating. After that the pod is read again.
 	confirmAfter = 30 * time.Second
 	// A pod that could not be deleted is retried after firstRetry, then after twice as long each
-	// time, up to lastRetry. What a budget refuses is retried after budgetRetry at the earliest.
+	// time, up to lastRetry, whatever the server asks for: once the cause is gone, an eviction is
+	// at most that late. Thousands of such pods are no storm: Options.InFlight bounds the attempts,
+	// and backOff spreads them. What a budget refuses is retried after budgetRetry at the earliest.
 	firstRetry  = 100 * time.Millisecond
-	lastRetry   = 10 * time.Second
+	lastRetry   = 5 * time.Second
 	budgetRetry = 5 * time.Second
 	// While reads fail, nothing is attempted. The API is asked again after firstPause, then after
 	// twice as long each time, up to lastPause.
@@ -264,7 +266,7 @@ func (c *Core) deleted(now time.Time, a *attempt, answer Answered) {
 	case a.evicts && answer.Outcome == Busy:
 		c.retry(now, a, max(answer.RetryAfter, budgetRetry))
 	default: // Conflict is another UID: the next try reads so
-		c.retry(now, a, answer.RetryAfter)
+		c.retry(now, a, min(answer.RetryAfter, lastRetry))
 	}
 }
 
@@ -309,7 +311,7 @@ func (c *Core) retry(now time.Time, a *attempt, after time.Duration) {
 func (c *Core) unreadable(now time.Time, a *attempt, answer Answered) {
 	if !now.Before(c.pausedUntil) { // those in flight together fail together, and count once
 		c.unanswered++
-		c.pausedUntil = now.Add(max(answer.RetryAfter, backOff(c.unanswered, firstPause, lastPause, "")))
+		c.pausedUntil = now.Add(max(min(answer.RetryAfter, lastRetry), backOff(c.unanswered, firstPause, lastPause, "")))
 	}
 	p := a.pod
 	p.tries++
