@@ -97,9 +97,11 @@ func (w *deviceWorld) step() {
 
 func (w *deviceWorld) setNode(i int) {
 	name := fmt.Sprintf("n%d", i)
-	w.c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		v1.LabelHostname: name, "zone": fmt.Sprint(w.pick("zone", 2)),
-	}}})
+	labels := map[string]string{"zone": fmt.Sprint(w.pick("zone", 2))}
+	if host := w.pick("host", 5); host > 0 { // not always the node's name, and not always there
+		labels[v1.LabelHostname] = fmt.Sprintf("n%d", host-1)
+	}
+	w.c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }
 
 func (w *deviceWorld) setClass() {
@@ -117,12 +119,15 @@ func (w *deviceWorld) setSlice() {
 	slice.Spec.Pool = resourcev1.ResourcePool{
 		Name: fmt.Sprintf("pool-%d", w.pick("pool", 4)), ResourceSliceCount: 1 + int64(w.pick("count", 2)), Generation: int64(w.pick("generation", 2)),
 	}
-	switch w.pick("reach", 4+6*w.pick("mostly local", 2)) {
+	switch w.pick("reach", 6+6*w.pick("mostly local", 2)) {
 	case 0:
 		slice.Spec.AllNodes = new(true)
 	case 1:
-		slice.Spec.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
-			{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"0"}}}}}}
+		slice.Spec.NodeSelector = nodesWith("zone", "0")
+	case 2:
+		slice.Spec.NodeSelector = nodesWith(v1.LabelHostname, "n0")
+	case 3:
+		slice.Spec.PerDeviceNodeSelection = new(true)
 	default:
 		slice.Spec.NodeName = new(fmt.Sprintf("n%d", w.pick("node", 4)))
 	}
@@ -139,9 +144,17 @@ func (w *deviceWorld) setSlice() {
 			device.AllowMultipleAllocations = new(true)
 			device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("4")}}
 		}
+		if slice.Spec.PerDeviceNodeSelection != nil {
+			device.NodeSelector = nodesWith(v1.LabelHostname, fmt.Sprintf("n%d", w.pick("node", 4)))
+		}
 		slice.Spec.Devices = append(slice.Spec.Devices, device)
 	}
 	w.c.ResourceSlices.Set(slice)
+}
+
+func nodesWith(key, value string) *v1.NodeSelector {
+	return &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+		{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}}}}}
 }
 
 func (w *deviceWorld) claim(name string) *resourcev1.ResourceClaim {
