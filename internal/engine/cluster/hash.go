@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -98,7 +99,7 @@ func (h *hasher) resources(list v1.ResourceList) (more bool) {
 		quantity, ok := list[name]
 		h.bool(ok)
 		if ok {
-			h.int(rules.Amount(name, quantity))
+			h.amount(name, quantity)
 			left--
 		}
 	}
@@ -112,11 +113,29 @@ func (h *hasher) resources(list v1.ResourceList) (more bool) {
 		}
 		var one hasher
 		one.string(string(name))
-		one.int(rules.Amount(name, quantity))
+		one.amount(name, quantity)
 		all.add(one)
 	}
 	h.set(left, all)
 	return true
+}
+
+// amount hashes a quantity as decisions count it, and what that rounds off: amounts are rounded when
+// they have been added up, so ten containers of 100u CPU request less than ten of 1m.
+func (h *hasher) amount(name v1.ResourceName, quantity resource.Quantity) {
+	counted := rules.Amount(name, quantity)
+	h.int(counted)
+
+	whole := resource.NewQuantity(counted, resource.DecimalSI)
+	if name == v1.ResourceCPU {
+		whole = resource.NewMilliQuantity(counted, resource.DecimalSI)
+	}
+	if quantity.Cmp(*whole) != 0 {
+		rest := quantity.DeepCopy()
+		rest.Sub(*whole)
+		rest.Format = resource.DecimalSI
+		h.string(rest.String())
+	}
 }
 
 func (h *hasher) labelSelector(s *metav1.LabelSelector) {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -8,6 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // without is for fields that no decision depends on.
@@ -100,8 +104,11 @@ func TestWhatSetsClassesApart(t *testing.T) {
 		},
 		"request":            func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("2") },
 		"request of nothing": func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("0") },
-		"image":              func(p *v1.Pod) { p.Spec.Containers[0].Image = "app:v2" },
-		"host port":          func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} },
+		"fraction of a unit": func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("999900u")
+		},
+		"image":     func(p *v1.Pod) { p.Spec.Containers[0].Image = "app:v2" },
+		"host port": func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} },
 		"resized": func(p *v1.Pod) {
 			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}}
 		},
@@ -163,6 +170,9 @@ func TestWhatClassesHaveInCommon(t *testing.T) {
 		"name and UID":     func(p *v1.Pod) { p.Name, p.UID = "q", "v" },
 		"place":            func(p *v1.Pod) { p.Spec.NodeName = "node-1" },
 		"another spelling": func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("1000m") },
+		"another spelling of a fraction": func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("100m")
+		},
 		"a volume for all": func(p *v1.Pod) {
 			p.Spec.Volumes = []v1.Volume{{Name: "token-x7", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
 		},
@@ -173,6 +183,7 @@ func TestWhatClassesHaveInCommon(t *testing.T) {
 	} {
 		example := func() *v1.Pod {
 			pod := examplePod()
+			pod.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("0.1")
 			pod.Spec.Tolerations = []v1.Toleration{{Key: "k", Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))}}
 			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "u", Controller: new(true)}}
 			return pod
@@ -183,6 +194,31 @@ func TestWhatClassesHaveInCommon(t *testing.T) {
 			t.Errorf("%s: the classes differ", name)
 		}
 	}
+}
+
+// TestPodsOfAClassRequestTheSame, however small the amounts of their containers are: these are
+// rounded when they have been added up.
+func TestPodsOfAClassRequestTheSame(t *testing.T) {
+	amounts := []string{"", "0", "1u", "100u", "0.1m", "999u", "1m", "1001u", "0.5", "1", "1500m", "2"}
+	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "example.com/share"}
+	rapid.Check(t, func(t *rapid.T) {
+		c := New()
+		for i := range 4 {
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: types.UID(fmt.Sprint(i))}}
+			name, like := rapid.SampledFrom(names).Draw(t, "resource"), rapid.SampledFrom(amounts).Draw(t, "amount")
+			for range rapid.SampledFrom([]int{1, 2, 10}).Draw(t, "containers") {
+				container := v1.Container{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
+				if like != "" {
+					container.Resources.Requests[name] = resource.MustParse(like)
+				}
+				pod.Spec.Containers = append(pod.Spec.Containers, container)
+			}
+			got, want := c.Pending(pod).Class.Requests, NewResources(rules.Requests(pod))
+			if got.Of(name) != want.Of(name) {
+				t.Fatalf("%d containers of %s %s: the class requests %d, the pod %d", len(pod.Spec.Containers), like, name, got.Of(name), want.Of(name))
+			}
+		}
+	})
 }
 
 // FuzzClassDigest: labels, however odd, never make two different pods one class by running into

@@ -141,9 +141,7 @@ func (s *shares) specOf(pod *v1.Pod, needs digest) *Spec {
 	h.names(spec.InitContainers)
 	h.names(spec.Containers)
 	h.group(spec.SchedulingGroup)
-	return s.specs.get(h.sum(), spec, func(a, b *Spec) bool {
-		return sameLists(a.InitContainers, b.InitContainers) && sameLists(a.Containers, b.Containers)
-	})
+	return s.specs.get(h.sum(), spec, sayAll[*Spec])
 }
 
 // names hashes the names of containers, which do not always set classes apart.
@@ -179,7 +177,7 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 			RestartPolicy: from.RestartPolicy, RestartPolicyRules: from.RestartPolicyRules,
 		}
 	}
-	return s.containers.get(h.sum(), kept, sameLists)
+	return s.containers.get(h.sum(), kept, sayAll[[]Container])
 }
 
 func hostPorts(list []v1.ContainerPort) (kept []v1.ContainerPort) {
@@ -197,7 +195,7 @@ func (s *shares) amountsOf(list v1.ResourceList) v1.ResourceList {
 	}
 	var h hasher
 	h.resources(list)
-	return s.amounts.get(h.sum(), list, sameAmounts)
+	return s.amounts.get(h.sum(), list, sayAll[v1.ResourceList])
 }
 
 func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
@@ -223,26 +221,11 @@ func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {
 	}
 	var h hasher
 	h.stringMap(selector)
-	return s.selectors.get(h.sum(), selector, func(_, _ map[string]string) bool { return true })
+	return s.selectors.get(h.sum(), selector, sayAll[map[string]string])
 }
 
-// sameLists reports whether containers with equal digests request exactly the same: digests are of
-// amounts in whole units.
-func sameLists(a, b []Container) bool {
-	return slices.EqualFunc(a, b, func(a, b Container) bool { return sameAmounts(a.Requests, b.Requests) })
-}
-
-func sameAmounts(a, b v1.ResourceList) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, amount := range a {
-		if other, has := b[name]; !has || amount.Cmp(other) != 0 {
-			return false
-		}
-	}
-	return true
-}
+// sayAll is for values whose digests say all there is to compare.
+func sayAll[T any](_, _ T) bool { return true }
 
 func (s *shares) affinityOf(from *v1.Affinity, selectors *selectorSet) *v1.Affinity {
 	if from == nil || from.PodAffinity == nil && from.PodAntiAffinity == nil {
