@@ -32,11 +32,9 @@ type deviceShape struct {
 // nodeGift is what a node can give, and the state that this was computed from.
 type nodeGift struct {
 	*gift
-	name, hostname string
-	hasHostname    bool
-	labels         *cluster.LabelSet
-	own            *nodeDevices
-	at             uint64 // the index's count when it was found out
+	node individual
+	own  *nodeDevices
+	at   uint64 // the index's count when it was found out
 }
 
 // gift is the allocations for claims, in the order of the claims, or the reason why there are none.
@@ -117,8 +115,7 @@ func (s *deviceShape) at(n *cluster.Node, x *deviceIndex) *gift {
 		return nil
 	}
 	g := s.nodes[n.Index].Load()
-	if g == nil || g.at < g.own.changed || g.at < x.sharedAt || g.labels != n.Labels || g.name != n.Name ||
-		g.hostname != n.Hostname || g.hasHostname != n.HasHostname {
+	if g == nil || g.at < g.own.changed || g.at < x.sharedAt || g.node != individualOf(n) {
 		return nil
 	}
 	return g.gift
@@ -129,8 +126,6 @@ func (s *deviceShape) keep(n *cluster.Node, x *deviceIndex, found *gift) (undo f
 	if int(n.Index) >= len(s.nodes) {
 		return func() {}
 	}
-	s.nodes[n.Index].Store(&nodeGift{
-		gift: found, name: n.Name, hostname: n.Hostname, hasHostname: n.HasHostname, labels: n.Labels, own: x.node(n.Name), at: x.now,
-	})
+	s.nodes[n.Index].Store(&nodeGift{gift: found, node: individualOf(n), own: x.node(n.Name), at: x.now})
 	return func() { s.nodes[n.Index].Store(nil) }
 }

@@ -53,17 +53,12 @@ type attempt struct {
 	alternatives bool
 
 	mutex    sync.Mutex
-	shared   *grounds       // of all slices, where nodes share devices; made when needed
-	undo     []func()       // forgets what was found out since then
-	failures map[site]*gift // of nodes for which there is an error
+	shared   *grounds             // of all slices, where nodes share devices; made when needed
+	undo     []func()             // forgets what was found out since then
+	failures map[individual]*gift // of nodes for which there is an error
 	// unavailable tells, by index in claims, whether some node cannot reach the devices of an
 	// allocated claim.
 	unavailable []atomic.Bool
-}
-
-type site struct {
-	name   string
-	labels *cluster.LabelSet
 }
 
 // attemptKey identifies the state that an attempt was computed from: it holds as long as its key is

@@ -49,7 +49,7 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 
 // searchOnce searches the node, unless a search has failed, and keeps the result.
 func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
-	where := site{n.Name, n.Labels}
+	where := individualOf(n)
 	a.mutex.Lock()
 	failed := a.failures[where]
 	a.mutex.Unlock()
@@ -69,7 +69,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	case failure && final:
 		a.mutex.Lock()
 		if a.failures == nil {
-			a.failures = map[site]*gift{}
+			a.failures = map[individual]*gift{}
 		}
 		a.failures[where] = found
 		a.mutex.Unlock()

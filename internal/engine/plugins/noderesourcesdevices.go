@@ -46,14 +46,10 @@ type selectedDevice struct {
 	err     error
 }
 
-// stockKey is what a count depends on besides devices and claims. Slices and devices may select
-// nodes by any label, the host name included.
+// stockKey is what a count depends on besides devices and claims.
 type stockKey struct {
-	class       *resourcev1.DeviceClass
-	node        string
-	labels      *cluster.LabelSet
-	hostname    string
-	hasHostname bool
+	class *resourcev1.DeviceClass
+	node  individual
 }
 
 // stocked is how many devices of a class a node has, and when they were counted.
@@ -161,7 +157,7 @@ func (d *deviceCounts) on(n *cluster.Node, name v1.ResourceName) amounts {
 	s := d.stock
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	key := stockKey{class, n.Name, n.Labels, n.Hostname, n.HasHostname}
+	key := stockKey{class, individualOf(n)}
 	known, ok := s.known[key]
 	if !ok || known.at < known.own.changed || known.at < s.index.sharedAt {
 		known = stocked{s.count(n, class), s.index.node(n.Name), s.index.now}

@@ -174,6 +174,10 @@ type individual struct {
 	labels         *cluster.LabelSet
 }
 
+func individualOf(n *cluster.Node) individual {
+	return individual{n.Name, n.Hostname, n.HasHostname, n.Labels}
+}
+
 // NewSpreadInclusion prepares the answers for a pod, about constraints of one profile. They depend
 // on the node alone, so they hold for as long as the caller likes.
 func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
@@ -203,7 +207,7 @@ func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
 func (i *SpreadInclusion) selects(n *cluster.Node) bool {
 	if i.individual {
-		if asked := (individual{n.Name, n.Hostname, n.HasHostname, n.Labels}); i.last != asked {
+		if asked := (individualOf(n)); i.last != asked {
 			i.last, i.selectsLast = asked, i.matches(n)
 		}
 		return i.selectsLast

@@ -266,7 +266,7 @@ func (x *termIndex) match(n *cluster.Node) bool {
 	if x.words < manyWords {
 		return x.anyMatches(n)
 	}
-	asked := individual{n.Name, n.Hostname, n.HasHostname, n.Labels}
+	asked := individualOf(n)
 	x.mutex.Lock()
 	matches, known := x.matched[asked]
 	x.mutex.Unlock()
