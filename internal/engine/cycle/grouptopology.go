@@ -117,19 +117,21 @@ func (a *groupAttempt) sayAgain(said []*decide.Failure) {
 // domainsOf lists the values of the key that nodes have. If members that count have nodes already,
 // it is only the value of those nodes.
 func (a *groupAttempt) domainsOf(key string) ([]string, error) {
-	pinned := map[string]bool{}
+	pinned, bare := map[string]bool{}, []string(nil)
 	for uid := range a.group.Counted {
 		p := a.cluster.Pod(uid)
 		if p == nil || p.Node == nil {
 			continue
 		}
-		value, ok := labelOf(p.Node, key)
-		if !ok {
-			return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", p.Node.Name, key)
+		if value, ok := labelOf(p.Node, key); ok {
+			pinned[value] = true
+		} else {
+			bare = append(bare, p.Node.Name)
 		}
-		pinned[value] = true
 	}
 	switch {
+	case len(bare) > 0: // always the same one: the members are in no order
+		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), key)
 	case len(pinned) > 1:
 		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v", key, slices.Sorted(maps.Keys(pinned)))
 	case len(pinned) == 1:
