@@ -45,6 +45,62 @@ func TestNominationsOfPodsThatNobodyTriesKeepNoRoom(t *testing.T) {
 	}
 }
 
+const promised = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: there, uid: there, DELETED}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: "3"}}}]}
+status: {CONDITIONS}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: nominated, uid: nom, resourceVersion: "1", creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  priority: 100
+  POLICY
+  containers: [{name: c, image: i, resources: {requests: {cpu: "3"}}}]
+status: {nominatedNodeName: node-1, phase: Pending}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: small}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+`
+
+// An attempt that fails leaves a pod its nomination while its victims are leaving, or if it may not
+// preempt: the room that was promised to it is not given away. A pod that may preempt and finds no
+// victims loses it.
+func TestAFailedAttemptKeepsTheRoomThatWasPromised(t *testing.T) {
+	leaving := `deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30`
+	victim := `conditions: [{type: DisruptionTarget, status: "True", reason: PreemptionByScheduler}]`
+	for _, c := range []struct{ name, deleted, conditions, policy string }{
+		{"its victim is leaving", leaving, victim, ""},
+		{"it never preempts", "labels: {}", "", "preemptionPolicy: Never"},
+		{"it never preempts, and a pod is leaving", leaving, "", "preemptionPolicy: Never"},
+	} {
+		s := run(t, strings.NewReplacer("DELETED", c.deleted, "CONDITIONS", c.conditions, "POLICY", c.policy).Replace(promised), simulate.Options{})
+		if len(s.Pods) != 2 {
+			t.Errorf("%s: %d lines, want 2: %+v", c.name, len(s.Pods), s.Pods)
+		}
+		for _, p := range s.Pods {
+			if p.Node != "" {
+				t.Errorf("%s: %s is on %s", c.name, p.Name, p.Node)
+			}
+		}
+	}
+	lost := strings.NewReplacer("DELETED", "labels: {}", "CONDITIONS", "", "POLICY", "", "priority: 100", "priority: 0").Replace(promised)
+	for _, p := range run(t, lost, simulate.Options{}).Pods {
+		if p.Name == "small" && p.Node != "node-1" {
+			t.Errorf("nobody makes room for the other pod, and small is on %q", p.Node)
+		}
+	}
+}
+
 const budgeted = `
 apiVersion: v1
 kind: Node

@@ -107,7 +107,8 @@ func (s *scheduler) showGone(kind cycle.Kind, last metav1.Object) {
 }
 
 // feed gives the core an event, and carries out the actions that follow. Where no time passes, pods
-// that could not make room for themselves are not retried.
+// that could not make room for themselves are not retried. One that keeps its nomination stays
+// pending: as in a cluster, the room that it was promised is not given to others.
 func (s *scheduler) feed(e cycle.Event) {
 	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core's own until the next step
 	decided := s.core.Decided()
@@ -124,6 +125,7 @@ func (s *scheduler) feed(e cycle.Event) {
 		case p == nil || d.Result == decision.Placed:
 		case makesRoom:
 			s.left(d)
+		case s.c.Nominated(p.UID) != nil:
 		default:
 			s.withdraw(p)
 		}
