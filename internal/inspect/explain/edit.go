@@ -2,14 +2,16 @@ package explain
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -25,9 +27,11 @@ type edit struct {
 	delete []*cluster.Pod       // pods that go
 	set    func() (undo func()) // other objects
 	parts  []*edit              // edits that only help together
-	// preempts is set if the pod fits by preempting others: their victims are removed before it is
-	// tried again.
-	preempts bool
+	// preempts is set if the pod fits by preempting others: the victims are removed before it is
+	// tried again. preempted is what was found then.
+	preempts  bool
+	preempted decide.Preemption
+	before    string // the command that has to come before that of the change
 }
 
 // joined is several edits as one.
@@ -71,7 +75,7 @@ func (b *bench) try(edits ...*edit) (node string) {
 	b.tries++
 	object := b.object
 	var undo []func()
-	preempts := false
+	var preempts *edit
 	for _, e := range edits {
 		switch {
 		case e.pod != nil:
@@ -88,7 +92,9 @@ func (b *bench) try(edits ...*edit) (node string) {
 		case e.set != nil:
 			undo = append(undo, e.set())
 		}
-		preempts = preempts || e.preempts
+		if e.preempts {
+			preempts = e
+		}
 	}
 	defer func() {
 		for _, back := range slices.Backward(undo) {
@@ -105,9 +111,9 @@ func (b *bench) try(edits ...*edit) (node string) {
 		return ""
 	}
 	decision := d.Decide(p)
-	if decision.Node == nil && preempts {
-		if preemption := d.Preempt(p); preemption.Node != nil {
-			undo = append(undo, b.remove(preemption.Victims))
+	if decision.Node == nil && preempts != nil {
+		if preempts.preempted = d.Preempt(p); preempts.preempted.Node != nil {
+			undo = append(undo, b.remove(preempts.preempted.Victims))
 			decision = d.Decide(p)
 		}
 	}
@@ -186,9 +192,8 @@ func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	after := b.object.DeepCopy()
 	alter(after)
 	e.Patch = patch(b.object, after, v1.Pod{})
-	if owner := metav1.GetControllerOfNoCopy(b.object); owner != nil {
-		e.Template = owner.Kind + "/" + owner.Name
-	}
+	keeper := keeperOf(b.w, b.object)
+	e.Template, e.Command = keeper.ref(), keeper.command([]string{kind}, alter)
 	return e
 }
 
@@ -202,24 +207,71 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 	return e
 }
 
-// deletion deletes pods.
+// gone has pods leave.
+func (b *bench) gone(pods []*cluster.Pod) *edit { return &edit{delete: pods} }
+
+// deletion deletes pods. Where a disruption budget does not allow that, it says so, and comes
+// without a command.
 func (b *bench) deletion(kind, text string, pods []*cluster.Pod) *edit {
-	e := &edit{Change: Change{Kind: kind, Text: text}, delete: pods}
+	e := b.gone(pods)
+	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name}
 	e.size = 30 + 10*len(pods)
+	var commands []string
 	for _, p := range pods {
 		if p.Class.Controller != nil {
 			e.size += 2 // its replacement becomes pending
+		} else {
+			e.size += 12
 		}
-		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
 		if p.Class.Priority >= b.pod.Class.Priority {
 			e.size += 10 // it is not less important
 		}
+		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
+		commands = append(commands, "kubectl delete pod -n "+p.Namespace()+" "+p.Name)
 	}
-	e.Object = "pod/" + pods[0].Namespace() + "/" + pods[0].Name
-	if len(pods) == 1 && !b.ahead(pods[0]) {
-		e.Command = "kubectl delete pod -n " + pods[0].Namespace() + " " + pods[0].Name
+	if broken := b.broken(pods); len(broken) > 0 {
+		e.size += 50
+		e.Text += ", against the disruption budget " + strings.Join(broken, ", ")
+	} else if !slices.ContainsFunc(pods, b.ahead) {
+		e.Command = strings.Join(commands, " && ")
 	}
+	e.Text += lost(pods)
 	return e
+}
+
+// lost says how many of the pods are not replaced.
+func lost(pods []*cluster.Pod) string {
+	bare := 0
+	for _, p := range pods {
+		if p.Class.Controller == nil {
+			bare++
+		}
+	}
+	switch {
+	case bare == 0:
+		return ""
+	case len(pods) == 1:
+		return "; nothing replaces it"
+	case bare == len(pods):
+		return "; nothing replaces them"
+	}
+	return fmt.Sprintf("; nothing replaces %d of them", bare)
+}
+
+// broken names the disruption budgets that do not allow all of these pods to go now.
+func (b *bench) broken(pods []*cluster.Pod) (names []string) {
+	count := map[*cluster.Budget]int32{}
+	for _, p := range pods {
+		for _, budget := range b.c.BudgetsOf(p.Class) {
+			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
+				continue
+			}
+			if count[budget]++; count[budget] == budget.Status.DisruptionsAllowed+1 {
+				names = append(names, budget.Namespace+"/"+budget.Name)
+			}
+		}
+	}
+	return names
 }
 
 func patch[T any](before, after any, kind T) json.RawMessage {

@@ -45,9 +45,11 @@ func (e *explainer) cancels(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	s := &search{bench: b}
 	list := []Change{s.untaint(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
-	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, func(p *v1.Pod) {
-		// The first toleration that matches counts, so it goes first.
+	first := func(p *v1.Pod) { // of the tolerations that match, the first counts
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
-	})
-	return append(list, tolerate.Change)
+	}
+	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, first).Change
+	// This very pod is to stay: a change of its template would replace it.
+	tolerate.Command = keeper{pod: e.object}.command([]string{"Tolerate"}, first)
+	return append(list, tolerate)
 }

@@ -83,6 +83,12 @@ func agrees(t *testing.T, pos string, e *explain.Explanation) {
 		return
 	}
 	p := e.Preemption
+	if e.Leaving != nil && (p != nil || len(e.Suggestions) > 0) {
+		t.Errorf("%s: nothing is to be done, and yet it is suggested: %v, %v", pos, p, e.Suggestions)
+	}
+	if p == nil {
+		p = &explain.Preemption{}
+	}
 	for _, g := range e.Groups {
 		switch {
 		case g.PreemptionHelps && !p.Helps:

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"encoding/json"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -55,7 +56,10 @@ type Explanation struct {
 	// nodes.
 	Decisive   *Decisive   `json:"decisive,omitempty"`
 	Preemption *Preemption `json:"preemption,omitempty"`
-	Queue      *Queue      `json:"queue,omitempty"`
+	// Leaving are the terminating pods that make room for this one. If there are any, nothing needs
+	// to be done: there is neither Preemption nor a suggestion.
+	Leaving *Leaving `json:"leaving,omitempty"`
+	Queue   *Queue   `json:"queue,omitempty"`
 	// Suggestions are changes that let the pod run, the smallest first. Each of them has been
 	// tried.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
@@ -63,6 +67,8 @@ type Explanation struct {
 	// Node is the verdict of every plugin on one node, if asked for.
 	Node *NodeReport `json:"node,omitempty"`
 
+	// where says which object has to be changed for the pod to be changed.
+	where string
 	// verdict is why a pod is on its node, without the names of pod and node.
 	verdict string
 }
@@ -172,18 +178,30 @@ type Suggestion struct {
 	Size int `json:"size"`
 }
 
+// Command makes those of the changes that kubectl can make; empty if there are none.
+func (s *Suggestion) Command() string {
+	var commands []string
+	for i := range s.Changes {
+		if command := s.Changes[i].Command; command != "" {
+			commands = append(commands, command)
+		}
+	}
+	return strings.Join(commands, " && ")
+}
+
 // Change is one thing to do.
 type Change struct {
 	// Kind is a stable CamelCase name, such as Tolerate, LowerRequest, RemoveTaint, AddNode.
 	Kind string `json:"kind"`
 	// Object is what is changed, as pod/NAMESPACE/NAME, node/NAME, ...
 	Object string `json:"object"`
-	// Template is the controller whose pod template has to be changed for the change to last.
+	// Template is the object whose pod template has to be changed for the change to last, such as
+	// the Deployment of the pod's ReplicaSet.
 	Template string `json:"template,omitempty"`
 	Text     string `json:"text"`
-	// Command makes the change, if one kubectl command can.
+	// Command makes the change, if kubectl can. One command makes all changes of the pod.
 	Command string `json:"command,omitempty"`
-	// Patch is the strategic merge patch of the object.
+	// Patch is the strategic merge patch of the object; of AddNode, how the node differs from it.
 	Patch json.RawMessage `json:"patch,omitempty"`
 	// Delete are the pods to delete.
 	Delete []simulate.Name `json:"delete,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -136,7 +137,8 @@ func (s *search) newNodes() (edits []*edit) {
 	return edits
 }
 
-// nodeAffinity proposes to drop the requirements that a node does not meet, or to label the node.
+// nodeAffinity proposes to drop the requirements that a node does not meet, or a node that meets
+// them.
 func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
 	for _, v := range roomiest(nodes) {
@@ -169,15 +171,16 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 				drop(p)
 			}
 		}))
-		if e := s.label(v, missing, terms); e != nil {
+		if e := s.labelled(v, missing, terms); e != nil {
 			edits = append(edits, e)
 		}
 	}
 	return edits
 }
 
-// label proposes to add the labels that the pod requires to a node; nil if labels cannot help.
-func (s *search) label(v verdict, missing []string, terms *unmet) *edit {
+// labelled proposes to add a node with the labels that the pod requires; nil if labels cannot help.
+// That an existing node has them is not proposed: only its owner knows whether they are true of it.
+func (s *search) labelled(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {
 		key, value, _ := strings.Cut(label, "=")
@@ -195,24 +198,22 @@ func (s *search) label(v verdict, missing []string, terms *unmet) *edit {
 			}
 		}
 	}
-	name := v.node.Name
-	var words []string
-	for _, key := range sortedKeys(wanted) {
-		if key == v1.LabelHostname || key == v1.LabelTopologyZone || key == v1.LabelTopologyRegion || strings.HasPrefix(key, "node.kubernetes.io/") {
-			return nil // it describes what the node is
-		}
-		words = append(words, key+"="+wanted[key])
-	}
-	if len(words) == 0 {
+	if _, named := wanted[v1.LabelHostname]; named || len(wanted) == 0 {
 		return nil
 	}
-	return s.onNode("LabelNode", name, fmt.Sprintf("label %s %s", name, strings.Join(words, " ")),
-		"kubectl label --overwrite nodes "+name+" "+strings.Join(words, " "), 14+5*len(words), func(n *v1.Node) {
-			if n.Labels == nil {
-				n.Labels = map[string]string{}
-			}
-			for key, value := range wanted {
-				n.Labels[key] = value
-			}
-		})
+	var words []string
+	for _, key := range sortedKeys(wanted) {
+		words = append(words, key+"="+wanted[key])
+	}
+
+	like := s.w.Node(v.node.Name)
+	with := like.DeepCopy()
+	with.Labels = labels.Merge(with.Labels, wanted)
+	return &edit{
+		Change: Change{
+			Kind: "AddNode", Object: "node/" + like.Name, Patch: patch(like, with, v1.Node{}),
+			Text: fmt.Sprintf("add a node like %s with the label %s (or label one of which that is true)", like.Name, strings.Join(words, " ")),
+		},
+		size: 55 + 5*len(words), add: simulate.NodeLike(with, like.Name+"-more"), like: like.Name,
+	}
 }

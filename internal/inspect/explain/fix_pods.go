@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -19,7 +21,7 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
 		pods := slices.Clone(v.node.Pods)
-		slices.SortFunc(pods, byValue)
+		slices.SortFunc(pods, s.byLoss)
 		for _, p := range pods[:min(perNode, len(pods))] {
 			if s.removable(p) && s.without(plugin, v.node, p) {
 				edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s from %s%s", s.nameOf(p), v.node.Name, reason), []*cluster.Pod{p}))
@@ -30,14 +32,41 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 	return edits
 }
 
-// removable reports whether deleting the pod helps. It does not if a controller would replace the
-// pod before the pending pod's turn.
+// removable reports whether deleting the pod helps. It does not if the pod is leaving anyway, if
+// its replacement would go to the same node or has its turn before the pending pod, or if both are
+// of one workload: then one of its pods waits as before.
 func (s *search) removable(p *cluster.Pod) bool {
 	owner := p.Class.Controller
-	return owner == nil || owner.Kind != "DaemonSet" && p.Class.Priority <= s.pod.Class.Priority
+	switch {
+	case p.Terminating:
+		return false
+	case owner == nil:
+		return true
+	case owner.Kind == "DaemonSet" || owner.Kind == "Node" || p.Class.Priority >= s.pod.Class.Priority:
+		return false
+	}
+	return !s.sibling(p)
 }
 
-// byValue orders pods by how little is lost with them.
+// sibling reports whether a pod is of the same workload as the pending one, if of another revision.
+func (s *search) sibling(p *cluster.Pod) bool {
+	found, ok := s.w.Find(p.Namespace(), p.Name)
+	if !ok || found.Object.Namespace != s.object.Namespace {
+		return false
+	}
+	mine, theirs := s.w.OwnerOf(s.object), s.w.OwnerOf(found.Object)
+	return mine != nil && theirs != nil && mine.Ref() == theirs.Ref()
+}
+
+// byLoss orders pods by how little is lost with them: those that a budget protects come last.
+func (s *search) byLoss(a, b *cluster.Pod) int {
+	return cmp.Or(boolCompare(s.protected(a), s.protected(b)), byValue(a, b))
+}
+
+// protected reports whether a disruption budget does not allow the pod to go now.
+func (s *search) protected(p *cluster.Pod) bool { return len(s.broken([]*cluster.Pod{p})) > 0 }
+
+// byValue orders pods by how important they are.
 func byValue(a, b *cluster.Pod) int {
 	return cmp.Or(
 		cmp.Compare(a.Class.Priority, b.Class.Priority), b.Created.Compare(a.Created),
@@ -207,30 +236,65 @@ func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	return nil
 }
 
-// priority proposes a priority that lets the pod preempt others.
+// priority proposes a priority class with which the pod preempts others.
 func (s *search) priority() []*edit {
 	profile := s.w.Profile(s.object.Spec.SchedulerName)
-	if profile == nil || !profile.Preemption {
+	if s.preempts || profile == nil || !profile.Preemption {
 		return nil
 	}
-	if policy := s.object.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
-		lower := v1.PreemptLowerPriority
-		e := s.onPod("AllowPreemption", "let it preempt others (preemptionPolicy: PreemptLowerPriority)", 30, func(p *v1.Pod) { p.Spec.PreemptionPolicy = &lower })
-		e.preempts = true
-		return []*edit{e}
-	}
+	never := s.object.Spec.PreemptionPolicy != nil && *s.object.Spec.PreemptionPolicy == v1.PreemptNever
 	for _, class := range s.classes {
-		if class.Value <= s.pod.Class.Priority || class.PreemptionPolicy != nil && *class.PreemptionPolicy == v1.PreemptNever {
+		if class.Value < s.pod.Class.Priority || class.Value == s.pod.Class.Priority && !never || neverPreempts(class) {
 			continue
 		}
-		e := s.onPod("RaisePriority", fmt.Sprintf("give it the priority class %s (%d), so that it preempts others", class.Name, class.Value), 50, func(p *v1.Pod) {
-			value := class.Value
-			p.Spec.PriorityClassName, p.Spec.Priority = class.Name, &value
-		})
-		e.preempts = true
-		if s.try(e) != "" {
+		text := fmt.Sprintf("give it the priority class %s (%d), so that it preempts ", class.Name, class.Value)
+		if e := s.withClass("RaisePriority", text, 50, class.Name, class.Value); e != nil {
 			return []*edit{e}
 		}
 	}
-	return nil
+	if !never {
+		return nil
+	}
+
+	// A pod's policy is that of its class, and that of a class cannot be changed.
+	name := cmp.Or(s.object.Spec.PriorityClassName, "priority") + "-preempting"
+	if slices.ContainsFunc(s.classes, func(c *schedulingv1.PriorityClass) bool { return c.Name == name }) {
+		return nil
+	}
+	value := s.pod.Class.Priority
+	text := fmt.Sprintf("give it a new priority class %s of the same value (%d) that may preempt, so that it preempts ", name, value)
+	e := s.withClass("AllowPreemption", text, 30, name, value)
+	if e == nil {
+		return nil
+	}
+	e.before = fmt.Sprintf("kubectl create priorityclass %s --value=%d", name, value)
+	return []*edit{e}
+}
+
+func neverPreempts(class *schedulingv1.PriorityClass) bool {
+	return class.PreemptionPolicy != nil && *class.PreemptionPolicy == v1.PreemptNever
+}
+
+// withClass gives the pod a priority class. It returns nil if the pod then preempts nobody.
+func (s *search) withClass(kind, text string, size int, name string, value int32) *edit {
+	e := s.onPod(kind, text, size, func(p *v1.Pod) {
+		lower := v1.PreemptLowerPriority
+		p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, &value, &lower
+	})
+	e.preempts = true
+	if s.try(e) == "" || len(e.preempted.Victims) == 0 {
+		return nil
+	}
+	victims := e.preempted.Victims
+	e.Text += answer.List(len(victims), func(i int) string { return s.nameOf(victims[i]) })
+	switch n := e.preempted.Violations; {
+	case n == 0:
+		return e
+	case len(victims) == 1:
+		e.Text += ", against its disruption budget"
+	default:
+		e.Text += fmt.Sprintf(", against the disruption budget of %d of them", n)
+	}
+	e.size += 50
+	return e
 }

@@ -101,6 +101,9 @@ func podLevel(p *v1.Pod) v1.ResourceList {
 
 // setAmount sets a request, and the limit where both have to be equal.
 func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Quantity) {
+	if r.Requests == nil { // a limit implies it
+		r.Requests = v1.ResourceList{}
+	}
 	r.Requests[name] = to
 	if limit, ok := r.Limits[name]; ok && cluster.IsScalar(name) && limit.Cmp(to) != 0 {
 		r.Limits[name] = to
@@ -131,7 +134,7 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 		}
 	}
 	slices.SortStableFunc(options, func(a, b option) int {
-		return cmp.Or(cmp.Compare(max(a.highest-s.pod.Class.Priority, 0), max(b.highest-s.pod.Class.Priority, 0)),
+		return cmp.Or(cmp.Compare(len(s.broken(a.pods)), len(s.broken(b.pods))), cmp.Compare(max(a.highest-s.pod.Class.Priority, 0), max(b.highest-s.pod.Class.Priority, 0)),
 			cmp.Compare(len(a.pods), len(b.pods)), cmp.Compare(a.highest, b.highest), cmp.Compare(a.node.Name, b.node.Name))
 	})
 	for _, o := range options[:min(tried, len(options))] {
@@ -170,7 +173,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	}
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
 		x, y := a.Class.Priority >= s.pod.Class.Priority, b.Class.Priority >= s.pod.Class.Priority
-		return cmp.Or(boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
+		return cmp.Or(boolCompare(s.protected(a), s.protected(b)), boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
 	})
 	var going []*cluster.Pod
 	for _, p := range pods {

@@ -179,6 +179,9 @@ func (s *search) holders() (edits []*edit) {
 		}
 	}
 	for _, p := range pods {
+		if !s.removable(p) {
+			return nil
+		}
 		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", s.nameOf(p)), []*cluster.Pod{p}))
 	}
 	if len(edits) > 1 { // each uses another claim
@@ -198,7 +201,7 @@ func (s *search) devices(string, []verdict) (edits []*edit) {
 	}
 	for _, claim := range claims[:min(tried, len(claims))] {
 		p := s.c.Pod(claim.Status.ReservedFor[0].UID)
-		if p == nil || p.Node == nil || p.UID == s.pod.UID {
+		if p == nil || p.Node == nil || p.UID == s.pod.UID || !s.removable(p) {
 			continue
 		}
 		e := s.deletion("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)", s.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})

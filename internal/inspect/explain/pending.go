@@ -54,6 +54,9 @@ func (e *explainer) pending(profile *plugins.Profile) error {
 	}
 	out.Message = cmp.Or(gate, evaluation.Message(after))
 	e.holds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
+	if gate == "" && !out.Preemption.Helps {
+		out.Leaving = e.leaving(waiting)
+	}
 	e.suggest(profile, object, waiting)
 	out.Summary = e.pendingSummary(gate)
 	return nil
@@ -119,6 +122,7 @@ func choice(evaluation *decide.Evaluation) string {
 }
 
 func (e *explainer) ungate(node string) Suggestion {
+	e.out.where = "A gate is removed from the pod itself. Whoever has set it may be about to remove it."
 	var names []string
 	for _, g := range e.object.Spec.SchedulingGates {
 		names = append(names, g.Name)
@@ -140,7 +144,12 @@ func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *c
 		profile: profile, judges: list, verdicts: list.verdicts(e.c),
 	}
 	e.out.Decisive = s.decisive()
-	e.out.Suggestions = s.suggest()
+	if e.out.Leaving != nil {
+		e.out.Preemption = nil // it is not needed
+		return
+	}
+	s.preempts = e.out.Preemption.Helps
+	e.out.Suggestions, e.out.where = s.suggest(), keeperOf(e.w, e.object).note()
 }
 
 func (e *explainer) pendingSummary(gate string) string {
@@ -161,13 +170,15 @@ func (e *explainer) pendingSummary(gate string) string {
 		text += ": " + strings.Join(out.Groups[0].Reasons, ", ")
 	}
 	text += "."
+	if out.Leaving != nil {
+		return text + " It " + out.Leaving.Summary() + ". Nothing needs to be done."
+	}
 	if gate != "" {
 		text = "The pod may not be scheduled yet: " + gate + ". And none of the nodes could take it."
 	}
 	if p := out.Preemption; p != nil && p.Helps {
-		text += fmt.Sprintf(" It can make room on %s by removing %s.", p.Node, answer.Count(len(p.Victims), "pod"))
-	}
-	if len(out.Suggestions) > 0 {
+		text += fmt.Sprintf(" It can make room on %s by preempting %s, which needs no change.", p.Node, answer.Count(len(p.Victims), "pod"))
+	} else if len(out.Suggestions) > 0 {
 		text += " Smallest change: " + out.Suggestions[0].Text + "."
 	}
 	return text

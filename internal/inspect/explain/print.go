@@ -175,21 +175,27 @@ func (p printer) queue(q *Queue) {
 }
 
 func (p printer) suggestions(e *Explanation) {
-	p.Line("\nAny one of these would let it run, the smallest change first:")
+	without := ""
+	if e.Preemption != nil && e.Preemption.Helps {
+		without = " without preemption"
+	}
+	p.Line("\nAny one of these would let it run%s, the smallest change first:", without)
 	for i, s := range e.Suggestions {
 		then := fmt.Sprintf(" (then on %s)", s.Node)
-		if strings.HasSuffix(s.Text, fmt.Sprintf(" (on %s)", s.Node)) {
+		added := slices.ContainsFunc(s.Changes, func(c Change) bool { return c.Kind == "AddNode" }) // it has no name yet
+		if added || strings.HasSuffix(s.Text, fmt.Sprintf(" (on %s)", s.Node)) {
 			then = ""
 		}
 		p.Line("  %d. %s%s", i+1, s.Text, then)
-		for _, c := range s.Changes {
-			if c.Command != "" {
-				p.Line("     %s", c.Command)
-			}
+		if command := s.Command(); command != "" {
+			p.Line("     %s", command)
 		}
 	}
-	if e.Pod.Controller != "" && slices.ContainsFunc(e.Suggestions, func(s Suggestion) bool { return s.Changes[0].Template != "" }) {
-		p.Line("  Change the pod in the pod template of its controller, %s.", e.Pod.Controller)
+	changesPod := func(c Change) bool {
+		return strings.HasPrefix(c.Object, "pod/") && len(c.Delete) == 0 && c.Patch != nil
+	}
+	if slices.ContainsFunc(e.Suggestions, func(s Suggestion) bool { return slices.ContainsFunc(s.Changes, changesPod) }) {
+		p.Line("  %s", e.where)
 	}
 }
 

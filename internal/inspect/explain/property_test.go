@@ -93,6 +93,9 @@ func applied(t testing.TB, objects []metav1.Object, s *explain.Suggestion) (afte
 		case c.Kind == "AddNode":
 			for _, o := range objects {
 				if n, ok := o.(*v1.Node); ok && n.Name == name {
+					if c.Patch != nil {
+						n = patched(t, n, c.Patch)
+					}
 					after = append(after, simulate.NodeLike(n, name+"-new"))
 				}
 			}

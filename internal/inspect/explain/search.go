@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -27,6 +29,7 @@ type search struct {
 	verdicts []verdict
 	found    []Suggestion
 	seen     map[string]bool
+	preempts bool // preemption makes room for the pod
 }
 
 // fixers work out the changes that plugins name as their fixes. nodes are those that the plugin
@@ -192,20 +195,73 @@ func (s *search) keep(edits ...*edit) bool {
 		return false
 	}
 	s.seen[same] = true
+	if s.excluded(edits) {
+		return false
+	}
 	node := s.try(edits...)
 	if node == "" {
 		return false
 	}
-	f := Suggestion{Text: text, Node: node}
+	f := Suggestion{Text: text, Node: node, Changes: s.changes(edits)}
 	for _, e := range edits {
 		f.Size += e.size
-		f.Changes = append(f.Changes, e.Change)
 	}
 	if len(edits) > 1 {
 		f.Size += 20
 	}
 	s.found = append(s.found, f)
 	return true
+}
+
+// changes are the edits as they are published: one after the other. Those of the pod are carried
+// out by one command, that of the first of them.
+func (s *search) changes(edits []*edit) (list []Change) {
+	first, before := -1, ""
+	var kinds []string
+	var alter []func(*v1.Pod)
+	object := s.object
+	for i, e := range edits {
+		c := e.Change
+		if e.pod != nil {
+			after := object.DeepCopy()
+			e.pod(after)
+			c.Patch, c.Command = patch(object, after, v1.Pod{}), ""
+			object, before = after, cmp.Or(before, e.before)
+			if kinds, alter = append(kinds, c.Kind), append(alter, e.pod); first < 0 {
+				first = i
+			}
+		}
+		list = append(list, c)
+	}
+	if first < 0 {
+		return list
+	}
+
+	command := keeperOf(s.w, s.object).command(kinds, func(p *v1.Pod) {
+		for _, do := range alter {
+			do(p)
+		}
+	})
+	if command != "" && before != "" {
+		command = before + " && " + command
+	}
+	list[first].Command = command
+	return list
+}
+
+// excluded reports whether the edits are not to be proposed together: preemption makes room by
+// itself, and a budget may allow each of two pods to go, but not both.
+func (s *search) excluded(edits []*edit) bool {
+	var gone []*cluster.Pod
+	said := 0
+	for _, e := range edits {
+		if len(e.Delete) > 0 && s.preempts {
+			return true
+		}
+		gone = append(gone, e.delete...)
+		said += len(s.broken(e.delete))
+	}
+	return len(s.broken(gone)) > said
 }
 
 // distinct drops duplicate edits: two plugins may propose the same one, such as a claim.

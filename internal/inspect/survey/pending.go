@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -202,6 +201,8 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
 	case e.State == explain.Gated:
 		one.Reason = e.Message
+	case e.Leaving != nil:
+		one.Reason = e.Leaving.Summary()
 	case e.Preemption != nil && e.Preemption.Helps:
 		one.Reason = preempts(len(e.Preemption.Victims), e.Preemption.Node)
 	case len(e.NoNodeHas) > 0:
@@ -212,11 +213,8 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	if g := pods[0].Group; g != "" {
 		one.ofGroup(w.TryGroup(oldest.Namespace, g))
 	}
-	if len(e.Suggestions) > 0 {
-		one.Help = e.Suggestions[0].Text
-		for _, c := range e.Suggestions[0].Changes {
-			one.Command = cmp.Or(one.Command, c.Command)
-		}
+	if makesRoom := e.Preemption != nil && e.Preemption.Helps; len(e.Suggestions) > 0 && !makesRoom {
+		one.Help, one.Command = e.Suggestions[0].Text, e.Suggestions[0].Command()
 	}
 	return one, nil
 }
@@ -248,18 +246,8 @@ func (one *Workload) ofGroup(t *decision.GroupTrial) {
 // WorkloadOf names the pod's workload as kubectl writes it: its controller or, if that is a
 // ReplicaSet of a Deployment, the Deployment.
 func WorkloadOf(w *simulate.World, f simulate.Found) string {
-	owner := metav1.GetControllerOfNoCopy(f.Object)
-	if owner == nil {
-		return "pod/" + f.Object.Name
+	if owner := w.OwnerOf(f.Object); owner != nil {
+		return owner.Workload()
 	}
-	if owner.Kind == "ReplicaSet" {
-		if rs, ok := w.Cluster().ReplicaSets.Get(f.Object.Namespace, owner.Name); ok {
-			if of := metav1.GetControllerOfNoCopy(rs); of != nil {
-				owner = of
-			}
-		} else if hash := f.Object.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; hash != "" && strings.HasSuffix(owner.Name, "-"+hash) {
-			return "deployment/" + strings.TrimSuffix(owner.Name, "-"+hash)
-		}
-	}
-	return strings.ToLower(owner.Kind) + "/" + owner.Name
+	return "pod/" + f.Object.Name
 }

@@ -1,0 +1,98 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Leaving are pods that are terminating already. The pending pod fits once they have gone, so
+// nothing needs to be done.
+type Leaving struct {
+	Node string          `json:"node"`
+	Pods []simulate.Name `json:"pods"`
+	// Until is when the last of their grace periods ends.
+	Until metav1.Time `json:"until"`
+	// Preempted is set if they leave because the pending pod has preempted them.
+	Preempted bool `json:"preempted,omitempty"`
+}
+
+// overdue is how long after its grace period a pod may still be there without being stuck.
+const overdue = 30 * time.Second
+
+// leaving determines whether the pod fits once the pods that are terminating have gone. A pod that
+// has preempted others waits for its nominated node.
+func (e *explainer) leaving(waiting *cluster.Pod) *Leaving {
+	pods := e.terminating()
+	nominated := e.c.Node(waiting.Nominated)
+	if nominated != nil {
+		pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node != nominated })
+	}
+	if len(pods) == 0 {
+		return nil
+	}
+
+	b := &bench{w: e.w, c: e.c, object: e.object, pod: waiting}
+	node := b.try(b.gone(pods))
+	if node == "" || nominated != nil && node != nominated.Name {
+		return nil
+	}
+	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return p.Node.Name != node })
+	if len(there) > 0 && b.try(b.gone(there)) == node {
+		pods = there
+	}
+	return e.leavingOf(node, pods)
+}
+
+func (e *explainer) leavingOf(node string, pods []*cluster.Pod) *Leaving {
+	out := &Leaving{Node: node, Preempted: e.pod.Nominated == node}
+	for _, p := range pods {
+		found, _ := e.w.Find(p.Namespace(), p.Name)
+		if due := found.Object.DeletionTimestamp; out.Until.Before(due) {
+			out.Until = *due
+		}
+		out.Pods = append(out.Pods, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
+		out.Preempted = out.Preempted && p.Preempted
+	}
+	return out
+}
+
+// terminating lists the pods that leave their nodes within their grace periods. A pod does not if a
+// finalizer keeps it, if its node does not respond, or if it should have gone before.
+func (e *explainer) terminating() (pods []*cluster.Pod) {
+	for _, f := range e.w.Each() {
+		due := f.Object.DeletionTimestamp
+		if due == nil || f.Pod == nil || f.Pod.Node == nil || len(f.Object.Finalizers) > 0 || e.w.Now().After(due.Add(overdue)) {
+			continue
+		}
+		node := e.w.Node(f.Pod.Node.Name)
+		if !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable }) {
+			pods = append(pods, f.Pod)
+		}
+	}
+	return pods
+}
+
+// Summary says what is waited for.
+func (l *Leaving) Summary() string {
+	names := answer.List(len(l.Pods), func(i int) string { return l.Pods[i].Namespace + "/" + l.Pods[i].Name })
+	why := "it fits there then"
+	if l.Preempted {
+		why = "it has preempted them"
+		if len(l.Pods) == 1 {
+			why = "it has preempted that pod"
+		}
+	}
+	verb := "has"
+	if len(l.Pods) > 1 {
+		verb = "have"
+	}
+	return fmt.Sprintf("waits until %s, terminating on %s, %s gone, by %s at the latest: %s", names, l.Node, verb, clock(l.Until.Time), why)
+}

@@ -1,0 +1,67 @@
+package simulate
+
+import (
+	"cmp"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Owner is an object that makes pods, or has others make them.
+type Owner struct {
+	Kind, Name string
+	// Object is nil if it was not read, or is of a kind that is not.
+	Object metav1.Object
+	// Template is that of its pods; nil if Object is.
+	Template *v1.PodTemplateSpec
+}
+
+// Ref names the owner as Kind/name.
+func (o *Owner) Ref() string { return o.Kind + "/" + o.Name }
+
+// Workload names the owner as kubectl does: deployment/web.
+func (o *Owner) Workload() string { return strings.ToLower(o.Kind) + "/" + o.Name }
+
+// ControllerOf returns the controller that made the pod; nil if it has none.
+func (w *World) ControllerOf(p *v1.Pod) *Owner {
+	return w.workloads.ownerBy(p.Namespace, metav1.GetControllerOfNoCopy(p))
+}
+
+// OwnerOf returns what people know the pod by: its controller or, of a ReplicaSet, what made that.
+// It returns nil if the pod has no controller.
+func (w *World) OwnerOf(p *v1.Pod) *Owner {
+	owner := w.ControllerOf(p)
+	if owner == nil || owner.Kind != "ReplicaSet" {
+		return owner
+	}
+	if owner.Object != nil {
+		return cmp.Or(w.ControlledBy(p.Namespace, owner), owner)
+	}
+	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && hash != "" { // as the Deployment controller names it
+		return w.workloads.ownerBy(p.Namespace, &metav1.OwnerReference{Kind: "Deployment", Name: name})
+	}
+	return owner
+}
+
+// ControlledBy returns the controller of an owner: it keeps the template in turn. It is nil if
+// there is none.
+func (w *World) ControlledBy(namespace string, o *Owner) *Owner {
+	if o.Object == nil {
+		return nil
+	}
+	return w.workloads.ownerBy(namespace, metav1.GetControllerOfNoCopy(o.Object))
+}
+
+func (w *workloads) ownerBy(namespace string, ref *metav1.OwnerReference) *Owner {
+	if ref == nil {
+		return nil
+	}
+	owner := &Owner{Kind: ref.Kind, Name: ref.Name}
+	if l, err := w.named(owner.Workload(), namespace); err == nil {
+		owner.Object, owner.Template = l.object, l.template
+	}
+	return owner
+}
