@@ -280,3 +280,56 @@ spec:
 		t.Errorf("it waits: %s", f.Message)
 	}
 }
+
+// Scaling down removes the pods that the ReplicaSet controller removes first: those without a node,
+// those that have not started, those that are not ready, then by deletion cost, by how many share a
+// node, by how long they have been ready, and by restarts.
+func TestScalingDownRemovesWhatTheControllerRemoves(t *testing.T) {
+	ready := func(status, since string) string {
+		return `{phase: Running, conditions: [{type: Ready, status: "` + status + `", lastTransitionTime: "` + since + `"}]`
+	}
+	const long, short = "2026-11-20T02:00:00Z", "2026-11-20T09:59:00Z"
+	pods := []struct{ name, node, status, cost string }{ // in the order in which they go
+		{"nowhere", "", `{phase: Pending}`, ""},
+		{"starts", "node-1", `{phase: Pending, conditions: [{type: Ready, status: "False"}]}`, ""},
+		{"unready", "node-1", ready("False", long) + "}", ""},
+		{"cheap", "node-1", ready("True", long) + "}", "-5"},
+		{"crowded-1", "node-1", ready("True", long) + "}", ""},
+		{"young", "node-2", ready("True", short) + "}", ""},
+		{"restarted", "node-3", ready("True", long) + ", containerStatuses: [{name: c, restartCount: 4}]}", ""},
+		{"crowded-2", "node-1", ready("True", long) + "}", ""}, // it is alone by now; its UID decides
+		{"stays", "node-4", ready("True", long) + "}", ""},
+	}
+	var text strings.Builder
+	for i := range 4 {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Node\nmetadata: {name: node-%d}\nstatus: {allocatable: {cpu: '4', memory: 8Gi, pods: '110'}}\n", i+1)
+	}
+	text.WriteString(`---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web, uid: web, resourceVersion: "1"}
+spec: {replicas: 9, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
+`)
+	for _, p := range pods {
+		fmt.Fprintf(&text, `---
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: %s, uid: %s, resourceVersion: "1", creationTimestamp: "2026-11-20T02:00:00Z", annotations: {controller.kubernetes.io/pod-deletion-cost: "%s"},
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: web, controller: true}]}
+spec: {nodeName: "%s", containers: [{name: c, image: i}]}
+status: %s
+`, p.name, p.name, p.cost, p.node, p.status)
+	}
+
+	w, err := simulate.Open(read(t, text.String()), simulate.Options{Now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range pods[:len(pods)-1] {
+		do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "rs/web", Replicas: len(pods) - 1 - i}})
+		if _, there := w.Find("default", p.name); there {
+			t.Fatalf("with %d pods, %s is still there: %v", len(pods)-1-i, p.name, names(w, ""))
+		}
+	}
+}

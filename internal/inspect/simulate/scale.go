@@ -36,14 +36,65 @@ func deletionCost(p *v1.Pod) int {
 	return cost
 }
 
-// compareAge orders younger pods first: by when they became ready, then by when they were created.
-// Ages are compared on a logarithmic scale: to the ReplicaSet controller, pods of about the same
-// age are equal, so that not all of the newest go.
-func (c *controllers) compareAge(a, b *pod) int {
-	x, y := readySince(a), readySince(b)
-	if x.Equal(y) {
-		x, y = a.Created, b.Created
+// compareWorth orders the pods of a workload as the ReplicaSet controller does, those that it
+// removes first at the front. together counts the workload's pods by node.
+func (c *controllers) compareWorth(a, b *pod, together map[string]int) int {
+	order := cmp.Or(
+		first(a.NodeName == "", b.NodeName == ""), cmp.Compare(phase(a), phase(b)), first(seemsUnready(a), seemsUnready(b)),
+		cmp.Compare(deletionCost(a.object), deletionCost(b.object)),
+		cmp.Compare(together[b.NodeName], together[a.NodeName]),
+	)
+	if x, y := readySince(a), readySince(b); order == 0 && !seemsUnready(a) && !x.Equal(y) {
+		return cmp.Or(c.compareAge(x, y), cmp.Compare(a.UID, b.UID))
 	}
+	return cmp.Or(order, compareRestarts(a.object, b.object), c.compareAge(a.Created, b.Created), cmp.Compare(a.UID, b.UID))
+}
+
+// phase is how far a pod has come: Pending, Unknown, Running. One that this world has placed runs,
+// and so does one in a hand-written manifest.
+func phase(p *pod) int {
+	switch said := p.object.Status.Phase; {
+	case p.NodeName != "" && p.tried, said == "", said == v1.PodRunning:
+		return 2
+	case said == v1.PodUnknown:
+		return 1
+	}
+	return 0
+}
+
+// seemsUnready reports whether the ReplicaSet controller takes a pod for not ready: a kubelet says
+// so, or has not said anything yet.
+func seemsUnready(p *pod) bool {
+	silent := !slices.ContainsFunc(p.object.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
+	return p.unready || silent && p.object.Status.Phase != "" && !p.tried
+}
+
+// compareRestarts orders pods whose containers were restarted more often first; sidecars count if
+// the others are equal.
+func compareRestarts(a, b *v1.Pod) int {
+	containers, sidecars := restarts(a)
+	others, theirs := restarts(b)
+	return cmp.Or(cmp.Compare(others, containers), cmp.Compare(theirs, sidecars))
+}
+
+func restarts(p *v1.Pod) (containers, sidecars int32) {
+	for i := range p.Status.ContainerStatuses {
+		containers = max(containers, p.Status.ContainerStatuses[i].RestartCount)
+	}
+	for i := range p.Status.InitContainerStatuses {
+		status := &p.Status.InitContainerStatuses[i]
+		if slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
+			return c.Name == status.Name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		}) {
+			sidecars = max(sidecars, status.RestartCount)
+		}
+	}
+	return containers, sidecars
+}
+
+// compareAge orders what is younger first. Ages are compared on a logarithmic scale: to the
+// ReplicaSet controller, pods of about the same age are equal, so that not all of the newest go.
+func (c *controllers) compareAge(x, y time.Time) int {
 	return cmp.Compare(magnitude(c.clock.time().Sub(x)), magnitude(c.clock.time().Sub(y)))
 }
 

@@ -228,14 +228,7 @@ func (c *controllers) podsOf(l *workload) []*pod {
 		slices.SortFunc(list, func(a, b *pod) int { return cmp.Or(cmp.Compare(len(b.Name), len(a.Name)), cmp.Compare(b.Name, a.Name)) })
 		return list
 	}
-	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(
-			first(a.NodeName == "", b.NodeName == ""), first(a.unready, b.unready),
-			cmp.Compare(deletionCost(a.object), deletionCost(b.object)),
-			cmp.Compare(together[b.NodeName], together[a.NodeName]),
-			c.compareAge(a, b), cmp.Compare(a.UID, b.UID),
-		)
-	})
+	slices.SortFunc(list, func(a, b *pod) int { return c.compareWorth(a, b, together) })
 	return list
 }
 
