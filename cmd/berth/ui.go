@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -47,9 +49,8 @@ func newUICommand() *cobra.Command {
 taints or zone, pending pods with the reasons, evictions with a countdown, events
 as they happen, why a pod is where it is, and forecasts.
 
-The cluster is only read (get, list and watch, never secrets). On a loopback
-address every user of this machine may open it; any other address needs a token,
-which is part of the URL that is printed.`,
+The cluster is only read (get, list and watch, never secrets). The dashboard asks
+for a token, which is part of the URL that is printed.`,
 		Example: `  berth ui
   berth ui --port 9000
   berth ui -f recording
@@ -60,7 +61,7 @@ which is part of the URL that is printed.`,
 	flags := cmd.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")
 	flags.IntVar(&p.port, "port", uiPort, "port to listen on; 0 picks a free one. If the flag is not given and the port is in use, a free one is picked")
-	flags.StringVar(&p.tokenFile, "token-file", "", "file with the token for the dashboard, 16 characters or more (default: none on a loopback address, else a generated one)")
+	flags.StringVar(&p.tokenFile, "token-file", "", "file with the token for the dashboard, 16 characters or more (default: one is generated)")
 	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name that the dashboard answers to, besides localhost (repeatable)")
 	flags.StringVar(&p.options.CertFile, "tls-cert-file", "", "certificate for HTTPS (default: plain HTTP)")
 	flags.StringVar(&p.options.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
@@ -132,15 +133,40 @@ func (p *pageFlags) check() error {
 	if p.tokenFile == "" {
 		return nil
 	}
-	text, err := os.ReadFile(p.tokenFile)
+	token, err := readPageToken(p.tokenFile)
 	if err != nil {
 		return fmt.Errorf("--token-file: %w", err)
 	}
-	p.options.Token = strings.TrimSpace(string(text))
-	if len(p.options.Token) < 16 || strings.ContainsAny(p.options.Token, " \t\r\n") {
-		return usagef("--token-file %s: must hold one word of 16 characters or more", p.tokenFile)
-	}
+	p.options.Token = token
 	return nil
+}
+
+// errNoToken says what a token file must hold.
+var errNoToken = errors.New("must hold one word of 16 characters or more")
+
+func readPageToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 || strings.ContainsAny(token, " \t\r\n") {
+		return "", usagef("%s: %w", file, errNoToken)
+	}
+	return token, nil
+}
+
+// pageTokenFile is in the data directory. It outlives berth up, so that a tab that is open finds
+// the dashboard again.
+const pageTokenFile = "ui.token"
+
+// keepPageToken makes sure that the file holds a token.
+func keepPageToken(file string) error {
+	_, err := readPageToken(file)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoToken) {
+		return err
+	}
+	return os.WriteFile(file, []byte(ui.NewToken()+"\n"), 0o600)
 }
 
 // parseOnPage parses operations as berth what-if does. Flags that say where to read a cluster from,
@@ -183,7 +209,7 @@ func (c *cluster) pagePart() supervisor.Part {
 	return supervisor.Part{
 		Name: "ui",
 		Argv: func() []string {
-			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfigOf("ui")}
+			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfigOf("ui"), "--token-file", c.pageToken()}
 			if c.config != "" {
 				argv = append(argv, "--config", c.config)
 			}
@@ -203,6 +229,10 @@ func (c *cluster) pagePart() supervisor.Part {
 			return ready
 		},
 	}
+}
+
+func (c *cluster) pageToken() string {
+	return filepath.Join(filepath.Dir(c.kubeconfig), pageTokenFile)
 }
 
 // pageLine prints the dashboard's address.

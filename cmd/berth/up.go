@@ -197,6 +197,11 @@ func (c *cluster) run(cmd *cobra.Command) error {
 		}
 	}
 	c.kubeconfig = dir.Join("kubeconfig")
+	if c.uiPort != noPage {
+		if err := keepPageToken(c.pageToken()); err != nil {
+			return fmt.Errorf("the dashboard's token: %w", err)
+		}
+	}
 	out := &progress{out: cmd.OutOrStdout(), terminal: isTerminal(cmd.OutOrStdout())}
 	if err := c.own.start(ctx, c, out); err != nil {
 		return err

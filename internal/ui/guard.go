@@ -21,14 +21,15 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard admits requests that come from the page itself and, if there is a token, only from those
-// who have it.
+// guard admits requests that come from the page itself, of those who have the token. A loopback
+// address needs one as well: every user of the machine reaches it, and the dashboard shows the
+// cluster with the permissions of the one who started it.
 type guard struct {
 	next   http.Handler
-	token  string   // "": none is needed
+	token  string
 	cookie string   // name of the cookie
 	secure bool     // over HTTPS
-	names  []string // beside loopback and, with a token, addresses
+	names  []string // beside localhost and addresses
 	// patience is how long a body may take to arrive.
 	patience time.Duration
 }
@@ -37,8 +38,8 @@ type guard struct {
 // carry the stream either.
 const sendWithin = 15 * time.Second
 
-// newToken returns a token that cannot be guessed.
-func newToken() string {
+// NewToken returns a token that cannot be guessed.
+func NewToken() string {
 	random := make([]byte, 24)
 	_, _ = rand.Read(random) // never fails
 	return base64.RawURLEncoding.EncodeToString(random)
@@ -64,8 +65,6 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
 	case !g.sameOrigin(r):
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
-	case g.token == "":
-		g.next.ServeHTTP(w, r)
 	case g.allowed(r):
 		if !access.Admit(r) {
 			access.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
@@ -82,7 +81,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/":
 		serveFile(w, "login.html", http.StatusUnauthorized)
 	default:
-		http.Error(w, "a token is needed: open the address that berth ui printed", http.StatusUnauthorized)
+		http.Error(w, "a token is needed: open the address that berth ui or berth up printed", http.StatusUnauthorized)
 	}
 }
 
@@ -102,8 +101,7 @@ func (g *guard) knownHost(host string) bool {
 	if strings.EqualFold(name, "localhost") || slices.ContainsFunc(g.names, func(own string) bool { return strings.EqualFold(own, name) }) {
 		return true
 	}
-	ip := net.ParseIP(name)
-	return ip != nil && (ip.IsLoopback() || g.token != "")
+	return net.ParseIP(name) != nil
 }
 
 // sameOrigin rejects what another site makes a browser send. The document itself may be linked to.
@@ -141,7 +139,7 @@ func (g *guard) session() string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// logIn sets the cookie, and redirects to an address without the token.
+// logIn sets the cookie, and redirects to the same address without the token.
 func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 	if !equal(token, g.token) {
 		serveFile(w, "login.html", http.StatusUnauthorized)
@@ -150,5 +148,7 @@ func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 	http.SetCookie(w, &http.Cookie{
 		Name: g.cookie, Value: g.session(), Path: "/", HttpOnly: true, Secure: g.secure, SameSite: http.SameSiteStrictMode,
 	})
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+	rest := r.URL.Query()
+	rest.Del("token")
+	http.Redirect(w, r, (&url.URL{Path: "/", RawQuery: rest.Encode()}).String(), http.StatusSeeOther)
 }

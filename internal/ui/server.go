@@ -29,8 +29,7 @@ import (
 // Options say where the dashboard is served, and to whom.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
-	// Token is required to open the dashboard. Empty: on a loopback address none is required,
-	// elsewhere one is generated.
+	// Token is required to open the dashboard. Empty: one is generated.
 	Token string
 	// Names are host names under which the dashboard may be requested.
 	Names             []string
@@ -63,8 +62,7 @@ type Server struct {
 }
 
 // connections are the bounds: for strangers as on other ports; callers with the token may hold all
-// streams, and ask questions. If no token is required, all are strangers, and a page whose
-// connection is closed for others reconnects.
+// streams, and ask questions.
 var connections = access.Bounds{Strangers: access.Ports.Strangers, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
 
 // mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
@@ -86,8 +84,8 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.Address, err)
 	}
-	if o.Token == "" && !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		o.Token = newToken()
+	if o.Token == "" {
+		o.Token = NewToken()
 	}
 	random := make([]byte, 6)
 	_, _ = rand.Read(random) // never fails
@@ -118,7 +116,7 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 
 func (s *Server) secure() bool { return s.options.CertFile != "" }
 
-// URL is the dashboard's address, with the token if one is required.
+// URL is the dashboard's address, with the token.
 func (s *Server) URL() string {
 	address := s.listener.Addr().(*net.TCPAddr)
 	host := address.IP.String()
@@ -132,10 +130,7 @@ func (s *Server) URL() string {
 	if s.secure() {
 		url = "https" + strings.TrimPrefix(url, "http")
 	}
-	if s.options.Token != "" {
-		url += "?token=" + s.options.Token
-	}
-	return url
+	return url + "?token=" + s.options.Token
 }
 
 // Run follows the cluster and serves the dashboard until the context ends.

@@ -76,12 +76,21 @@ func serving(t *testing.T) (*Server, *fakeapi.Server) {
 	return s, api
 }
 
-func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
+// with is a request that carries the token.
+func with(t *testing.T, s *Server, ctx context.Context, method, path string, body io.Reader) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, strings.NewReader(body))
+	page, _, _ := strings.Cut(s.URL(), "?")
+	r, err := http.NewRequestWithContext(ctx, method, page+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("Authorization", "Bearer "+s.options.Token)
+	return r
+}
+
+func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
+	t.Helper()
+	r := with(t, s, t.Context(), method, path, strings.NewReader(body))
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +112,7 @@ func listen(t *testing.T, s *Server, after string) func(kinds ...string) sent {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"api/stream", nil)
+	r := with(t, s, ctx, http.MethodGet, "api/stream", nil)
 	r.Header.Set("Last-Event-ID", after)
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -247,9 +256,11 @@ func TestQuestionsThatMayNotBeAsked(t *testing.T) {
 	}
 }
 
-func TestATokenIsMadeWhereOthersCanReachIt(t *testing.T) {
+// Every user of a machine reaches its loopback address.
+func TestATokenIsMadeEverywhere(t *testing.T) {
 	api := fakeapi.New(t)
-	for address, token := range map[string]bool{"127.0.0.1:0": false, "[::1]:0": false, "0.0.0.0:0": true} {
+	made := map[string]bool{}
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0"} {
 		s, err := Listen(api.Config, Options{Address: address})
 		if err != nil {
 			if strings.Contains(address, "::1") {
@@ -257,8 +268,10 @@ func TestATokenIsMadeWhereOthersCanReachIt(t *testing.T) {
 			}
 			t.Fatal(err)
 		}
-		if got := strings.Contains(s.URL(), "?token="); got != token {
+		if _, token, _ := strings.Cut(s.URL(), "?token="); len(token) < 24 || made[token] {
 			t.Errorf("%s: %s", address, s.URL())
+		} else {
+			made[token] = true
 		}
 		s.listener.Close()
 	}
@@ -269,5 +282,23 @@ func TestATokenIsMadeWhereOthersCanReachIt(t *testing.T) {
 	defer other.Close()
 	if _, err := Listen(api.Config, Options{Address: other.Addr().String()}); err == nil || !strings.Contains(err.Error(), other.Addr().String()) {
 		t.Errorf("a port that is taken: %v", err)
+	}
+}
+
+// Without the token nothing of the cluster is told, the event stream included.
+func TestWithoutTheTokenNothingIsTold(t *testing.T) {
+	s, _ := serving(t)
+	for _, path := range []string{"api/stream", "api/about", "api/nodes/node-1", "api/find?q=web", "api/explain?name=web-1", "api/what-if", "main.js", ""} {
+		r := with(t, s, t.Context(), http.MethodGet, path, nil)
+		r.Header.Del("Authorization")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusUnauthorized || strings.Contains(string(text), "node-1") {
+			t.Errorf("/%s: %d %.60s", path, answer.StatusCode, text)
+		}
 	}
 }

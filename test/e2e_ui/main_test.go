@@ -80,13 +80,21 @@ func (p tab) done() {
 	p.Close()
 }
 
+// at is an address below a page: what it asks for comes behind the token.
+func at(url, rest string) string {
+	if strings.HasPrefix(rest, "?") {
+		return url + "&" + rest[1:]
+	}
+	return url + rest
+}
+
 // open opens an address below the page of a server and waits until it is live.
 func open(t *testing.T, url, hash string, v stage.View) tab {
 	t.Helper()
 	if noBrowser != "" {
 		t.Skip(noBrowser)
 	}
-	p, err := shared.browser.Open(url+hash, v)
+	p, err := shared.browser.Open(at(url, hash), v)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestARecordingIsGoneThroughWithASlider(t *testing.T) {
 	p.wait(node + ".taints.length === 1 && document.querySelector('#body .list').dataset.pods === '0'")
 	// The address holds the time, and questions are about it.
 	search := eval[string](p, "location.search")
-	other, err := shared.browser.Open(ui.URL+search+"#/node/node-1", desk)
+	other, err := shared.browser.Open(at(ui.URL, search+"#/node/node-1"), desk)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,7 +167,7 @@ func TestALostConnectionIsSaidAndTakenUpWhereItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	wire := newRelay(t, address.Host)
-	p := open(t, "http://"+wire.Addr().String()+"/", "#/events", desk)
+	p := open(t, "http://"+wire.Addr().String()+"/?"+address.RawQuery, "#/events", desk)
 	p.wait("document.body.dataset.states === '1'")
 	wire.set(true)
 	p.wait("document.querySelector('#status').dataset.state === 'lost'")
@@ -192,9 +192,13 @@ func TestAPageOutlivesTheEndOfBerth(t *testing.T) {
 	}
 	p := open(t, ui.URL, "", desk)
 	ui.Kill()
+	token := filepath.Join(t.TempDir(), "token") // as berth up keeps it
+	if err := writeFile(token, address.Query().Get("token")); err != nil {
+		t.Fatal(err)
+	}
 	p.wait("document.querySelector('#status').dataset.state === 'lost'")
 	c.SetNode(2, func(n *v1.Node) { n.Spec.Unschedulable = true })
-	ofCrowd(t, c, "--port", address.Port())
+	ofCrowd(t, c, "--port", address.Port(), "--token-file", token)
 	p.wait("document.querySelector('#status').dataset.state === 'live'")
 	p.wait("document.querySelector('#map').map.node('node-3').cordoned")
 	p.Forgive() // connections that failed
@@ -242,7 +246,14 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	if got := eval[string](p, "document.cookie + location.href"); got != bare {
 		t.Errorf("a script can see %q", got)
 	}
-	open(t, ui.URL, "", desk).wait("location.search === ''")
+	q := open(t, ui.URL, "", desk)
+	q.wait("location.search === ''")
+	eval[bool](q, "(setTimeout(() => location.reload()), true)")
+	q.wait("performance.getEntriesByType('navigation')[0].type === 'reload' && document.querySelector('#status')?.dataset.state === 'live'")
+	if refused := eval[int](q, "fetch('/api/stream', {credentials: 'omit'}).then((answer) => answer.status)"); refused != 401 {
+		t.Errorf("without the cookie the stream is answered with %d", refused)
+	}
+	q.Forgive() // what was refused
 }
 
 // enter enters a token in the form, until what is expected of it comes true: a change of the

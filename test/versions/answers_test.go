@@ -119,9 +119,9 @@ func (c *cluster) record() {
 func (c *cluster) page() {
 	ui := c.begin("ui-"+c.namespace, filepath.Join(c.berth, "berth"), "ui", "--port", "0")
 	defer ui.stop()
-	url := ui.says(`ready (http://\S+)`)
+	url, token, _ := strings.Cut(ui.says(`ready (http://\S+)`), "?token=")
 	c.eventually(func() error {
-		if body := c.read(url+"/api/nodes/node-1", ""); !strings.Contains(body, `"podList"`) {
+		if body := c.read(url+"api/nodes/node-1", token); !strings.Contains(body, `"podList"`) {
 			return fmt.Errorf("of a node it says %s", body)
 		}
 		return nil

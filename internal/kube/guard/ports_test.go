@@ -373,22 +373,17 @@ func everyPort(t *testing.T) []*port {
 		unknown: "/mutate", post: "/mutate", want: http.StatusBadRequest, strangers: few.PerSource})
 	add(port{name: "webhook, 10360", opened: "internal/admission/webhook/webhook.go", at: hook.HealthAddress(), unknown: "/livez", post: "/other", strangers: few.PerSource})
 
-	// The dashboard, on loopback for everybody and elsewhere for those who have the token.
+	// The dashboard.
 	cluster := fakeapi.New(t)
 	cluster.Refuse("events", http.StatusForbidden)
-	for _, token := range []string{"", good} {
-		page, err := ui.Listen(cluster.Config, ui.Options{Address: "127.0.0.1:0", Token: token})
-		if err != nil {
-			t.Fatal(err)
-		}
-		running(func(ctx context.Context) { _ = page.Run(ctx) })
-		at := strings.Split(strings.TrimPrefix(page.URL(), "http://"), "/")[0]
-		p := port{name: "dashboard, 8422", opened: "internal/ui/server.go", at: at, unknown: "/style.css", post: "/api/what-if", stream: "/api/stream", strangers: few.PerSource}
-		if token != "" {
-			p.name, p.known, p.admitted = "dashboard with a token", "/api/about", 264
-		}
-		add(p)
+	page, err := ui.Listen(cluster.Config, ui.Options{Address: "127.0.0.1:0", Token: good})
+	if err != nil {
+		t.Fatal(err)
 	}
+	running(func(ctx context.Context) { _ = page.Run(ctx) })
+	at := strings.Split(strings.TrimPrefix(page.URL(), "http://"), "/")[0]
+	add(port{name: "dashboard, 8422", opened: "internal/ui/server.go", at: at, unknown: "/style.css", known: "/api/about", post: "/api/what-if", stream: "/api/stream",
+		strangers: few.PerSource, admitted: 264})
 
 	// The way of pods to the API server of `berth up --agent`.
 	behind := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))

@@ -4,6 +4,7 @@
 //
 //	berth.lock   locked while a `berth up` runs here
 //	kubeconfig   credentials for the cluster
+//	ui.token     the dashboard's token
 //	lock         the control plane's own lock
 //	*.log        the logs of the components
 package datadir
