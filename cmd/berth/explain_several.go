@@ -25,6 +25,10 @@ type several struct {
 	Of      string `json:"of"`
 	Pods    int    `json:"pods"`
 	Pending int    `json:"pending"`
+	// Wanted is how many pods a workload wants. Missing of them do not exist, and Reason says why.
+	Wanted  int    `json:"wanted,omitempty"`
+	Missing int    `json:"missing,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 	// Items has one explanation for all pods that are in the same state for the same reason, those
 	// without a node first.
 	Items []alike `json:"items"`
@@ -68,6 +72,11 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		return nil, err
 	}
 	said := &several{APIVersion: simulate.APIVersion, Kind: severalKind, Of: of, Pods: len(found), Items: []alike{}}
+	if e.selector == "" {
+		if err := said.count(w, of, namespace); err != nil {
+			return nil, err
+		}
+	}
 	turn := map[types.UID]int{} // explaining a pod from a manifest has the turn of those before it come
 	for i, p := range w.Queue() {
 		turn[p.UID] = i
@@ -104,8 +113,24 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 	return &spoken{said.gist(), write}, nil
 }
 
+// count counts what the workload wants: pods that do not exist are missing in any list.
+func (s *several) count(w *simulate.World, of, namespace string) error {
+	short, err := w.ShortfallOf(of, namespace)
+	if err != nil {
+		return err
+	}
+	s.Wanted = short.Wanted
+	if s.Missing = short.Missing; s.Missing > 0 {
+		s.Reason = short.Reason()
+	}
+	if s.Pods == 0 && s.Missing == 0 {
+		return fmt.Errorf("%s in namespace %s has no pods, and wants none", of, namespace)
+	}
+	return nil
+}
+
 func (s *several) gist() string {
-	words := []string{strconv.Itoa(s.Pods), strconv.Itoa(s.Pending)}
+	words := []string{strconv.Itoa(s.Pods), strconv.Itoa(s.Pending), strconv.Itoa(s.Missing), s.Reason}
 	for i := range s.Items {
 		words = append(words, strings.Join(s.Items[i].Pods, ","), gist(s.Items[i].Explanation))
 	}
@@ -124,7 +149,12 @@ func (s *several) Names() (names []string) {
 }
 
 func (s *several) tell(p *answer.Page, wide bool) {
-	p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)
+	if s.Missing > 0 {
+		p.Heading("%s: %s wanted, %d exist, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
+		p.Line("%s missing: they %s.", answer.Count(s.Missing, "pod"), strings.TrimSuffix(s.Reason, "."))
+	} else {
+		p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)
+	}
 	told := 0
 	for i := range s.Items {
 		p.Line("")
@@ -143,10 +173,7 @@ func (s *several) tell(p *answer.Page, wide bool) {
 // pods returns the pods of the workload or selector.
 func (e *explanation) pods(w *simulate.World, of, namespace string) (found []simulate.Found, err error) {
 	if e.selector == "" {
-		if found, err = w.PodsOf(of, namespace); err == nil && len(found) == 0 {
-			err = fmt.Errorf("%s in namespace %s has no pods", of, namespace)
-		}
-		return found, err
+		return w.PodsOf(of, namespace)
 	}
 	selector, err := labels.Parse(e.selector)
 	if err != nil {

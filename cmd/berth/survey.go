@@ -116,7 +116,7 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
 				if err != nil {
 					return nil, err
 				}
-				return &written{p.Write, p.Pods > 0, p.Gist()}, nil
+				return &written{p.Write, p.Pods+p.Missing > 0, p.Gist()}, nil
 			})
 		},
 	}

@@ -82,30 +82,36 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 // charge counts a pod against the quotas of its namespace. A new pod that exceeds one of them, or a
 // limit range, is refused with the API server's message.
 func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
-	if isNew = isNew && !rules.IsTerminal(p); isNew {
-		if refusal = b.outside(p); refusal != "" {
+	if isNew && !rules.IsTerminal(p) {
+		if refusal = b.refuses(p); refusal != "" {
 			return refusal
 		}
 	}
-	quotas := b.quotas[p.Namespace]
-	if len(quotas) == 0 {
+	if len(b.quotas[p.Namespace]) == 0 {
 		return ""
 	}
 	usage := b.usageOf(p)
-	var charged []*quota
-	for _, q := range quotas {
+	for _, q := range b.quotas[p.Namespace] {
+		if q.covers(p) {
+			q.count(usage, (*apiresource.Quantity).Add)
+		}
+	}
+	return ""
+}
+
+// refuses says why a new pod is outside a limit range, or exceeds a quota; empty if it does not.
+func (b *bounds) refuses(p *v1.Pod) string {
+	if why := b.outside(p); why != "" || len(b.quotas[p.Namespace]) == 0 {
+		return why
+	}
+	usage := b.usageOf(p)
+	for _, q := range b.quotas[p.Namespace] {
 		if !q.covers(p) {
 			continue
 		}
-		if isNew {
-			if why := q.refuses(p, usage); why != "" {
-				return fmt.Sprintf("pods %q is forbidden: %s", p.Name, why)
-			}
+		if why := q.refuses(p, usage); why != "" {
+			return fmt.Sprintf("pods %q is forbidden: %s", p.Name, why)
 		}
-		charged = append(charged, q)
-	}
-	for _, q := range charged {
-		q.count(usage, (*apiresource.Quantity).Add)
 	}
 	return ""
 }

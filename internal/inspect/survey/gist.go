@@ -11,7 +11,7 @@ func (p *Pending) Gist() string {
 	var gist strings.Builder
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
-		fmt.Fprintln(&gist, w.Namespace, w.Name, w.Pods, w.State, w.why(), w.Help)
+		fmt.Fprintln(&gist, w.Namespace, w.Name, w.Pods, w.Missing, w.State, w.why(), w.Help)
 	}
 	return gist.String()
 }

@@ -39,8 +39,10 @@ type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Pods is how many are pending in all.
+	// Pods is how many are pending in all, and Missing how many do not exist though a workload wants
+	// them.
 	Pods      int        `json:"pods"`
+	Missing   int        `json:"missing,omitempty"`
 	Workloads []Workload `json:"workloads"`
 
 	scope Scope // that was asked about
@@ -53,8 +55,10 @@ type Workload struct {
 	// Name is deployment/NAME and so on; pod/NAME of a bare pod, podgroup/NAME of the pods of a
 	// group.
 	Name string `json:"name"`
-	// Pods are the names, the oldest first.
-	Pods []string `json:"pods"`
+	// Pods are the names, the oldest first. Missing is how many do not exist, if the entry is about
+	// these.
+	Pods    []string `json:"pods"`
+	Missing int      `json:"missing,omitempty"`
 	// Since is when the oldest was created; For is how long ago that is.
 	Since metav1.Time      `json:"since"`
 	For   simulate.Seconds `json:"for"`
@@ -105,10 +109,33 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		}
 	}
 	p.Workloads = merged(p.Workloads)
+	p.addMissing(w)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
-		return cmp.Or(cmp.Compare(len(b.Pods), len(a.Pods)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pods[0], b.Pods[0]))
+		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), slices.Compare(a.Pods, b.Pods))
 	})
 	return p, nil
+}
+
+func (one *Workload) size() int { return len(one.Pods) + one.Missing }
+
+// addMissing adds the pods that workloads want and that do not exist, unless they are about to be
+// created.
+func (p *Pending) addMissing(w *simulate.World) {
+	for _, s := range w.Shortfalls() {
+		elsewhere := p.scope.Namespace != "" && s.Namespace != p.scope.Namespace
+		if elsewhere || p.scope.Selector != nil && !p.scope.Selector.Matches(s.Labels) || s.Refused == "" && s.Waits == "" {
+			continue
+		}
+		state := explain.Refused
+		if s.Waits != "" {
+			state = explain.Gated
+		}
+		p.Missing += s.Missing
+		p.Workloads = append(p.Workloads, Workload{
+			Namespace: s.Namespace, Name: s.Workload, Pods: []string{}, Missing: s.Missing, Since: s.Since, State: state, Reason: s.Reason(),
+			For: simulate.Seconds(max(w.Now().Sub(s.Since.Time), 0)),
+		})
+	}
 }
 
 // byTurn has the turn of pods from manifests come, which no scheduler has seen, and separates those

@@ -49,13 +49,20 @@ func (p *Pending) people(page *answer.Page, wide bool) {
 	rows := [][]string{{"NAMESPACE", "WORKLOAD", "PENDING", "SINCE", "WHY"}}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
-		rows = append(rows, []string{w.Namespace, w.Name, fmt.Sprint(len(w.Pods)), answer.Duration(w.For.Duration()), w.why()})
+		count := fmt.Sprint(len(w.Pods))
+		if w.Missing > 0 {
+			count = fmt.Sprintf("%d missing", w.Missing)
+		}
+		rows = append(rows, []string{w.Namespace, w.Name, count, answer.Duration(w.For.Duration()), w.why()})
 	}
 	page.Table("", rows)
 	p.helps(page)
 	if wide {
 		for i := range p.Workloads {
 			w := &p.Workloads[i]
+			if len(w.Pods) == 0 {
+				continue
+			}
 			page.Line("\n%s %s: %s", w.Namespace, w.Name, strings.Join(w.Pods, ", "))
 			if w.Message != "" {
 				page.Line("  %s", w.Message)
@@ -66,7 +73,11 @@ func (p *Pending) people(page *answer.Page, wide bool) {
 	for i := range p.Workloads { // one has several lines, if its pods are pending for several reasons
 		workloads[[2]string{p.Workloads[i].Namespace, p.Workloads[i].Name}] = true
 	}
-	page.Line("\n%s pending, of %s. %s.", answer.Count(p.Pods, "pod"), answer.Count(len(workloads), "workload"), p.Source)
+	missing := ""
+	if p.Missing > 0 {
+		missing = fmt.Sprintf(" and %d missing", p.Missing)
+	}
+	page.Line("\n%s pending%s, of %s. %s.", answer.Count(p.Pods, "pod"), missing, answer.Count(len(workloads), "workload"), p.Source)
 }
 
 // helps prints the changes that would help, each once for all workloads.

@@ -179,3 +179,73 @@ spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c, image: i, 
 		t.Errorf("%+v", p.Workloads)
 	}
 }
+
+// Pods that a quota keeps from being created are missing from every list: they are counted by what
+// their owner wants. Those of an ordered StatefulSet wait for the first.
+func TestPodsThatDoNotExistAreCounted(t *testing.T) {
+	const quota = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: two}
+spec: {hard: {pods: "2"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, uid: d, resourceVersion: "1", labels: {app: web}}
+spec: {replicas: 4, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web-1, uid: r, resourceVersion: "1", ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: d, controller: true}]}
+spec: {replicas: 4, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
+STATUS
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1-a, uid: a, resourceVersion: "1", labels: {app: web}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-1, uid: r, controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, uid: s, resourceVersion: "1"}
+spec: {replicas: 3, serviceName: db, selector: {matchLabels: {app: db}}, template: {metadata: {labels: {app: db}}, spec: {containers: [{name: c, image: i}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db-0, uid: b, resourceVersion: "1", labels: {app: db}, ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: s, controller: true}]}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9"}}}]}
+`
+	const failed = `status: {replicas: 1, conditions: [{type: ReplicaFailure, status: "True", reason: FailedCreate, message: 'pods "web-1-xyz" is forbidden: no luck', lastTransitionTime: "2026-11-20T10:00:00Z"}]}`
+	for status, want := range map[string]string{
+		"":     "cannot be created: exceeded quota: two, requested: pods=1, used: pods=2, limited: pods=2",
+		failed: "cannot be created: no luck", // the controller's own word comes first
+	} {
+		set, err := manifest.Read([]string{"-"}, strings.NewReader(strings.Replace(quota, "STATUS", status, 1)), manifest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := simulate.Open(set, simulate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := survey.PendingOf(w, survey.Scope{}, simulate.Source{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		if err := p.Write(&text, ""); err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Join(strings.Fields(text.String()), " ")
+		for _, line := range []string{"deployment/web 3 missing", want, "statefulset/db 2 missing", "1 pod pending and 5 missing, of 2 workloads"} {
+			if !strings.Contains(words, line) {
+				t.Errorf("no %q in\n%s", line, text.String())
+			}
+		}
+	}
+}

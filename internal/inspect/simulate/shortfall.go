@@ -1,0 +1,190 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+)
+
+// Shortfall is how many pods of a workload do not exist though it wants them: no scheduler knows of
+// them, and none is pending.
+type Shortfall struct {
+	Namespace string
+	Workload  string // as deployment/web
+	Labels    labels.Set
+	// Wanted is how many pods the workload wants, and Missing how many of them do not exist.
+	Wanted, Missing int
+	// Refused is why the API server does not let them be created, since when. Waits is for which pod
+	// the controller waits. If both are empty, they are about to be created.
+	Refused, Waits string
+	Since          metav1.Time
+}
+
+// Reason says why the pods are missing.
+func (s *Shortfall) Reason() string {
+	switch {
+	case s.Refused != "":
+		return "cannot be created: " + s.Refused
+	case s.Waits != "":
+		return fmt.Sprintf("are created one after the other, once %s is ready", s.Waits)
+	}
+	return "are about to be created"
+}
+
+// ShortfallOf returns what a workload, named as deployment/web, wants and lacks.
+func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
+	l, err := w.workloads.named(ref, namespace)
+	if err != nil {
+		return Shortfall{}, err
+	}
+	return w.shortfall(l, w.workloads.makers(l), w.controllers.podsOf(l)), nil
+}
+
+// Shortfalls lists the workloads that lack pods. ReplicaSets of Deployments are left to these.
+func (w *World) Shortfalls() (list []Shortfall) {
+	pods, replicaSets := w.controllers.byOwner(), w.workloads.byDeployment()
+	add := func(object metav1.Object) {
+		l, makers := workloadOf(object), []metav1.Object{object}
+		if l.kind == "Deployment" {
+			makers = replicaSets[Name{object.GetNamespace(), object.GetName()}]
+		} else if w.workloads.deploymentOf(l) != nil {
+			return
+		}
+		var own []*pod
+		for _, o := range makers {
+			own = append(own, pods[controllerName(workloadOf(o).kind, o.GetNamespace(), o.GetName())]...)
+		}
+		if s := w.shortfall(l, makers, own); s.Missing > 0 {
+			list = append(list, s)
+		}
+	}
+	for _, o := range w.workloads.all() {
+		add(o)
+	}
+	slices.SortStableFunc(list, func(a, b Shortfall) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Workload, b.Workload))
+	})
+	return list
+}
+
+// byOwner has the pods that count for their controllers, by these.
+func (c *controllers) byOwner() map[string][]*pod {
+	pods := map[string][]*pod{}
+	for _, p := range c.pods.named {
+		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && p.Pod != nil && !p.Terminating {
+			name := controllerName(ref.Kind, p.object.Namespace, ref.Name)
+			pods[name] = append(pods[name], p)
+		}
+	}
+	return pods
+}
+
+// byDeployment has the ReplicaSets by the Deployment that they belong to, the newest last.
+func (w *workloads) byDeployment() map[Name][]metav1.Object {
+	sets := map[Name][]metav1.Object{}
+	for _, r := range w.set.ReplicaSets {
+		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.Kind == "Deployment" {
+			sets[Name{r.Namespace, ref.Name}] = append(sets[Name{r.Namespace, ref.Name}], r)
+		}
+	}
+	for _, list := range sets {
+		slices.SortStableFunc(list, func(a, b metav1.Object) int { return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time) })
+	}
+	return sets
+}
+
+// all lists the workloads.
+func (w *workloads) all() (list []metav1.Object) {
+	for _, o := range w.set.Deployments {
+		list = append(list, o)
+	}
+	for _, o := range w.set.ReplicaSets {
+		list = append(list, o)
+	}
+	for _, o := range w.set.StatefulSets {
+		list = append(list, o)
+	}
+	for _, o := range w.set.DaemonSets {
+		list = append(list, o)
+	}
+	for _, o := range w.set.Jobs {
+		list = append(list, o)
+	}
+	return list
+}
+
+func (w *World) shortfall(l *workload, makers []metav1.Object, pods []*pod) Shortfall {
+	owner := &Owner{Kind: l.kind, Name: l.object.GetName()}
+	s := Shortfall{
+		Namespace: l.object.GetNamespace(), Workload: owner.Workload(), Labels: l.template.Labels,
+		Wanted: wantedBy(l.object, len(pods)), Since: l.object.GetCreationTimestamp(),
+	}
+	if s.Missing = max(s.Wanted-len(pods), 0); s.Missing == 0 {
+		return s
+	}
+
+	for _, o := range makers {
+		if r, ok := o.(*appsv1.ReplicaSet); ok {
+			for i := range r.Status.Conditions {
+				if c := &r.Status.Conditions[i]; c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == v1.ConditionTrue {
+					s.Refused, s.Since = withoutName(c.Message), c.LastTransitionTime
+				}
+			}
+		}
+	}
+	if s.Refused == "" && len(makers) > 0 {
+		newest := workloadOf(makers[len(makers)-1])
+		s.Refused = withoutName(w.refusalOf(newest))
+	}
+	if set, ok := l.object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
+			s.Waits = pods[i].Name
+		}
+	}
+	return s
+}
+
+// wantedBy is how many pods a workload wants at a time. Of a DaemonSet and a Job, that is what their
+// controllers say.
+func wantedBy(object metav1.Object, there int) int {
+	switch o := object.(type) {
+	case *appsv1.DaemonSet:
+		return max(int(o.Status.DesiredNumberScheduled), there)
+	case *batchv1.Job:
+		over := slices.ContainsFunc(o.Status.Conditions, func(c batchv1.JobCondition) bool {
+			return c.Status == v1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+		})
+		if over || o.Status.StartTime == nil || ptr.Deref(o.Spec.Suspend, false) {
+			return there
+		}
+		wanted := int(ptr.Deref(o.Spec.Parallelism, 1))
+		if o.Spec.Completions != nil {
+			wanted = min(wanted, int(*o.Spec.Completions-o.Status.Succeeded))
+		}
+		return max(wanted, there)
+	}
+	return int(*workloadOf(object).replicas)
+}
+
+// refusalOf says why the API server would refuse another pod of the workload; empty if it would
+// not.
+func (w *World) refusalOf(l *workload) string {
+	p, err := w.pods.admit(w.controllers.podOf(l.object, l.kind, l.template))
+	if err != nil {
+		return err.Error()
+	}
+	return w.bounds.refuses(p)
+}
+
+var ofName = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)
+
+// withoutName leaves out the name of the pod, which is another one with each attempt.
+func withoutName(refusal string) string { return ofName.ReplaceAllString(refusal, "") }
