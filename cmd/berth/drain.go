@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -151,8 +152,11 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("ended at once: the nodes stay cordoned, and the same command goes on")
 	case ended.Stopped != "" && (plan == nil || len(plan.Refused) > 0 && ended.Evicted == 0):
 		return fmt.Errorf("not drained: %s", ended.Stopped)
+	case ended.Stopped != "" && ended.Left+ended.Ending == 0:
+		return fmt.Errorf("the nodes are empty, but the drain is not done: %s", ended.Stopped)
 	case ended.Stopped != "":
-		return fmt.Errorf("not drained: %s; %s evicted, %s left", ended.Stopped, answer.Count(ended.Evicted, "pod"), answer.Count(ended.Left, "pod"))
+		return fmt.Errorf("not drained: %s; %s evicted, %s left, %s not ended",
+			ended.Stopped, answer.Count(ended.Evicted, "pod"), answer.Count(ended.Left, "pod"), answer.Count(ended.Ending, "pod"))
 	case d.dryRun == "server":
 		return d.ask(cmd.Context(), cmd.OutOrStdout(), client, plan)
 	case o.DryRun:
@@ -208,16 +212,22 @@ func nodesNamed(args []string) (names []string, err error) {
 	return names, nil
 }
 
-// ask asks the API server whether it would evict the pods as things are now.
+// ask asks the API server whether it would evict the pods as things are now. It is an error if it
+// would not.
 func (d *drain) ask(ctx context.Context, out io.Writer, client kubernetes.Interface, plan *rebalance.Draining) error {
+	refused := 0
 	for i := range plan.Pods {
 		p := &plan.Pods[i]
 		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)), GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
 		if err := live.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
 			tell(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
+			refused++
 		}
 	}
 	fmt.Fprintln(out, "Nothing was changed (server dry run).")
+	if refused > 0 {
+		return fmt.Errorf("the API server would refuse to evict %d of %s", refused, answer.Count(len(plan.Pods), "pod"))
+	}
 	return nil
 }
 
@@ -243,8 +253,12 @@ func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) erro
 	if len(plan.Pods) > 0 {
 		page.Table("", rows)
 	}
-	if len(plan.Ignored) > 0 {
-		page.Line("%s: %s", plan.Ignored[0].Why, answer.List(len(plan.Ignored), func(i int) string { return plan.Ignored[i].Namespace + "/" + plan.Ignored[i].Name }))
+	reasons := map[string][]string{}
+	for _, k := range plan.Ignored {
+		reasons[k.Why] = append(reasons[k.Why], k.Namespace+"/"+k.Name)
+	}
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
 	}
 	if len(plan.Ending) > 0 {
 		page.Line("being deleted already: %s", answer.List(len(plan.Ending), func(i int) string { return plan.Ending[i].Namespace + "/" + plan.Ending[i].Name }))
@@ -275,6 +289,10 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 		tell(out, "%s: %s is on %s, and was expected on %s", name, a.Message, a.Node, a.Pod.To)
 	case execute.Left:
 		tell(out, "%s: gone", name)
+	case execute.Awaited:
+		tell(out, "%s: waiting: %s", name, a.Message)
+	case execute.Pending:
+		tell(out, "%s: left pending: %s", name, a.Message)
 	default:
 		tell(out, "%s: %s: %s", name, a.Result, a.Message)
 	}

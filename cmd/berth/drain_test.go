@@ -3,8 +3,14 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
@@ -73,5 +79,33 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 	}
 	if err := choose(&simnodes.Selection{}, nil); !usage.Is(err) {
 		t.Errorf("no node: %v", err)
+	}
+}
+
+// A server dry run in which an eviction would be refused is a failure, as scripts read it.
+func TestServerDryRunFailsIfAnEvictionWouldBeRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/namespaces/shop/pods/held/eviction" {
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "Cannot evict pod", "code": 429}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Success"}`)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := &rebalance.Draining{Pods: []rebalance.Departure{{Namespace: "shop", Name: "free"}, {Namespace: "shop", Name: "held"}}}
+	var out bytes.Buffer
+	err = (&drain{}).ask(t.Context(), &out, client, plan)
+	if err == nil || !strings.Contains(err.Error(), "1 of 2 pods") || !strings.Contains(out.String(), "shop/held: would be refused") {
+		t.Errorf("%v, says %s", err, out.String())
+	}
+	plan.Pods = plan.Pods[:1]
+	if err := (&drain{}).ask(t.Context(), &out, client, plan); err != nil {
+		t.Error(err)
 	}
 }

@@ -13,7 +13,7 @@ const module = "github.com/berth-k8s/berth/"
 // pure packages decide; they see no client, no network, no process. Not even through others. With
 // /... a folder stands for all packages in it, those to come included.
 var pure = []string{
-	"internal/engine/...", "internal/admission", "internal/controller/eviction", "internal/controller/nodehealth",
+	"internal/engine/...", "internal/admission", "internal/world/...", "internal/controller/eviction", "internal/controller/nodehealth",
 	"internal/controller/journal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
 	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/standin", "internal/inspect/trial", "internal/inspect/explain", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
 	"internal/node/admit", "internal/node/agent/lifecycle", "internal/node/agent/env", "internal/node/agent/cgroups", "internal/node/agent/pressure", "internal/node/agent/metrics",

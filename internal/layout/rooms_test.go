@@ -11,7 +11,7 @@ import (
 // before it in this list, and none that come after it: so no arrow runs back up, and no two rooms
 // import each other.
 var rooms = []string{
-	"deploy", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/kube", "internal/engine", "internal/admission", "internal/controller", "internal/node",
+	"deploy", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/kube", "internal/engine", "internal/admission", "internal/world", "internal/controller", "internal/node",
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
 

@@ -1,26 +1,20 @@
 package rebalance
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// budget is a PodDisruptionBudget as it is before the plan. Moves are made one after the other,
-// each once the previous successor is ready, so what is allowed at the beginning is allowed before
-// each of them.
+// budget is a PodDisruptionBudget with the status that it has before the plan. Moves are made one
+// after the other, each once the previous successor is ready, so what is allowed at the beginning
+// is allowed before each of them.
 type budget struct {
-	object            *policyv1.PodDisruptionBudget
-	selector          labels.Selector
-	allowed           int32
-	healthy, required int32
-	expected          int32 // pods that it covers
+	*policyv1.PodDisruptionBudget // a copy
+	selector                      labels.Selector
 }
 
 func readBudgets(w *world) (list []*budget) {
@@ -29,10 +23,8 @@ func readBudgets(w *world) (list []*budget) {
 		if err != nil {
 			continue
 		}
-		b := &budget{object: object, selector: selector}
-		s := &object.Status
-		b.allowed, b.healthy, b.required, b.expected = s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods
-		if s.ObservedGeneration == 0 && s.ExpectedPods == 0 && len(s.Conditions) == 0 {
+		b := &budget{object.DeepCopy(), selector}
+		if !disruption.Counted(object) {
 			b.fill(w)
 		}
 		list = append(list, b)
@@ -42,33 +34,23 @@ func readBudgets(w *world) (list []*budget) {
 
 // fill computes the status of a budget without one, as in a hand-written manifest.
 func (b *budget) fill(w *world) {
-	expected := 0
+	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation}
 	for _, object := range w.pods {
-		if object.Namespace != b.object.Namespace || !b.selector.Matches(labels.Set(object.Labels)) || object.DeletionTimestamp != nil {
+		if object.Namespace != b.Namespace || !b.selector.Matches(labels.Set(object.Labels)) || object.DeletionTimestamp != nil {
 			continue
 		}
-		expected++
+		b.Status.ExpectedPods++
 		if object.Spec.NodeName != "" && ready(object) {
-			b.healthy++
+			b.Status.CurrentHealthy++
 		}
 	}
-	b.expected = int32(expected)
-	spec := &b.object.Spec
-	switch {
-	case spec.MaxUnavailable != nil:
-		n, err := intstr.GetScaledValueFromIntOrPercent(spec.MaxUnavailable, expected, true)
-		if err != nil {
-			n = 0
-		}
-		b.required = int32(max(expected-n, 0))
-	case spec.MinAvailable != nil:
-		n, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, expected, true)
-		if err != nil {
-			n = expected
-		}
-		b.required = int32(n)
-	}
-	b.allowed = max(b.healthy-b.required, 0)
+	b.Status.DesiredHealthy = disruption.Desired(&b.Spec, int(b.Status.ExpectedPods))
+	b.allow()
+}
+
+// allow has the status say how many disruptions are allowed.
+func (b *budget) allow() {
+	b.Status.DisruptionsAllowed = max(b.Status.CurrentHealthy-b.Status.DesiredHealthy, 0)
 }
 
 // ready reports whether a pod counts as healthy. A pod without a report of a kubelet is assumed to
@@ -89,7 +71,7 @@ func (w *world) budgetsOf(p *pod) (list []*budget) {
 		return list
 	}
 	for _, b := range w.budgets {
-		if b.object.Namespace == p.Namespace() && b.selector.Matches(p.Class.Labels) {
+		if b.Namespace == p.Namespace() && b.selector.Matches(p.Class.Labels) {
 			list = append(list, b)
 		}
 	}
@@ -101,35 +83,16 @@ func (w *world) budgetsOf(p *pod) (list []*budget) {
 // moves that follow are made.
 func (w *world) recover(p *pod, by int32) {
 	for _, b := range w.budgetsOf(p) {
-		b.healthy += by
-		b.allowed = max(b.healthy-b.required, 0)
+		b.Status.CurrentHealthy += by
+		b.allow()
 	}
 }
 
-// ungoverned reports whether the Eviction API deletes the pod whatever budgets say: it has not
-// started yet, or has ended.
-func ungoverned(object *v1.Pod) bool {
-	return object.Status.Phase == v1.PodPending || rules.IsTerminal(object)
-}
-
-// forbidden returns why the Eviction API would refuse the pod, or "".
-func (w *world) forbidden(p *pod) string {
-	list := w.budgetsOf(p)
-	switch {
-	case len(list) == 0, ungoverned(p.object):
-		return ""
-	case len(list) > 1:
-		return "more than one disruption budget covers it, which the Eviction API does not support"
+// mayEvict is the Eviction API's answer for a pod.
+func (w *world) mayEvict(p *pod) disruption.Verdict {
+	var covering []*policyv1.PodDisruptionBudget
+	for _, b := range w.budgetsOf(p) {
+		covering = append(covering, b.PodDisruptionBudget)
 	}
-	b := list[0]
-	if !ready(p.object) {
-		always := b.object.Spec.UnhealthyPodEvictionPolicy != nil && *b.object.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
-		if always || b.healthy >= b.required && b.required > 0 {
-			return ""
-		}
-	}
-	if b.allowed > 0 {
-		return ""
-	}
-	return fmt.Sprintf("the disruption budget %s needs %d healthy pods and has %d", b.object.Name, b.required, b.healthy)
+	return disruption.MayEvict(p.object, ready(p.object), covering)
 }

@@ -4,41 +4,39 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Leaving says which nodes are to be drained. Its fields are kubectl's flags.
 type Leaving struct {
 	Nodes []string
-	// Pods selects the pods that leave; nil: all.
-	Pods                                        labels.Selector
-	IgnoreDaemonSets, DeleteEmptyDirData, Force bool
+	disruption.DrainRules
 	// Delete deletes pods instead of evicting them, so that disruption budgets do not count.
 	Delete bool
 	// Grace overrides the pods' grace periods, in seconds.
 	Grace *int64
-	// Overdue is how long after its DeletionTimestamp a pod is still waited for; 0 means without
-	// limit.
-	Overdue time.Duration
 	// Returned are successors that came back to a node that is drained. They stay.
 	Returned map[types.UID]bool
+	// Begun is set once pods have been evicted. Before, a drain that cannot come to an end is
+	// refused.
+	Begun bool
 }
 
 // Draining is the plan of a drain.
 type Draining struct {
 	// Pods leave, in this order. Those that a budget does not allow to leave yet come last.
 	Pods []Departure
-	// Refused are pods for which kubectl drain refuses to begin, and those that the Eviction API
-	// never evicts; Ignored stay.
+	// Refused are pods for which kubectl drain refuses to begin, those that the Eviction API never
+	// evicts, and those whose budget allows no disruption at all; Ignored stay.
 	Refused, Ignored []Kept
 	// Ending are being deleted already, and waited for.
 	Ending []Kept
@@ -96,27 +94,26 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	}
 	w := open(&State{AsOf: state.AsOf, Objects: cordoned(state.Objects, leaving.Nodes)}, &Policy{}, options)
 	plan, list := &Draining{}, []*pod(nil)
-	daemonSets := map[string]bool{}
-	for _, object := range state.Objects {
-		if set, ok := object.(*appsv1.DaemonSet); ok {
-			daemonSets[set.Namespace+"/"+set.Name] = true
-		}
-	}
+	daemonSet := daemonSetsOf(state)
 	for _, object := range w.pods {
 		if !slices.Contains(leaving.Nodes, object.Spec.NodeName) || leaving.Returned[object.UID] {
 			continue
 		}
-		if !plan.keep(object, leaving, daemonSets, w.now) {
-			p := w.placed[object.UID]
-			if p == nil { // it has ended: no successor is decided
-				p = &pod{Pod: w.c.Pending(object), object: object}
-			}
-			if why := w.never(p); why != "" && !leaving.Delete {
-				plan.Refused = append(plan.Refused, kept(object, why))
-				continue
-			}
-			list = append(list, p)
+		ruling := leaving.Judge(object, w.now, daemonSet)
+		if !ruling.Leaves {
+			plan.keep(object, ruling)
+			continue
 		}
+		p := w.placed[object.UID]
+		if p == nil { // it has ended: no successor is decided
+			p = &pod{Pod: w.c.Pending(object), object: object}
+		}
+		p.orphan = ruling.Orphan
+		if why := w.never(p, leaving); why != "" {
+			plan.Refused = append(plan.Refused, kept(object, why))
+			continue
+		}
+		list = append(list, p)
 	}
 	w.forgetLeaving(leaving.Nodes)
 	slices.SortStableFunc(list, func(a, b *pod) int {
@@ -159,54 +156,49 @@ func cordoned(objects []metav1.Object, names []string) []metav1.Object {
 	return list
 }
 
-// keep classifies a pod by kubectl's rules, in kubectl's words. It returns false if the pod leaves.
-func (d *Draining) keep(object *v1.Pod, leaving *Leaving, daemonSets map[string]bool, now time.Time) bool {
-	if leaving.Pods != nil && !leaving.Pods.Matches(labels.Set(object.Labels)) {
-		return true
+// daemonSetsOf says which DaemonSets exist.
+func daemonSetsOf(state *State) func(namespace, name string) disruption.Presence {
+	there := map[types.NamespacedName]bool{}
+	for _, object := range state.Objects {
+		if set, ok := object.(*appsv1.DaemonSet); ok {
+			there[types.NamespacedName{Namespace: set.Namespace, Name: set.Name}] = true
+		}
 	}
-	owner := metav1.GetControllerOfNoCopy(object)
-	ended := rules.IsTerminal(object)
-	local := slices.ContainsFunc(object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
-	_, mirror := object.Annotations[v1.MirrorPodAnnotationKey]
-	deleted := object.DeletionTimestamp
-	refuse := func(why string) bool {
-		d.Refused = append(d.Refused, kept(object, why))
-		return true
+	return func(namespace, name string) disruption.Presence {
+		if there[types.NamespacedName{Namespace: namespace, Name: name}] {
+			return disruption.There
+		}
+		return disruption.Gone
 	}
-	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String() && !ended
+}
+
+// keep lists a pod that is not evicted.
+func (d *Draining) keep(object *v1.Pod, ruling disruption.Ruling) {
 	switch {
-	case deleted != nil && leaving.Overdue > 0 && now.Sub(deleted.Time) > leaving.Overdue:
-		return true
-	case ofDaemonSet && !daemonSets[object.Namespace+"/"+owner.Name] && !leaving.Force:
-		return refuse(fmt.Sprintf("cannot delete Pods of the DaemonSet %s, which does not exist (use --force to override)", owner.Name))
-	case ofDaemonSet && !daemonSets[object.Namespace+"/"+owner.Name]: // an orphan
-	case ofDaemonSet && !leaving.IgnoreDaemonSets:
-		return refuse("cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)")
-	case ofDaemonSet:
-		d.Ignored = append(d.Ignored, kept(object, "ignoring DaemonSet-managed Pods"))
-		return true
-	case mirror:
-		return true
-	case local && !ended && !leaving.DeleteEmptyDirData:
-		return refuse("cannot delete Pods with local storage (use --delete-emptydir-data to override)")
-	case owner == nil && !ended && !leaving.Force:
-		return refuse("cannot delete Pods that declare no controller (use --force to override)")
-	}
-	if deleted != nil {
+	case ruling.Fault != "":
+		d.Refused = append(d.Refused, kept(object, ruling.Fault))
+	case ruling.Ignored != "":
+		d.Ignored = append(d.Ignored, kept(object, ruling.Ignored))
+	case ruling.Waited:
 		d.Ending = append(d.Ending, kept(object, ""))
-		return true
 	}
-	return false
 }
 
 func kept(object *v1.Pod, why string) Kept {
 	return Kept{Namespace: object.Namespace, Name: object.Name, Node: object.Spec.NodeName, UID: object.UID, Why: why}
 }
 
-// never returns why the Eviction API does not evict the pod whatever happens, or "".
-func (w *world) never(p *pod) string {
-	if len(w.budgetsOf(p)) > 1 && !ungoverned(p.object) {
-		return "cannot evict Pods that more than one PodDisruptionBudget covers (use --disable-eviction to override)"
+// never returns why the Eviction API does not evict the pod however long the drain waits, or "".
+// When it has begun, a budget may count a workload between a pod and its successor, and is waited
+// for.
+func (w *world) never(p *pod, leaving *Leaving) string {
+	verdict := w.mayEvict(p)
+	switch {
+	case leaving.Delete:
+	case verdict.Answer == disruption.Never:
+		return fmt.Sprintf("cannot evict Pods: %s (use --disable-eviction to override)", verdict.Message)
+	case verdict.Answer == disruption.Later && !leaving.Begun && disruption.Hopeless(verdict.Budget):
+		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (use --disable-eviction to override)", verdict.Message)
 	}
 	return ""
 }
@@ -240,25 +232,22 @@ func (leaving *Leaving) grace(object *v1.Pod) int64 {
 // waits returns why budgets do not allow pods to leave yet. The others may leave at once, all of
 // them together; they are deducted from what the budgets allow.
 func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
-	waits, first := map[*pod]string{}, map[*budget]int32{}
+	waits, first := map[*pod]string{}, map[*policyv1.PodDisruptionBudget]int32{}
 	for _, p := range list {
-		budgets := w.budgetsOf(p)
-		if len(budgets) == 0 || leaving.Delete || ungoverned(p.object) {
+		verdict := w.mayEvict(p)
+		if verdict.Budget == nil || leaving.Delete {
 			continue
 		}
-		b := budgets[0]
-		why := w.forbidden(p)
+		b := verdict.Budget
 		switch {
-		case why == "" && ready(p.object):
-			b.allowed--
+		case verdict.Spends:
+			b.Status.DisruptionsAllowed--
 			first[b]++
-		case why != "" && first[b] > 0:
-			why = fmt.Sprintf("the disruption budget %s allows %d at a time", b.object.Name, first[b])
-		case why != "" && b.required >= b.expected && b.expected > 0:
-			why += ", all that it covers, and allows no disruption at all"
-		}
-		if why != "" {
-			waits[p] = why
+		case verdict.Answer == disruption.Allowed:
+		case first[b] > 0:
+			waits[p] = fmt.Sprintf("the disruption budget %s allows %d at a time", b.Name, first[b])
+		default:
+			waits[p] = verdict.Message
 		}
 	}
 	return waits
@@ -270,11 +259,11 @@ func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string)
 	for _, p := range list {
 		d := Departure{
 			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.object.Spec.NodeName,
-			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object), Grace: leaving.grace(p.object),
+			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object) || p.orphan, Grace: leaving.grace(p.object),
 		}
 		d.Waits = waits[p]
-		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !ungoverned(p.object) {
-			d.Budget = budgets[0].object.Name
+		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
+			d.Budget = budgets[0].Name
 		}
 		if w.placed[p.UID] != nil {
 			back = append(back, w.depart(p, &d, leaving.Nodes))

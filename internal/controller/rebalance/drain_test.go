@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // draining reads what the command drain of TestExecution says.
@@ -132,7 +133,9 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 			nodes = append(nodes, fmt.Sprintf("n%d", 4+s.r.IntN(2)))
 		}
 		nodes = slices.DeleteFunc(nodes, func(name string) bool { return s.node(name) == nil })
-		options := execute.DrainOptions{Timeout: 20 * time.Minute, Leaving: rebalance.Leaving{Nodes: nodes, DeleteEmptyDirData: true, IgnoreDaemonSets: true, Force: true}}
+		options := execute.DrainOptions{Timeout: 20 * time.Minute, Leaving: rebalance.Leaving{
+			Nodes: nodes, DrainRules: disruption.DrainRules{DeleteEmptyDirData: true, IgnoreDaemonSets: true, Force: true},
+		}}
 		pending := s.homeless()
 		if seed%3 == 0 {
 			s.faults.after = func(*v1.Pod) {
@@ -191,7 +194,8 @@ func (s *stage) judgeDrain(options execute.DrainOptions, pending map[string]bool
 	switch {
 	case done.Stopped == "" && left > 0:
 		s.fail("%d pods are still there", left)
-	case done.Stopped == "", strings.Contains(done.Stopped, "more than one PodDisruptionBudget"), strings.Contains(done.Stopped, "not done within"):
+	case done.Stopped == "", strings.Contains(done.Stopped, "more than one disruption budget"), strings.Contains(done.Stopped, "not done within"):
+	case strings.Contains(done.Stopped, "allows no disruption at all") && len(s.evicted) == 0:
 	case strings.Contains(done.Stopped, "no other node") && len(s.evicted) > 0 && s.faults.after == nil:
 		s.fail("pods were evicted before it was known that there is no node for others: %s", done.Stopped)
 	case !strings.Contains(done.Stopped, "no other node"):

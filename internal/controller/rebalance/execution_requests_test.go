@@ -2,6 +2,7 @@ package rebalance_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -66,7 +67,11 @@ func (s *stage) carryOut(action execute.Action) {
 		s.drainTold(a)
 	case execute.DrainDone:
 		s.drained = append(s.drained, a)
-		s.say("done: %d evicted, %d left; %s", a.Evicted, a.Left, a.Stopped)
+		ending := ""
+		if a.Ending > 0 {
+			ending = fmt.Sprintf(", %d not ended", a.Ending)
+		}
+		s.say("done: %d evicted, %d left%s; %s", a.Evicted, a.Left, ending, a.Stopped)
 	case execute.Told:
 		s.told(a)
 	case execute.Done:

@@ -142,6 +142,8 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.version++
 	case "closes":
 		s.taint(execute.SetTaint{Node: word(0), Value: "empty"})
+	case "no-scheduler":
+		s.faults.unscheduled = true
 	case "no-taint":
 		s.faults.open = word(0)
 	case "lose-answer":

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // stage is a cluster in virtual time: an API, a scheduler, workload controllers, kubelets, and the
@@ -89,6 +90,8 @@ type trouble struct {
 
 	stalls     time.Duration // after which the next eviction is made, long after its answer was given up
 	overloaded time.Time     // until when the API server refuses evictions
+
+	unscheduled bool // no scheduler runs
 
 	unwritable bool   // the journal
 	open       string // a node that cannot be closed
@@ -287,6 +290,9 @@ func (s *stage) terminate(p *v1.Pod) {
 
 func (s *stage) replace(gone *v1.Pod) {
 	owner := metav1.GetControllerOfNoCopy(gone)
+	if _, there := s.objects[s.key(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: gone.Namespace, Name: owner.Name}})]; disruption.IsDaemonSet(owner) && !there {
+		return
+	}
 	live := 0
 	for _, p := range s.pods() {
 		if o := metav1.GetControllerOfNoCopy(p); o != nil && o.UID == owner.UID && p.DeletionTimestamp == nil {
@@ -311,7 +317,7 @@ func (s *stage) replace(gone *v1.Pod) {
 // schedule places a pod, or tries again.
 func (s *stage) schedule(uid types.UID) {
 	p := s.pod(uid)
-	if p == nil || p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
+	if p == nil || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || s.faults.unscheduled {
 		return
 	}
 	c, room := s.cluster(), s.room
@@ -327,6 +333,7 @@ func (s *stage) schedule(uid types.UID) {
 		}
 	}
 	if e.Feasible == 0 {
+		s.unschedulable(p, e.Message(""))
 		s.after(5*time.Second, func() { s.schedule(uid) })
 		return
 	}
@@ -336,6 +343,16 @@ func (s *stage) schedule(uid types.UID) {
 	}
 	best := e.Best()
 	s.bind(p, best[s.r.IntN(len(best))].Node.Name)
+}
+
+// unschedulable has the scheduler write why a pod has no node.
+func (s *stage) unschedulable(p *v1.Pod, why string) {
+	if len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Message == why {
+		return
+	}
+	p = p.DeepCopy()
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, Message: why}}
+	s.write(p)
 }
 
 // keep has the room of a successor kept, for longer than any victim of these worlds takes to end.

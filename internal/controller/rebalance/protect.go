@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Annotations by which users control what may be moved.
@@ -118,8 +119,8 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	if why := w.busy(p, owner); why != "" {
 		return OwnerBusy, why
 	}
-	if why := w.forbidden(p); why != "" {
-		return BudgetSpent, why
+	if verdict := w.mayEvict(p); verdict.Answer != disruption.Allowed {
+		return BudgetSpent, verdict.Message
 	}
 	return "", ""
 }
@@ -291,8 +292,8 @@ type Cost struct {
 func (w *world) costOf(p *pod) Cost {
 	c := Cost{Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds, Stateful: ownerKind(p) == "StatefulSet"}
 	c.Sole = w.siblings[workloadOf(p.object)] == 1 && !rules.IsTerminal(p.object)
-	if list := w.budgetsOf(p); len(list) == 1 && !ungoverned(p.object) {
-		c.Budget, c.Left = list[0].object.Name, max(list[0].allowed-1, 0)
+	if list := w.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
+		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)
 	}
 	for i := range p.object.Spec.Volumes {
 		if v := &p.object.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {

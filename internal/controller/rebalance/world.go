@@ -67,6 +67,7 @@ type pod struct {
 	// victim is the pod of the state whose successor this is; the pod itself if it was not moved.
 	victim *pod
 	been   []string // nodes that the pods that it succeeds have left
+	orphan bool     // nobody makes it again, although it has a controller
 	// late is set if it was pending when the plan began, or is a successor. It is not moved.
 	late    bool
 	after   int           // for a pod that was pending: how many moves were made before it was placed

@@ -53,7 +53,9 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{options: options, set: &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: files, stdin: cmp.Or(options.Stdin, "<stdin>")}}
+	r := &reader{options: options, set: &Set{
+		Whole: options.Lenient, Ignored: map[string]int{}, places: map[string][]place{}, files: files, stdin: cmp.Or(options.Stdin, "<stdin>"),
+	}}
 	if err := r.run(files, stdin); err != nil {
 		return nil, err
 	}

@@ -51,6 +51,10 @@ type Set struct {
 	// the feature gate WorkloadWithJob.
 	JobGroups bool
 
+	// Whole is set if the set has all objects of a cluster: what is missing in it does not exist.
+	// Manifests may leave out whole kinds.
+	Whole bool
+
 	// Ignored counts the objects of kinds that Berth does not use, by kind or kind.group.
 	Ignored map[string]int
 	// Elsewhere counts the pods that are bound to nodes that the input does not have, by node.

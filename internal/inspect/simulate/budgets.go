@@ -4,10 +4,10 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // budgets maintains the status of PodDisruptionBudgets as the disruption controller would. The
@@ -74,10 +74,11 @@ func (b budget) matches(class *cluster.PodClass) bool {
 // fill computes the status, unless there is one.
 func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodClass]int) {
 	object, _ := scheduler.c.Budgets.Get(b.namespace, b.name)
-	if s := &object.Status; s.ObservedGeneration != 0 || s.ExpectedPods != 0 || s.DisruptionsAllowed != 0 || len(s.Conditions) > 0 {
+	if disruption.Counted(object) {
 		return
 	}
 	object = object.DeepCopy()
+	object.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: object.Generation}
 	s := &object.Status
 	for class, n := range expected {
 		if b.matches(class) {
@@ -85,30 +86,11 @@ func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodCla
 			s.CurrentHealthy += int32(healthy[class])
 		}
 	}
-	s.DesiredHealthy = desired(&object.Spec, int(s.ExpectedPods))
+	s.DesiredHealthy = disruption.Desired(&object.Spec, int(s.ExpectedPods))
 	if s.ExpectedPods > 0 {
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 	}
 	scheduler.show(cycle.DisruptionBudgets, object)
-}
-
-// desired is how many pods have to be healthy. Percentages are of all pods, rounded up.
-func desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
-	switch {
-	case spec.MaxUnavailable != nil:
-		unavailable, err := intstr.GetScaledValueFromIntOrPercent(spec.MaxUnavailable, expected, true)
-		if err != nil {
-			return int32(expected)
-		}
-		return int32(max(expected-unavailable, 0))
-	case spec.MinAvailable != nil:
-		available, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, expected, true)
-		if err != nil {
-			return int32(expected)
-		}
-		return int32(available)
-	}
-	return 0
 }
 
 // left records that a pod has gone, or is going: its budgets allow one disruption less.
@@ -128,7 +110,7 @@ func (b *budgets) expect(p *pod, change int32) {
 	b.change(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		s := &object.Status
 		s.ExpectedPods = max(s.ExpectedPods+change, 0)
-		s.DesiredHealthy = desired(&object.Spec, int(s.ExpectedPods))
+		s.DesiredHealthy = disruption.Desired(&object.Spec, int(s.ExpectedPods))
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 	})
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Drain empties nodes as kubectl drain does; its fields are kubectl's flags.
@@ -68,8 +68,9 @@ type draining struct {
 	done     *Drained
 	nodes    []string
 	left     []*pod // of the first of nodes: those that are still to be evicted
+	ended    []*pod // of it: those that have ended, and are deleted
 	failed   int    // of its pods, those that the API server has refused to evict for good
-	selector labels.Selector
+	rules    disruption.DrainRules
 	began    time.Duration          // with the first of nodes: each has the timeout to itself
 	progress time.Duration          // when a pod was last evicted
 	blocked  map[*pod]Blocked       // those that a budget holds, as last found
@@ -87,7 +88,10 @@ func (w *World) drain(op *Drain) (*Done, error) {
 	}
 	d := &draining{
 		Drain: op, clock: &w.clock, report: &w.report, budgets: &w.budgets, pods: &w.pods, controllers: &w.controllers,
-		done: &Drained{Nodes: names}, nodes: names, selector: selector,
+		done: &Drained{Nodes: names}, nodes: names,
+		rules: disruption.DrainRules{
+			Pods: selector, IgnoreDaemonSets: op.IgnoreDaemonSets, DeleteEmptyDirData: op.DeleteEmptyDirData, Force: op.Force,
+		},
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}
 	for _, name := range names {
@@ -100,10 +104,15 @@ func (w *World) drain(op *Drain) (*Done, error) {
 // next begins with the first remaining node.
 func (d *draining) next() {
 	for len(d.nodes) > 0 {
-		d.left, d.failed, d.began, d.progress = nil, 0, d.clock.now, d.clock.now
+		d.left, d.ended, d.failed, d.began, d.progress = nil, nil, 0, d.clock.now, d.clock.now
 		refused := len(d.done.Refused)
-		for _, p := range d.pods.on(d.nodes[0]) {
+		for _, p := range slices.Concat(d.pods.on(d.nodes[0]), d.pods.endedOn(d.nodes[0])) {
 			d.sort(p)
+		}
+		if len(d.done.Refused) == refused {
+			for _, p := range d.ended {
+				d.controllers.clear(p)
+			}
 		}
 		if len(d.done.Refused) > refused {
 			d.report.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
@@ -119,30 +128,19 @@ func (d *draining) next() {
 
 // sort decides by kubectl's rules whether the pod is evicted.
 func (d *draining) sort(p *pod) {
-	if !d.selector.Matches(labels.Set(p.object.Labels)) {
-		return
-	}
 	say := func(message string) Blocked {
-		return Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message}
+		return Blocked{Namespace: p.object.Namespace, Name: p.object.Name, Node: d.nodes[0], Message: message}
 	}
-	owner := metav1.GetControllerOfNoCopy(p.object)
-	local := slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
-	_, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]
-	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
-	switch {
-	case ofDaemonSet && !d.IgnoreDaemonSets:
-		d.done.Refused = append(d.done.Refused, say("cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"))
-	case ofDaemonSet:
-		d.done.Ignored = append(d.done.Ignored, say("ignoring DaemonSet-managed Pods"))
-	case mirror:
-		d.done.Ignored = append(d.done.Ignored, say("a static pod of its node"))
-	case local && !d.DeleteEmptyDirData:
-		d.done.Refused = append(d.done.Refused, say("cannot delete Pods with local storage (use --delete-emptydir-data to override)"))
-	case owner == nil && !d.Force:
-		d.done.Refused = append(d.done.Refused, say("cannot delete Pods that declare no controller (use --force to override)"))
-	case p.Terminating: // kubectl waits for its end, which the drain neither causes nor hastens
+	switch ruling := d.rules.Judge(p.object, d.clock.time(), d.controllers.workloads.daemonSet); {
+	case ruling.Fault != "":
+		d.done.Refused = append(d.done.Refused, say(ruling.Fault))
+	case ruling.Ignored != "":
+		d.done.Ignored = append(d.done.Ignored, say(ruling.Ignored))
+	case ruling.Waited: // which the drain neither causes nor hastens
 		d.done.Terminating = append(d.done.Terminating, say("its deletion is under way"))
-	default:
+	case ruling.Leaves && rules.IsTerminal(p.object):
+		d.ended = append(d.ended, p)
+	case ruling.Leaves:
 		d.left = append(d.left, p)
 	}
 }
@@ -206,29 +204,17 @@ func (d *draining) try() {
 	}
 }
 
-// forbidden checks the pod's disruption budget, as the Eviction API does. What it refuses for good,
-// kubectl does not ask for again.
+// forbidden asks the Eviction API. What it refuses for good, kubectl does not ask for again.
 func (d *draining) forbidden(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
 		return "", "", false
 	}
-	covering := d.budgets.of(p.Class)
-	switch {
-	case len(covering) == 0, p.unready && !p.marked && p.object.Status.Phase == v1.PodPending: // or its containers have not started yet
-		return "", "", false
-	case len(covering) > 1:
-		return covering[0].Name, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", true
+	verdict := disruption.MayEvict(p.object, !p.unready, d.budgets.of(p.Class))
+	switch verdict.Answer {
+	case disruption.Never:
+		return verdict.Budget.Name, verdict.Message, true
+	case disruption.Later:
+		return verdict.Budget.Name, "Cannot evict pod as it would violate the pod's disruption budget: " + verdict.Message, false
 	}
-	b := covering[0]
-	if p.unready {
-		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
-		if always || b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0 {
-			return "", "", false
-		}
-	}
-	if b.Status.DisruptionsAllowed > 0 {
-		return "", "", false
-	}
-	return b.Name, fmt.Sprintf("Cannot evict pod as it would violate the pod's disruption budget. The disruption budget %s needs %d healthy pods and has %d currently",
-		b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy), false
+	return "", "", false
 }

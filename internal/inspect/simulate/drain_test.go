@@ -82,3 +82,71 @@ status: {phase: Running}
 		}
 	}
 }
+
+// kubectl refuses a pod whose DaemonSet does not exist, and with --force evicts it; nobody makes it
+// again. Of manifests without any DaemonSet, it is not known that it does not exist.
+func TestDrainOfAPodWhoseDaemonSetIsGone(t *testing.T) {
+	const pod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: p, uid: u, ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: gone, uid: d, controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+status: {phase: Running}
+`
+	const other = `---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: other, namespace: kube-system}
+spec: {selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}}, spec: {nodeSelector: {none: here}, containers: [{name: c, image: i}]}}}
+`
+	drain := simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}, IgnoreDaemonSets: true}
+	done := do(t, opened(t, twoNodes+pod+other), simulate.Operation{Drain: &drain})
+	if list := done.Drain.Refused; len(list) != 1 || !strings.HasPrefix(list[0].Message, `daemonsets.apps "gone" not found`) {
+		t.Errorf("refused: %+v", done.Drain)
+	}
+	if done := do(t, opened(t, twoNodes+pod), simulate.Operation{Drain: &drain}); len(done.Drain.Ignored) != 1 {
+		t.Errorf("of manifests without DaemonSets: %+v", done.Drain)
+	}
+	drain.Force = true
+	w := opened(t, twoNodes+pod+other)
+	do(t, w, simulate.Operation{Drain: &drain})
+	if left := w.Departures(); len(left) != 1 || left[0].Fate != simulate.Lost {
+		t.Errorf("with --force: %+v", left)
+	}
+}
+
+// A drain deletes pods that have ended without asking budgets or flags.
+func TestDrainDeletesPodsThatHaveEnded(t *testing.T) {
+	w := opened(t, twoNodes+`
+apiVersion: v1
+kind: Pod
+metadata: {name: p, uid: u}
+spec: {nodeName: node-1, containers: [{name: c, image: i}], volumes: [{name: v, emptyDir: {}}]}
+status: {phase: Failed}
+`)
+	done := do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})
+	if _, there := w.Find("default", "p"); there || len(done.Drain.Refused) > 0 {
+		t.Errorf("it is there: %t, %+v", there, done.Drain)
+	}
+}
+
+// A pod that has landed in the world runs: budgets hold it from then on.
+func TestPodsThatHaveLandedAreHeldByBudgets(t *testing.T) {
+	w := opened(t, twoNodes+`
+apiVersion: v1
+kind: Pod
+metadata: {name: p, uid: u, labels: {app: p}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: r, uid: r, controller: true}]}
+spec: {containers: [{name: c, image: i}], nodeSelector: {kubernetes.io/hostname: node-1}}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: "False"}]}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: p}
+spec: {maxUnavailable: 0, selector: {matchLabels: {app: p}}}
+`)
+	w.Settle()
+	do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})
+	if left := w.Departures(); len(left) > 0 {
+		t.Errorf("its budget allows no disruption, and it has left: %+v", left)
+	}
+}

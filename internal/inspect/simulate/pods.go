@@ -125,8 +125,16 @@ func (s *pods) enter(object *v1.Pod, refusal string) *pod {
 func (s *pods) landed(p *pod) {
 	s.settled(p, s.clock.time())
 	if s.lasting {
+		p.run()
 		s.budgets.joined(p.Pod)
 	}
+}
+
+// run has the pod's containers started, as soon as it has a node: from then on budgets hold it.
+func (p *pod) run() {
+	object := *p.object
+	object.Status.Phase = v1.PodRunning
+	p.object = &object
 }
 
 // settled records that a pod has been on its node since then, and drops what will not be needed of
@@ -197,6 +205,7 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 		s.budgets.expect(made, 1)
 	}
 	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
+		made.run()
 		s.budgets.joined(made.Pod)
 	}
 	return made
@@ -306,6 +315,20 @@ func (s *pods) on(name string) []*pod {
 	}
 	slices.SortFunc(list, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// endedOn lists the pods on a node that have ended, by name. The core does not know them.
+func (s *pods) endedOn(node string) []*pod {
+	var list []*pod
+	for _, p := range s.named {
+		if p.object.Spec.NodeName == node && rules.IsTerminal(p.object) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(a.object.Namespace, b.object.Namespace), cmp.Compare(a.object.Name, b.object.Name))
 	})
 	return list
 }

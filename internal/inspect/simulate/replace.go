@@ -127,7 +127,7 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 		d.Fate = Ends
 	case terminating && !c.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
-	case owner == nil || owner.Kind == "Node": // a bare pod, or a static one
+	case owner == nil || owner.Kind == "Node" || c.workloads.orphaned(p.object, owner): // a bare pod, or a static one
 		d.Fate = Lost
 	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !c.workloads.wanted(p.object):
 		d.Fate = Ends
@@ -199,7 +199,7 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 	p.leaves = d
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
 	switch {
-	case owner == nil || owner.Kind == "Node":
+	case owner == nil || owner.Kind == "Node" || c.workloads.orphaned(p.object, owner):
 		d.Fate = Lost
 	case !c.workloads.wanted(p.object):
 		d.Fate = Ends

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // workload is a controller's object and the template of its pods.
@@ -177,6 +178,24 @@ func ordinalOf(set *appsv1.StatefulSet, name string) int {
 		return -1
 	}
 	return ordinal
+}
+
+// daemonSet says whether a DaemonSet exists. Of manifests without any, it is not known.
+func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
+	switch {
+	case called(w.set.DaemonSets, Name{namespace, name}) != nil:
+		return disruption.There
+	case w.set.Whole, len(w.set.DaemonSets) > 0, w.deleted[controllerName("DaemonSet", namespace, name)]:
+		return disruption.Gone
+	}
+	return disruption.Unknown
+}
+
+// orphaned reports whether the pod's DaemonSet does not exist, so that nobody makes it again. One
+// that was deleted meanwhile no longer wants its pods.
+func (w *workloads) orphaned(p *v1.Pod, owner *metav1.OwnerReference) bool {
+	return disruption.IsDaemonSet(owner) && w.daemonSet(p.Namespace, owner.Name) == disruption.Gone &&
+		!w.deleted[controllerName(owner.Kind, p.Namespace, owner.Name)]
 }
 
 // makers returns the objects that own the workload's pods: itself, or a Deployment's ReplicaSets,

@@ -80,6 +80,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 		s.Missing = append(s.Missing, ofGroups...)
 	}
 	slices.Sort(s.Missing)
+	s.Whole = len(s.Missing) == 0
 	return s, nil
 }
 

@@ -108,6 +108,8 @@ type departure struct {
 	left  time.Time          // when it was first seen gone
 	next  types.UID          // the successor
 	ended bool               // the successor is no longer waited for
+	// awaited is set once it was said that the successor is waited for.
+	awaited bool
 }
 
 // follows reports whether the workload's controller makes a successor.
@@ -223,7 +225,7 @@ func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 func (d *Drainer) ask(then stage) {
 	d.stage, d.at, d.stale = then, time.Time{}, false
 	leaving := d.options.Leaving
-	leaving.Returned = maps.Clone(d.options.Returned)
+	leaving.Returned, leaving.Begun = maps.Clone(d.options.Returned), then == replanning
 	d.do(PlanDrain{State: &rebalance.State{AsOf: d.wall(), Objects: slices.Collect(maps.Values(d.cluster.objects))}, Leaving: &leaving})
 }
 

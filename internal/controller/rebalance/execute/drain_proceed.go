@@ -93,7 +93,7 @@ func (d *Drainer) advance() {
 		return
 	}
 	if end := d.deadline(); !end.IsZero() && !d.now.Before(end) {
-		d.end(fmt.Sprintf("not done within %s", d.options.Timeout))
+		d.end(d.outOfTime())
 		return
 	}
 	if d.stopping && (d.evicting == nil || d.ticket == 0) {
@@ -110,6 +110,57 @@ func (d *Drainer) advance() {
 	if d.stage == emptying {
 		d.proceed()
 	}
+}
+
+// outOfTime is what the timeout stops. A node that is empty by then is drained, whatever has become
+// of the successors, if these may stay pending.
+func (d *Drainer) outOfTime() string {
+	left, ending := d.remaining()
+	if d.stage == listing || d.stage == checking || d.stage == cordoning || left+ending > 0 {
+		return fmt.Sprintf("not done within %s", d.options.Timeout)
+	}
+	for _, p := range d.under {
+		switch {
+		case p.ended:
+		case !d.options.AllowPending:
+			return fmt.Sprintf("not done within %s: %s/%s: %s", d.options.Timeout, p.Namespace, p.Name, homeless(d.successor(p)))
+		default:
+			d.leavePending(p, d.successor(p))
+		}
+	}
+	return ""
+}
+
+// remaining counts the pods that are still to be evicted, and those that have not ended yet.
+func (d *Drainer) remaining() (left, ending int) {
+	if d.plan == nil {
+		return 0, 0
+	}
+	count := func(namespace, name string, uid types.UID) {
+		switch victim := d.cluster.pod(namespace, name, uid); {
+		case victim == nil:
+		case victim.DeletionTimestamp == nil:
+			left++
+		default:
+			ending++
+		}
+	}
+	seen := map[types.UID]bool{}
+	for i := range d.plan.Pods {
+		p := &d.plan.Pods[i]
+		seen[p.UID] = true
+		count(p.Namespace, p.Name, p.UID)
+	}
+	for _, k := range d.plan.Ending {
+		seen[k.UID] = true
+		count(k.Namespace, k.Name, k.UID)
+	}
+	for _, p := range d.under {
+		if !seen[p.UID] && p.left.IsZero() {
+			count(p.Namespace, p.Name, p.UID)
+		}
+	}
+	return left, ending
 }
 
 // wake requests a Tick at a time, or earlier.
@@ -283,23 +334,45 @@ func (d *Drainer) followSuccessor(p *departure) {
 			d.options.Returned[next.UID] = true
 		}
 		d.do(DrainTold{Result: result, Pod: &p.Departure, Node: node, Message: next.Name})
+	case d.accepts(p, next):
+		d.leavePending(p, next)
 	case p.left.IsZero():
 	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace, Owner: p.Owner}, OwnerUID: p.owner.uid}):
 		p.ended = true
+	case d.now.Before(p.left.Add(landsFor)):
+		d.wake(p.left.Add(landsFor))
+	case d.options.AllowPending:
+		d.leavePending(p, next)
 	case d.now.Before(p.left.Add(pendingFor)):
+		if !p.awaited {
+			p.awaited = true
+			d.do(DrainTold{Result: Awaited, Pod: &p.Departure, Message: homeless(next)})
+		}
 		d.wake(p.left.Add(pendingFor))
 	default:
-		message := "no successor was made"
-		if next != nil {
-			message = "the successor " + next.Name + " has no node" + unschedulable(next)
-		}
-		if !d.options.AllowPending {
-			d.end(fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, message))
-			return
-		}
-		p.ended, d.stale = true, true
-		d.do(DrainTold{Result: Pending, Pod: &p.Departure, Message: message})
+		d.end(fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, homeless(next)))
 	}
+}
+
+// accepts reports whether nothing is gained by waiting for a successor to get a node: the user
+// accepts that it stays pending, and the scheduler has tried it where the plan says that it finds
+// none, or without the pod on the node.
+func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
+	return d.options.AllowPending && next != nil && unschedulable(next) != "" && (p.Stranded != "" || !p.left.IsZero())
+}
+
+// leavePending follows the successor of a pod no longer, although it has no node.
+func (d *Drainer) leavePending(p *departure, next *v1.Pod) {
+	p.ended, d.stale = true, true
+	d.do(DrainTold{Result: Pending, Pod: &p.Departure, Message: homeless(next)})
+}
+
+// homeless says what is missing of a pod's successor.
+func homeless(next *v1.Pod) string {
+	if next == nil {
+		return "no successor was made"
+	}
+	return "the successor " + next.Name + " has no node" + unschedulable(next)
 }
 
 // successor returns the pod that was made in place of one. Once seen, it stays the same one.
@@ -328,16 +401,8 @@ func (d *Drainer) end(why string) {
 	d.stage = drained
 	d.settle()
 	d.freeRoom()
-	left := 0
-	if d.plan != nil {
-		for i := range d.plan.Pods {
-			p := &d.plan.Pods[i]
-			if victim := d.cluster.pod(p.Namespace, p.Name, p.UID); victim != nil && victim.DeletionTimestamp == nil {
-				left++
-			}
-		}
-	}
-	d.do(DrainDone{Evicted: d.count, Left: left, Stopped: why})
+	left, ending := d.remaining()
+	d.do(DrainDone{Evicted: d.count, Left: left, Ending: ending, Stopped: why})
 }
 
 func earliest(a, b time.Time) time.Time {

@@ -131,9 +131,11 @@ type (
 	}
 	// DrainDone ends a drain.
 	DrainDone struct {
-		// Evicted counts the pods that were evicted, and Left those that are still there.
-		Evicted, Left int
-		// Stopped is why it ended before the nodes were empty; "" if they are.
+		// Evicted counts the pods that were evicted, Left those that were not and are still there,
+		// and Ending those that have not ended yet.
+		Evicted, Left, Ending int
+		// Stopped is why it ended before the nodes were empty and the successors had nodes; "" if
+		// it did not.
 		Stopped string
 	}
 )
@@ -184,6 +186,7 @@ const (
 	Resumed   Result = "Resumed"   // a move of an earlier process is followed
 	Cordoned  Result = "Cordoned"  // a node takes no new pods
 	Left      Result = "Left"      // the victim is gone
+	Awaited   Result = "Awaited"   // the victim is gone, and the successor has no node yet
 	Roomless  Result = "Roomless"  // no room is kept for successors; Message says why
 )
 

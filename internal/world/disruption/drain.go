@@ -1,0 +1,93 @@
+package disruption
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Presence says whether an object exists.
+type Presence int
+
+// The values of Presence. Unknown means that objects of this kind were not read.
+const (
+	Unknown Presence = iota
+	There
+	Gone
+)
+
+// DrainRules are the flags of kubectl drain that decide which pods leave.
+type DrainRules struct {
+	// Pods selects the pods that the drain is about; nil: all.
+	Pods                                        labels.Selector
+	IgnoreDaemonSets, DeleteEmptyDirData, Force bool
+	// Overdue is how long after its DeletionTimestamp a pod is still waited for; 0 means without
+	// limit.
+	Overdue time.Duration
+}
+
+// Ruling is what a drain does about a pod. At most one of Leaves, Waited and Fault is set; a pod
+// with none of them stays, and the drain is none the worse for it.
+type Ruling struct {
+	// Leaves is set if the pod is evicted, and Waited if it is being deleted already: then a drain
+	// waits for its end.
+	Leaves, Waited bool
+	// Orphan is set if nobody makes the pod again although it has a controller: its DaemonSet does
+	// not exist.
+	Orphan bool
+	// Fault is why kubectl refuses to begin, with the flag that would let it.
+	Fault string
+	// Ignored is why a pod stays that a drain leaves alone.
+	Ignored string
+}
+
+// Judge decides about one pod of a node. The first of kubectl's filters that keeps the pod ends it.
+// daemonSet says whether a DaemonSet exists.
+func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, name string) Presence) Ruling {
+	if r.Pods != nil && !r.Pods.Matches(labels.Set(p.Labels)) {
+		return Ruling{}
+	}
+	deleted := p.DeletionTimestamp
+	if deleted != nil && r.Overdue > 0 && now.Sub(deleted.Time) > r.Overdue {
+		return Ruling{}
+	}
+
+	owner, ended, orphan := metav1.GetControllerOfNoCopy(p), rules.IsTerminal(p), false
+	if IsDaemonSet(owner) && !ended {
+		orphan = daemonSet(p.Namespace, owner.Name) == Gone
+		switch {
+		case orphan && !r.Force:
+			return Ruling{Fault: fmt.Sprintf("daemonsets.apps %q not found (use --force to override)", owner.Name)}
+		case orphan:
+		case !r.IgnoreDaemonSets:
+			return Ruling{Fault: "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"}
+		default:
+			return Ruling{Ignored: "ignoring DaemonSet-managed Pods"}
+		}
+	}
+
+	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
+	local := slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
+	switch {
+	case mirror:
+		return Ruling{Ignored: "a static pod of its node"}
+	case local && !ended && !r.DeleteEmptyDirData:
+		return Ruling{Fault: "cannot delete Pods with local storage (use --delete-emptydir-data to override)"}
+	case owner == nil && !ended && !r.Force:
+		return Ruling{Fault: "cannot delete Pods that declare no controller (use --force to override)"}
+	}
+	return Ruling{Leaves: deleted == nil, Waited: deleted != nil, Orphan: orphan}
+}
+
+// IsDaemonSet reports whether a controller is one of apps/v1: other kinds of that name are
+// controllers like any other.
+func IsDaemonSet(owner *metav1.OwnerReference) bool {
+	return owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
+}

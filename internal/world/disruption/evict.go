@@ -1,0 +1,128 @@
+package disruption
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Answer is what the Eviction API answers.
+type Answer int
+
+// The answers. Later is a 429, after which clients try again; Never is an error that stays.
+const (
+	Allowed Answer = iota
+	Later
+	Never
+)
+
+// Verdict is an answer and its reason.
+type Verdict struct {
+	Answer Answer
+	// Budget decided; nil if none did.
+	Budget *policyv1.PodDisruptionBudget
+	// Spends is set if the eviction uses up one of the disruptions that the budget allows.
+	Spends bool
+	// Message is why the pod is not evicted.
+	Message string
+}
+
+// mostDisrupted is how many evictions a budget may have that its controller has not seen yet.
+const mostDisrupted = 2000
+
+// MayEvict answers as the Eviction API does for a pod that these budgets cover.
+func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) Verdict {
+	switch {
+	case len(covering) == 0, Ungoverned(p):
+		return Verdict{}
+	case len(covering) > 1:
+		return Verdict{
+			Answer: Never, Budget: covering[0],
+			Message: "more than one disruption budget covers it, which the Eviction API does not support",
+		}
+	}
+	b := covering[0]
+	s, answer := &b.Status, Verdict{Budget: b}
+	if !ready {
+		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
+		if always || s.CurrentHealthy >= s.DesiredHealthy && s.DesiredHealthy > 0 {
+			return answer
+		}
+	}
+	switch {
+	case s.ObservedGeneration < b.Generation:
+		answer.Answer, answer.Message = Later, fmt.Sprintf("the disruption budget %s is still being processed by the server", b.Name)
+	case s.DisruptionsAllowed < 0:
+		answer.Answer, answer.Message = Never, fmt.Sprintf("the disruption budget %s allows a negative number of disruptions", b.Name)
+	case len(s.DisruptedPods) > mostDisrupted:
+		answer.Answer, answer.Message = Never, fmt.Sprintf("the disruption budget %s has too many evictions that its controller has not confirmed", b.Name)
+	case s.DisruptionsAllowed == 0:
+		answer.Answer, answer.Message = Later, why(b)
+	default:
+		answer.Spends = true
+	}
+	return answer
+}
+
+// why says why a budget allows no disruption.
+func why(b *policyv1.PodDisruptionBudget) string {
+	s := &b.Status
+	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
+	says := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
+	switch {
+	case says && condition.Reason == policyv1.SyncFailedReason: // its numbers are of before then
+		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, condition.Message)
+	case s.CurrentHealthy <= s.DesiredHealthy:
+		return fmt.Sprintf("the disruption budget %s needs %d healthy pods and has %d", b.Name, s.DesiredHealthy, s.CurrentHealthy)
+	case says:
+		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently (%s): %s", b.Name, condition.Reason, condition.Message)
+	}
+	return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently", b.Name)
+}
+
+// Ungoverned reports whether the Eviction API deletes a pod whatever budgets say: its containers
+// have not started yet, it has ended, or it is being deleted. A pod of a manifest, of which nobody
+// has reported anything, is taken to run.
+func Ungoverned(p *v1.Pod) bool {
+	starting := p.Status.Phase == v1.PodPending && (len(p.Status.Conditions) > 0 || p.Status.StartTime != nil)
+	return starting || rules.IsTerminal(p) || p.DeletionTimestamp != nil
+}
+
+// Hopeless reports whether a budget allows no disruption even when all pods that it covers are
+// healthy. No drain comes to an end that waits for it.
+func Hopeless(b *policyv1.PodDisruptionBudget) bool {
+	return b.Status.ExpectedPods > 0 && b.Status.DesiredHealthy >= b.Status.ExpectedPods && b.Status.DisruptionsAllowed == 0
+}
+
+// Counted reports whether the disruption controller has written the budget's status for its present
+// spec. In manifests, budgets may have none.
+func Counted(b *policyv1.PodDisruptionBudget) bool {
+	s := &b.Status
+	return s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 || s.DisruptionsAllowed != 0 || len(s.Conditions) > 0)
+}
+
+// Desired is how many pods a budget wants healthy of those that are expected. Percentages are
+// rounded up.
+func Desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
+	switch {
+	case spec.MaxUnavailable != nil:
+		unavailable, err := intstr.GetScaledValueFromIntOrPercent(spec.MaxUnavailable, expected, true)
+		if err != nil {
+			return int32(expected)
+		}
+		return int32(max(expected-unavailable, 0))
+	case spec.MinAvailable != nil:
+		available, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, expected, true)
+		if err != nil {
+			return int32(expected)
+		}
+		return int32(available)
+	}
+	return 0
+}
