@@ -177,7 +177,7 @@ var everyAdvice = []advice{
 		by:      "kubectl delete pvc data; " + applied(volume("advice-near", "")+claim("data", ", volumeName: advice-near")), after: "kubectl uncordon node-4",
 	},
 	{
-		name: "taken", kind: "DeleteClaim", before: applied(claim("p-v", "")+volume("advice-taken", "")) + "; kubectl wait --for=jsonpath='{.status.phase}'=Bound pvc/p-v",
+		name: "taken", kind: "DeleteClaim", before: applied(claim("p-v", "")+volume("advice-taken", "")) + "\nkubectl wait --for=jsonpath='{.status.phase}'=Bound pvc/p-v",
 		objects: volume("advice-taken-2", "") + podOf("p", container+`, volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: '', accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`),
 	},
 	{

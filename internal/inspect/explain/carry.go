@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
@@ -84,7 +85,11 @@ func (k keeper) command(kinds []string, alter func(*v1.Pod)) string {
 	case "Deployment":
 		return k.patch("deployment", k.holds.Name, inTemplate(template))
 	case "DaemonSet":
-		return k.patch("daemonset", k.holds.Name, inTemplate(template)) + k.deletion()
+		roll := k.patch("daemonset", k.holds.Name, inTemplate(template))
+		if set, ok := k.holds.Object.(*appsv1.DaemonSet); ok && set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+			roll += k.deletion()
+		}
+		return roll
 	case "StatefulSet", "ReplicaSet", "ReplicationController": // these do not replace a pending pod
 		return k.patch(strings.ToLower(k.holds.Kind), k.holds.Name, inTemplate(template)) + k.deletion()
 	case "CronJob":
@@ -102,7 +107,7 @@ func (k keeper) patch(kind, name, patch string) string {
 }
 
 func (k keeper) deletion() string {
-	return fmt.Sprintf(" && kubectl delete pod %s -n %s", k.pod.Name, k.pod.Namespace)
+	return fmt.Sprintf(" && kubectl delete pod %s -n %s --ignore-not-found", k.pod.Name, k.pod.Namespace)
 }
 
 func (k keeper) recreate(kind, name, patch string) string {
