@@ -103,7 +103,7 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 		return s, err
 	}
 	s = &Server{cluster: config.Host}
-	if s.watcher, err = live.New(config); err != nil {
+	if s.watcher, err = live.New(config, schedulersOf(o.Profiles)...); err != nil {
 		return nil, err
 	}
 	client, err := snapshot.NewClient(config)
@@ -112,6 +112,14 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 	}
 	s.asker = newAsker(following{client}, o)
 	return s, nil
+}
+
+// schedulersOf are the names that profiles serve.
+func schedulersOf(profiles []*plugins.Profile) (names []string) {
+	for _, p := range profiles {
+		names = append(names, p.SchedulerName)
+	}
+	return names
 }
 
 func (s *Server) secure() bool { return s.options.CertFile != "" }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,7 +87,7 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
 	err = r.Look(at, func(c *model.Cluster) {
 		state = c.State(r.player.at)
-		state.History = r.history
+		state.History, state.Since = r.history, r.From.UnixMilli()
 	})
 	return state, err
 }
@@ -105,6 +106,9 @@ type player struct {
 	next    func() (record.Step, error, bool)
 	stop    func()
 	ahead   *record.Step // read, but not applied yet
+	// claims: a ResourceClaim was recorded. A recording without any may be of someone who may not
+	// read them.
+	claims bool
 }
 
 // until plays up to a time.
@@ -164,16 +168,27 @@ func (p *player) take(s *record.Step) {
 		} else {
 			c.GroupSeen(model.GroupOf(o))
 		}
+	case *resourcev1.ResourceClaim:
+		p.claims = true
+		if name := (types.NamespacedName{Namespace: o.Namespace, Name: o.Name}); s.Gone {
+			c.ClaimGone(name)
+		} else {
+			c.ClaimSeen(name)
+		}
 	case metav1.Object:
 	default:
 		if s.Begins {
 			c.NodesListing(now)
 			c.PodsListing(now)
 			c.GroupsListing()
+			c.ClaimsListing()
 		} else if s.Began {
 			c.NodesListed(now)
 			c.PodsListed(now)
 			c.GroupsListed()
+			if p.claims {
+				c.ClaimsListed()
+			}
 		}
 	}
 }

@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -54,16 +51,19 @@ type Watches struct {
 	nodes, pods bool
 }
 
-// New returns a watcher of the cluster of config, which is only read.
-func New(config *rest.Config) (*Watcher, error) {
+// New returns a watcher of the cluster of config, which is only read. Schedulers are the names that
+// Berth serves.
+func New(config *rest.Config, schedulers ...string) (*Watcher, error) {
 	config = snapshot.ReadOnly(config)
 	config.QPS = -1 // three watches, and pages one after the other
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
+	cluster := model.New()
+	cluster.Serve(schedulers)
 	return &Watcher{
-		client: clients.CoreV1().RESTClient(), clients: clients, cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
+		client: clients.CoreV1().RESTClient(), clients: clients, cluster: cluster, log: log{next: 1}, changed: make(chan struct{}),
 		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}}, wake: make(chan struct{}, 1),
 	}, nil
 }
@@ -75,6 +75,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	running.Go(func() { w.follow(ctx, "pods", func() runtime.Object { return &v1.PodList{} }, w.pods()) })
 	running.Go(func() { w.follow(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.events()) })
 	running.Go(func() { w.followGroups(ctx) })
+	running.Go(func() { w.followClaims(ctx) })
 	running.Go(func() { w.gather(ctx) })
 	running.Wait()
 }
@@ -280,27 +281,10 @@ func (w *Watcher) Look(look func(c *model.Cluster)) {
 	look(w.cluster)
 }
 
-// askGroupsEvery is the pause before the API server is asked again whether it has PodGroups, if it
-// did not answer.
-const askGroupsEvery = 5 * time.Second
-
 // followGroups follows PodGroups where they are served. They are behind feature gates.
 func (w *Watcher) followGroups(ctx context.Context) {
-	version := schedulingv1alpha2.SchemeGroupVersion.String()
-	for {
-		resources, err := w.clients.Discovery().ServerResourcesForGroupVersion(version)
-		if err == nil && slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "podgroups" }) {
-			w.followBy(ctx, w.clients.SchedulingV1alpha2().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1alpha2.PodGroupList{} }, w.groups())
-			return
-		}
-		if err == nil || apierrors.IsNotFound(err) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(askGroupsEvery):
-		}
+	if w.serves(ctx, schedulingv1alpha2.SchemeGroupVersion, "podgroups") {
+		w.followBy(ctx, w.clients.SchedulingV1alpha2().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1alpha2.PodGroupList{} }, w.groups())
 	}
 }
 

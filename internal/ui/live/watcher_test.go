@@ -145,3 +145,24 @@ func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 		}
 	}
 }
+
+// A pod that no scheduler tries since its claim does not exist says so, until the claim does.
+func TestClaimsAreFollowed(t *testing.T) {
+	api := fakeapi.New(t)
+	api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": "a", "uid": "a"},
+		"spec": map[string]any{"resourceClaims": []map[string]any{{"name": "device", "resourceClaimName": "gpu"}}}})
+	w := follow(t, api)
+	says := func(want string) {
+		t.Helper()
+		next(t, w, 0, func(frames []live.Frame, _ live.Watches) bool {
+			if len(frames) == 0 {
+				return false
+			}
+			queue := delta(t, frames[0]).Queue
+			return queue != nil && len(queue.Rows) == 1 && queue.Rows[0].Message == want
+		})
+	}
+	says(`could not find ResourceClaim "default/gpu"`)
+	api.Set("resourceclaims", fakeapi.Object{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": map[string]any{"namespace": "default", "name": "gpu", "uid": "gpu"}})
+	says("")
+}

@@ -15,6 +15,10 @@ const mostRows = 4000
 // Changes returns what differs from what was shown last; nil if nothing does. What does not fit
 // into one answer is left for the next.
 func (c *Cluster) Changes(now time.Time) *Delta {
+	if c.since == 0 {
+		c.since = now.UnixMilli()
+	}
+	c.judgeRoom()
 	if len(c.dirtyNodes) == 0 && len(c.dirtyPods) == 0 && len(c.dirtyGroups) == 0 && c.unshown == 0 {
 		return nil
 	}
@@ -66,6 +70,9 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 		row := p.waiting()
 		if c.grouped && p.group != "" {
 			row.Group = p.groupName().String()
+		}
+		if row.Reason == "" && row.Message == "" {
+			row.Message = c.untried(p)
 		}
 		if !shown || row != was {
 			c.queue[uid] = row
@@ -132,7 +139,11 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 			delete(c.nodes, name)
 		}
 	default:
-		if row := n.row(); n.shown == nil || !row.same(n.shown) {
+		row := n.row()
+		if c.roomy {
+			row.Blocks = c.blocks(n)
+		}
+		if n.shown == nil || !row.same(n.shown) {
 			n.shown = &row
 			set.Rows = append(set.Rows, row)
 		}
@@ -142,10 +153,11 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 func (c *Cluster) summary() Summary {
 	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions), Marked: c.marked}
 	for _, n := range c.nodes {
-		s.Pods += int(n.count)
 		if n.shown == nil {
+			s.Astray += int(n.count)
 			continue
 		}
+		s.Pods += int(n.count)
 		s.Nodes++
 		if n.shown.Ready == "True" {
 			s.Ready++
@@ -161,7 +173,7 @@ func (c *Cluster) summary() Summary {
 // State is everything that has been shown, as of the last Changes.
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
-		Now: now.UnixMilli(), Fresh: true, Summary: c.summary(),
+		Now: now.UnixMilli(), Fresh: true, Since: c.since, Summary: c.summary(),
 		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{}, Events: newest(c.events[:len(c.events)-c.unshown]),
 		History: slices.Clone(c.history.last()),
 	}

@@ -24,11 +24,17 @@ type Cluster struct {
 	names map[types.NamespacedName]types.UID // which pod holds its name now
 	// Every pod group seen, or named by a pod.
 	groups map[types.NamespacedName]*group
+	// The ResourceClaims that exist, each with the number of the last list that showed it.
+	claims map[types.NamespacedName]uint32
+	served map[string]bool // scheduler names; empty: not known
 
-	nodeList, podList, groupList uint32 // number of the current list
-	listed                       bool   // nodes have been listed once: a new one is worth an event
-	grouped                      bool   // PodGroups have been listed once
-	noted                        int    // own events so far, which number them
+	nodeList, podList, groupList, claimList uint32 // number of the current list
+	listed                                  bool   // nodes have been listed once: a new one is worth an event
+	grouped                                 bool   // PodGroups have been listed once
+	claimed                                 bool   // ResourceClaims have been listed once
+	roomy                                   bool   // see judgeRoom
+	since                                   int64  // when Changes was called first
+	noted                                   int    // own events so far, which number them
 
 	// What may differ from what is shown.
 	dirtyNodes  map[string]bool
@@ -52,6 +58,7 @@ func New() *Cluster {
 		core:  eviction.New(eviction.Options{InFlight: 1}),
 		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},
 		dirtyNodes: map[string]bool{}, dirtyPods: map[types.UID]bool{},
+		claims: map[types.NamespacedName]uint32{}, served: map[string]bool{},
 		groups: map[types.NamespacedName]*group{}, dirtyGroups: map[types.NamespacedName]bool{},
 		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
 	}

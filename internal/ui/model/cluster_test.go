@@ -82,6 +82,7 @@ func TestANodeIsAsFullAsItsPodsWithTheirOverhead(t *testing.T) {
 	want := model.Node{
 		Name: "node-1", Zone: "z1", Ready: "True", Taints: []string{}, Trouble: []string{},
 		CPU: [2]int64{3500, 8000}, Memory: [2]int64{2 << 30, 16 << 30}, Pods: [2]int64{2, 110},
+		Blocks: []model.Block{{Namespace: "default", Name: "a", CPU: 1750, Memory: 1 << 30}, {Namespace: "default", Name: "early", CPU: 1750, Memory: 1 << 30}},
 	}
 	if len(d.Nodes.Rows) != 1 || !reflect.DeepEqual(d.Nodes.Rows[0], want) {
 		t.Errorf("%+v\nwant %+v", d.Nodes.Rows, want)

@@ -67,3 +67,14 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Error("not in their order")
 	}
 }
+
+// What happened before the first look is not known, and the page says since when it is.
+func TestTheStateSaysSinceWhenItKnowsWhatHappened(t *testing.T) {
+	c := model.New()
+	see(c, noon, node("node-1", "z1"))
+	c.Changes(noon)
+	c.Changes(noon.Add(time.Hour))
+	if since := c.State(noon.Add(time.Hour)).Since; since != noon.UnixMilli() {
+		t.Errorf("since %d, want %d", since, noon.UnixMilli())
+	}
+}

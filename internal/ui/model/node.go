@@ -116,7 +116,7 @@ func taintTexts(taints []v1.Taint) []string {
 func (n *Node) same(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU && n.Memory == o.Memory &&
 		n.Pods == o.Pods && n.Leaving == o.Leaving && slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Trouble, o.Trouble) &&
-		maps.Equal(n.Others, o.Others)
+		maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
 }
 
 // happened returns what changed between two states of a node, for which the API has no events.

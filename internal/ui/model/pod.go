@@ -32,8 +32,10 @@ type Pod struct {
 
 	reason, message string // of the condition PodScheduled, unless it is true
 	nominated       string
-	going           int64  // when its grace period ends; 0: it is not being deleted
-	cause           string // of DisruptionTarget
+	claims          []string // names of its ResourceClaims, while it is pending
+	claimFault      string   // why a claim of it has no name yet
+	going           int64    // when its grace period ends; 0: it is not being deleted
+	cause           string   // of DisruptionTarget
 
 	list uint32 // the last list that showed it
 }
@@ -62,6 +64,9 @@ func PodOf(object *v1.Pod) *Pod {
 		case c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue:
 			p.cause = shared(c.Reason)
 		}
+	}
+	if p.waits() {
+		p.takeClaims(object)
 	}
 	if object.DeletionTimestamp != nil {
 		p.going = object.DeletionTimestamp.UnixMilli()

@@ -15,6 +15,20 @@ type Node struct {
 	// Others has the other resources of which the node has any, in whole units.
 	Others  map[string][2]int64 `json:"others,omitempty"`
 	Leaving int                 `json:"leaving"` // pods that have to go, or are going
+	// Blocks are its pods as they are drawn in it, of clusters in which a node has room for them.
+	Blocks []Block `json:"blocks,omitempty"`
+}
+
+// Block is a pod that takes room on its node. Thousands of them are sent: what is zero is left out.
+type Block struct {
+	Namespace string           `json:"ns"`
+	Name      string           `json:"n"`
+	Workload  string           `json:"w,omitempty"` // Kind/name
+	Priority  int32            `json:"p,omitempty"`
+	CPU       int64            `json:"c,omitempty"` // in thousandths
+	Memory    int64            `json:"m,omitempty"` // in bytes
+	Others    map[string]int64 `json:"o,omitempty"` // in whole units
+	Leaves    bool             `json:"l,omitempty"` // it has to go, or is going
 }
 
 // Waiting is a pod without a node.
@@ -24,8 +38,8 @@ type Waiting struct {
 	Name      string `json:"name"`
 	Priority  int32  `json:"priority"`
 	Created   int64  `json:"created"`
-	// Reason and Message are those of the pod's condition PodScheduled; empty if no scheduler has
-	// tried it yet.
+	// Reason and Message are those of the pod's condition PodScheduled. If no scheduler has tried
+	// it yet, Message says why none will, and is empty if one will.
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
 	Nominated string `json:"nominated"`
@@ -78,7 +92,8 @@ type Event struct {
 type Summary struct {
 	Nodes   int      `json:"nodes"`
 	Ready   int      `json:"ready"`
-	Pods    int      `json:"pods"` // on nodes
+	Pods    int      `json:"pods"`   // on nodes
+	Astray  int      `json:"astray"` // pods bound to nodes that do not exist
 	Pending int      `json:"pending"`
 	Leaving int      `json:"leaving"`
 	CPU     [2]int64 `json:"cpu"`
@@ -92,6 +107,7 @@ type Summary struct {
 type Delta struct {
 	Now       int64         `json:"now"`
 	Fresh     bool          `json:"fresh,omitempty"`
+	Since     int64         `json:"since,omitempty"` // with Fresh: of before, there is no History
 	Summary   Summary       `json:"summary"`
 	Nodes     *Set[Node]    `json:"nodes,omitempty"`
 	Queue     *Set[Waiting] `json:"queue,omitempty"`

@@ -138,6 +138,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case resource == "v1alpha2":
 		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "scheduling.k8s.io/v1alpha2",
 			"resources": []any{map[string]any{"name": "podgroups", "kind": "PodGroup", "namespaced": true}}})
+	case strings.HasSuffix(r.URL.Path, "/resource.k8s.io/v1"):
+		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "resource.k8s.io/v1",
+			"resources": []any{map[string]any{"name": "resourceclaims", "kind": "ResourceClaim", "namespaced": true}}})
 	case r.URL.Query().Get("watch") != "":
 		s.watch(w, r, resource)
 	default:

@@ -1,0 +1,61 @@
+package live
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/ui/model"
+)
+
+// askKindsEvery is the pause before the API server is asked again whether it serves a kind, if it
+// did not answer.
+const askKindsEvery = 5 * time.Second
+
+// serves waits for the API server's word on whether it serves a resource; false if the context ends
+// before.
+func (w *Watcher) serves(ctx context.Context, version schema.GroupVersion, resource string) bool {
+	for {
+		resources, err := w.clients.Discovery().ServerResourcesForGroupVersion(version.String())
+		if err == nil || apierrors.IsNotFound(err) {
+			return err == nil && slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == resource })
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(askKindsEvery):
+		}
+	}
+}
+
+// followClaims follows which ResourceClaims exist, where they are served.
+func (w *Watcher) followClaims(ctx context.Context) {
+	if w.serves(ctx, resourcev1.SchemeGroupVersion, "resourceclaims") {
+		w.followBy(ctx, w.clients.ResourceV1().RESTClient(), "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }, w.claims())
+	}
+}
+
+func (w *Watcher) claims() feed.Sink {
+	nameOf := func(o runtime.Object) types.NamespacedName {
+		claim := o.(*resourcev1.ResourceClaim)
+		return types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+	}
+	return feed.Sink{
+		Listing: func() { w.take(func(c *model.Cluster, _ time.Time) { c.ClaimsListing() }) },
+		Listed:  func() { w.take(func(c *model.Cluster, _ time.Time) { c.ClaimsListed() }) },
+		Seen: func(o runtime.Object) {
+			w.take(func(c *model.Cluster, _ time.Time) { c.ClaimSeen(nameOf(o)) })
+		},
+		Gone: func(o runtime.Object) {
+			w.take(func(c *model.Cluster, _ time.Time) { c.ClaimGone(nameOf(o)) })
+		},
+	}
+}

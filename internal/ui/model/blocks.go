@@ -1,0 +1,62 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// mostRoomy is the number of nodes up to which pods are drawn in their nodes. With more, a node has
+// no room for them even on large screens, and sending them would be in vain.
+const mostRoomy = 1000
+
+// judgeRoom decides whether nodes have room for their pods. When that changes, all are shown anew.
+func (c *Cluster) judgeRoom() {
+	nodes := 0
+	for _, n := range c.nodes {
+		if n.info != nil {
+			nodes++
+		}
+	}
+	roomy := nodes <= mostRoomy
+	if roomy == c.roomy {
+		return
+	}
+	c.roomy = roomy
+	for name := range c.nodes {
+		c.dirtyNodes[name] = true
+	}
+}
+
+// blocks are the pods of a node, by name.
+func (c *Cluster) blocks(n *node) []Block {
+	list := make([]Block, 0, len(n.pods))
+	for _, p := range n.pods {
+		if !p.takesRoom() {
+			continue
+		}
+		b := Block{
+			Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Workload: p.workload, Priority: p.priority,
+			CPU: p.cpu, Memory: p.memory,
+		}
+		for name, quantity := range p.others {
+			if b.Others == nil {
+				b.Others = map[string]int64{}
+			}
+			b.Others[string(name)] = quantity.Value()
+		}
+		_, b.Leaves = c.leaving(p)
+		list = append(list, b)
+	}
+	slices.SortFunc(list, Block.compare)
+	return list
+}
+
+func (b Block) compare(o Block) int {
+	return cmp.Or(cmp.Compare(b.Namespace, o.Namespace), cmp.Compare(b.Name, o.Name))
+}
+
+func (b Block) same(o Block) bool {
+	return b.Namespace == o.Namespace && b.Name == o.Name && b.Workload == o.Workload && b.Priority == o.Priority &&
+		b.CPU == o.CPU && b.Memory == o.Memory && b.Leaves == o.Leaves && maps.Equal(b.Others, o.Others)
+}

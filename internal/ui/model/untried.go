@@ -1,0 +1,83 @@
+package model
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// Serve names the schedulers whose pods Berth places.
+func (c *Cluster) Serve(schedulers []string) {
+	for _, name := range schedulers {
+		c.served[name] = true
+	}
+}
+
+// untried says why no scheduler tries a pending pod that has no condition PodScheduled; "" if its
+// turn has not come yet.
+func (c *Cluster) untried(p *Pod) string {
+	if len(c.served) > 0 && !c.served[p.scheduler] {
+		return fmt.Sprintf("it is for the scheduler %q, which Berth does not serve here", p.scheduler)
+	}
+	if p.claimFault != "" {
+		return p.claimFault
+	}
+	for _, name := range p.claims {
+		claim := types.NamespacedName{Namespace: p.eviction.Name.Namespace, Name: name}
+		if _, exists := c.claims[claim]; c.claimed && !exists {
+			return fmt.Sprintf("could not find ResourceClaim %q", claim)
+		}
+	}
+	return ""
+}
+
+// takeClaims notes the ResourceClaims that a pending pod names, or why their names are not known.
+func (p *Pod) takeClaims(object *v1.Pod) {
+	for i := range object.Spec.ResourceClaims {
+		switch name, _, err := resourceclaim.Name(object, &object.Spec.ResourceClaims[i]); {
+		case err != nil:
+			p.claimFault = shared(err.Error())
+		case name != nil:
+			p.claims = append(p.claims, *name)
+		}
+	}
+}
+
+// ClaimsListing begins a list of ResourceClaims: what is not seen until ClaimsListed is gone.
+func (c *Cluster) ClaimsListing() { c.claimList++ }
+
+// ClaimsListed ends it. Before the first list no claim is said to be missing.
+func (c *Cluster) ClaimsListed() {
+	c.claimed = true
+	for name, list := range c.claims {
+		if list != c.claimList {
+			delete(c.claims, name)
+		}
+	}
+	c.touchClaiming()
+}
+
+// ClaimSeen applies a ResourceClaim.
+func (c *Cluster) ClaimSeen(name types.NamespacedName) {
+	if _, known := c.claims[name]; !known && c.claimed {
+		c.touchClaiming()
+	}
+	c.claims[name] = c.claimList
+}
+
+// ClaimGone removes a ResourceClaim.
+func (c *Cluster) ClaimGone(name types.NamespacedName) {
+	delete(c.claims, name)
+	c.touchClaiming()
+}
+
+// touchClaiming marks the pending pods that name claims to be looked at again.
+func (c *Cluster) touchClaiming() {
+	for uid := range c.queue {
+		if p := c.pods[uid]; p != nil && len(p.claims) > 0 {
+			c.dirtyPods[uid] = true
+		}
+	}
+}
