@@ -9,15 +9,23 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/internal/durable"
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
-// withDecisions adds what the scheduler decided of each pod last.
+// withDecisions adds what the scheduler decides by, and what it decided of each pod last.
 func (p *process) withDecisions(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
 	mux.HandleFunc("GET "+decision.Path+"{namespace}/{name}", p.tellDecision)
+	mux.HandleFunc("GET "+config.InUsePath, p.tellConfiguration)
 	return mux
+}
+
+func (p *process) tellConfiguration(w http.ResponseWriter, _ *http.Request) {
+	told := *p.inUse.Load().told
+	told.Server = p.rest.Host
+	tell(w, told)
 }
 
 func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
@@ -31,7 +39,12 @@ func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("pod %s/%s does not wait, and was not among the last to be placed by this scheduler", namespace, name), http.StatusNotFound)
 		return
 	}
-	encoded, err := json.Marshal(d)
+	tell(w, d)
+}
+
+// tell answers with a document that is about this moment.
+func tell(w http.ResponseWriter, document any) {
+	encoded, err := json.Marshal(document)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

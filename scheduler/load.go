@@ -28,6 +28,7 @@ type loaded struct {
 	config   *config.Config
 	profiles []cycle.Profile
 	set      *outside.Set
+	told     *config.InUse // to whoever asks
 }
 
 // close ends the plugins once no pod needs them.
@@ -52,6 +53,9 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 	}
 	if err == nil {
 		err = p.flags.Profiles(l.pure())
+	}
+	if err == nil {
+		l.told, err = l.config.InUse(p.flags.Added(), p.flags.Groups)
 	}
 	if !unhook() && err == nil {
 		err = context.Cause(ctx)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -127,22 +128,22 @@ func (p *process) write(l *loaded) error {
 func (p *process) start(ctx context.Context, first *loaded) error {
 	// Events have a client of their own, so that they delay nothing else. Over HTTP/1.1 a small
 	// request takes a third less CPU than over HTTP/2, which needs frames and a goroutine for each.
-	config, err := p.settings.Rest("scheduler-events")
+	to, err := p.settings.Rest("scheduler-events")
 	if err != nil {
 		return err
 	}
-	config.NextProtos = []string{"http/1.1"}
-	lead.Guard(config, p.over)
-	connect.KeepIdle(config, p.flags.Binders+eventlog.Writers)
-	events, err := kubernetes.NewForConfig(config)
+	to.NextProtos = []string{"http/1.1"}
+	lead.Guard(to, p.over)
+	connect.KeepIdle(to, p.flags.Binders+eventlog.Writers)
+	events, err := kubernetes.NewForConfig(to)
 	if err != nil {
 		return err
 	}
 	p.events = eventlog.New(events, first.profiles[0].SchedulerName)
-	if config, err = p.settings.Rest("scheduler-guard"); err != nil {
+	if to, err = p.settings.Rest("scheduler-guard"); err != nil {
 		return err
 	}
-	if p.asking, err = guard.Client(config); err != nil {
+	if p.asking, err = guard.Client(to); err != nil {
 		return err
 	}
 	election, err := p.settings.Election()
@@ -153,6 +154,7 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 	if err != nil {
 		return err
 	}
+	elector.Annotate(config.InUseAnnotation, func() string { return p.inUse.Load().told.OnLease(elector.Identity()) })
 	p.elector.Store(elector)
 	if p.server, err = serve.Listen(p.flags.Serving); err != nil {
 		return err

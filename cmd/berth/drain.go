@@ -19,6 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
@@ -78,7 +80,7 @@ cordoned, and the same command goes on.`,
 	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
 	flags.StringVar(&d.dryRun, "dry-run", "none", "client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
 	flags.Lookup("dry-run").NoOptDefVal = "client"
-	flags.StringVar(&d.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
+	d.addSchedulerFlags(flags)
 	d.connection.addFlags(flags)
 	d.connection.to.AddKubectlFlags(flags)
 	completeChoices(cmd, "dry-run", "none", "client", "server")
@@ -106,8 +108,7 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	if _, err := labels.Parse(d.selector); err != nil {
 		return usagef("--selector %q: %w", d.selector, err)
 	}
-	configuration, err := loadConfiguration(d.config, cmd.ErrOrStderr())
-	if err != nil {
+	if err := d.readConfig(cmd); err != nil {
 		return err
 	}
 	cfg, err := d.connection.config(d.userAgent)
@@ -127,6 +128,11 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 		return connect.Reach(err)
 	}
 
+	running, err := d.configuration(cmd, client)
+	if err != nil {
+		return err
+	}
+
 	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
 	defer cancel()
 	meter := startMeter(cmd.ErrOrStderr())
@@ -134,7 +140,7 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	defer meter.stop()
 	var plan *rebalance.Draining
 	var ended *execute.DrainDone
-	drainer := live.NewDrainer(client, configuration.Profiles, *o, func(a execute.DrainTold) {
+	drainer := live.NewDrainer(client, running.Profiles, *o, func(a execute.DrainTold) {
 		meter.stop()
 		if a.Plan != nil {
 			plan = a.Plan
@@ -167,6 +173,24 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "node/%s drained\n", name)
 	}
 	return nil
+}
+
+// configuration is the one that landing places are decided by. A drain goes on without knowing it
+// only where it does not depend on them: --allow-pending, or a dry run, whose first line says what
+// was assumed.
+func (d *drain) configuration(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
+	if !d.options.AllowPending && !d.options.DryRun {
+		return d.proving(cmd, client)
+	}
+	leases, err := leasesOfSchedulers(cmd.Context(), client)
+	if err != nil && !snapshot.Optional(err) {
+		return nil, err
+	}
+	r, err := d.running(cmd, leases, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return r, d.opening(cmd.OutOrStdout())
 }
 
 // nodes are those that are named, or that the selector selects.

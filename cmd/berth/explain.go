@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 )
 
@@ -19,9 +20,6 @@ type explanation struct {
 	selector      string
 	node          string
 	watching
-
-	schedulerURL string
-	unanswered   bool // the scheduler did not answer: it is not asked again for this answer
 }
 
 func newExplainCommand() *cobra.Command {
@@ -46,7 +44,9 @@ first.
 The cluster of the kubeconfig is only read (get and list, never secrets); with -f
 the cluster is the one in manifests or in a recording. If Berth schedules the
 cluster, its last decision about the pod is shown as well, and whether it still
-holds: from the scheduler of berth up, or that of --scheduler-url.`,
+holds: from the scheduler of berth up, or that of --scheduler-url. The answer is by
+the configuration that the scheduler runs with; where no scheduler could be asked,
+its first line says what was assumed.`,
 		Example: `  berth explain pod/web-1
   berth explain pod/web-1 -n shop -o json
   berth explain pod/web-1 --node node-3
@@ -75,7 +75,6 @@ holds: from the scheduler of berth up, or that of --scheduler-url.`,
 	flags.StringVarP(&e.namespace, "namespace", "n", "", "the pod's namespace (default: the context's, or default)")
 	flags.StringVarP(&e.selector, "selector", "l", "", "explain the pods with these labels")
 	flags.BoolVarP(&e.allNamespaces, "all-namespaces", "A", false, "with --selector, in all namespaces")
-	flags.StringVar(&e.schedulerURL, "scheduler-url", "", "endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its last decision (default: those of berth up)")
 	flags.StringVar(&e.node, "node", "", "add the verdict of every plugin on this node")
 	e.completeFlags(cmd, &e.namespace)
 	return cmd
@@ -135,7 +134,6 @@ func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, err
 	if err != nil {
 		return nil, err
 	}
-	e.unanswered = false
 	namespace := e.space(e.namespace)
 	decided := e.decided(cmd, namespace, name)
 	e.work.begin(cmd.ErrOrStderr(), "explaining "+name)
@@ -144,7 +142,9 @@ func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, err
 	if err != nil {
 		return nil, err
 	}
-	return &spoken{gist(said), func() error { return said.Write(cmd.OutOrStdout(), e.output, e.output == "wide") }}, nil
+	return &spoken{gist(said), func() error {
+		return errors.Join(e.opening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output, e.output == "wide"))
+	}}, nil
 }
 
 // explained tells whether TYPE/NAME is of a type that can be explained; a name alone is a pod's.
@@ -161,6 +161,20 @@ func ofGroup(arg string) bool {
 	return ok && name != "" && slices.Contains(groupWords, strings.ToLower(kind))
 }
 
+// decided asks the live scheduler for its last decision about the pod. It returns nil if there is
+// no scheduler to ask, or it does not know the pod.
+func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decision.Decision {
+	s := e.scheduler()
+	if s == nil {
+		return nil
+	}
+	d, err := s.decision(cmd.Context(), namespace, name)
+	if err != nil {
+		e.silent(cmd, err)
+	}
+	return d
+}
+
 // ofGroup explains a pod group.
 func (e *explanation) ofGroup(cmd *cobra.Command, name string) (*spoken, error) {
 	w, source, err := e.world(cmd)
@@ -174,7 +188,9 @@ func (e *explanation) ofGroup(cmd *cobra.Command, name string) (*spoken, error) 
 		return nil, err
 	}
 	gist := strings.Join([]string{string(said.State), said.Summary}, "\n")
-	return &spoken{gist, func() error { return said.Write(cmd.OutOrStdout(), e.output) }}, nil
+	return &spoken{gist, func() error {
+		return errors.Join(e.opening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output))
+	}}, nil
 }
 
 // gist is what an explanation says but for the time and what the clock alone changes.

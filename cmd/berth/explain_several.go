@@ -65,7 +65,6 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		return nil, err
 	}
 	defer e.work.end()
-	e.unanswered = false
 	namespace := e.space(e.namespace)
 	found, err := e.pods(w, of, namespace)
 	if err != nil {
@@ -108,6 +107,9 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 	}
 	slices.SortStableFunc(said.Items, func(a, b alike) int { return a.later() - b.later() })
 	write := func() error {
+		if err := e.opening(cmd.OutOrStdout()); err != nil {
+			return err
+		}
 		return answer.Write(cmd.OutOrStdout(), e.output, said, func(p *answer.Page) { said.tell(p, e.output == "wide") })
 	}
 	return &spoken{said.gist(), write}, nil

@@ -68,12 +68,13 @@ func TestProgressOfALiveCluster(t *testing.T) {
 		_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}`)
 	}))
 	defer server.Close()
+	scheduler := file(t, "scheduler.yaml", "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
 	for args, want := range map[string]string{
 		"pending -A":           "reading",
 		"explain pod/web":      "reading",
 		"what-if drain node-1": "reading",
-		"rebalance --execute":  "planning moves",
-		"check":                "checking the cluster",
+		"rebalance --execute --config " + scheduler: "planning moves",
+		"check": "checking the cluster",
 	} {
 		var out, shown screen
 		words := strings.Fields(liveConfig(t, server.URL).Replace(args + " CONF"))

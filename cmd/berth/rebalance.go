@@ -37,6 +37,8 @@ Every move is a strict improvement, and a second plan after the first is empty.
 Nothing is written: the cluster of the kubeconfig is only read (get and list, never
 secrets), or with -f manifests or a recording. With --execute the moves are made: one
 at a time, each proved anew right before it, the next one when the successor is ready.
+Proofs are by the configuration of the scheduler that runs. --execute does not begin
+where nobody can be asked for it, unless --config names its file.
 
 Goals, the most important first (default: heal):
 
@@ -105,14 +107,17 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	if err := checkGates(b.gates); err != nil {
 		return err
 	}
-	configuration, err := loadConfiguration(b.config, cmd.ErrOrStderr())
-	if err != nil {
+	if err := b.readConfig(cmd); err != nil {
 		return err
 	}
 	if b.execute {
-		return b.carryOut(cmd, goals, configuration.Profiles)
+		return b.carryOut(cmd, goals)
 	}
 	set, source, err := b.set(cmd)
+	if err != nil {
+		return err
+	}
+	running, err := b.configured(cmd, set, &source)
 	if err != nil {
 		return err
 	}
@@ -135,12 +140,15 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	if state.AsOf.IsZero() {
 		state.AsOf = set.Newest()
 	}
-	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: configuration.Profiles, Placing: b.placing()})
-	plan.From = source.From
+	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: running.Profiles, Placing: b.placing()})
+	plan.From, plan.Assumed = source.From, source.Assumed
 	if source.AsOf.IsZero() && !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return !n.CreationTimestamp.IsZero() }) {
 		plan.AsOf = metav1.Time{} // manifests without times: those of their pods are made up
 	}
 	b.work.end()
+	if err := b.opening(cmd.OutOrStdout()); err != nil {
+		return err
+	}
 	if err := plan.Write(cmd.OutOrStdout(), b.output, b.output == "wide"); err != nil {
 		return err
 	}

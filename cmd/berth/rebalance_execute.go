@@ -23,14 +23,13 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
 // carryOut moves pods until nothing is left to move. The first signal has no further move begin;
 // the second ends the process at once, and the journal says what was under way.
-func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profiles []*plugins.Profile) error {
+func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error {
 	if len(b.files) > 0 || b.at != "" || b.output != "" || len(b.failOn) > 0 {
 		return usagef("--execute: goes without -f, --at, -o and --fail-on")
 	}
@@ -51,6 +50,10 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 	}); err != nil {
 		return connect.Reach(err)
 	}
+	running, err := b.proving(cmd, client)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
 	defer cancel()
 	events := eventlog.New(client, "berth-rebalance")
@@ -65,7 +68,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 			}
 			return goals, nil
 		},
-		Profiles: profiles, Placing: b.placing(),
+		Profiles: running.Profiles, Placing: b.placing(),
 		Told: func(a execute.Told) { meter.stop(); tellMove(cmd.OutOrStdout(), a) },
 		Done: func(a execute.Done) { meter.stop(); ended = &a; cancel() },
 	})

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -212,23 +209,11 @@ func (r *replay) podName() types.NamespacedName {
 
 // profilesOf makes the profiles of a configuration in a journal.
 func profilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err error) {
-	options := config.Options{
-		CompareTolerations: h.CompareTolerations, IgnoreDeclaredFeatures: h.IgnoreDeclaredFeatures, Outside: map[string]plugins.Point{},
-	}
-	c, err := config.Parse("journal", text, options)
+	c, err := h.Added.Parse("journal", text)
 	if err != nil {
 		return nil, err
 	}
 	for _, profile := range c.Profiles {
-		for _, name := range h.KeepBudgets {
-			profile.KeepBudgets = profile.KeepBudgets || name == "*" || name == profile.SchedulerName
-		}
-		if slices.Contains(h.Gentle, "*") || slices.Contains(h.Gentle, profile.SchedulerName) {
-			profile.GentlePreemption, profile.PreemptionDelay = true, h.PreemptionDelay
-		}
-		if slices.Contains(h.Reserve, "*") || slices.Contains(h.Reserve, profile.SchedulerName) {
-			profile.Reservations = h.Reservations
-		}
 		profiles = append(profiles, cycle.Profile{Profile: profile})
 	}
 	return profiles, nil

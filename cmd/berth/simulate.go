@@ -112,12 +112,9 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err := checkGates(s.gates); err != nil {
 		return err
 	}
-	configuration, err := loadConfiguration(s.config, cmd.ErrOrStderr())
-	if err != nil {
+	q := question{config: s.config, files: s.files, output: s.output}
+	if err := q.readConfig(cmd); err != nil {
 		return err
-	}
-	if err := s.gentle.Apply(configuration.Profiles); err != nil {
-		return usagef("%w", err)
 	}
 	health := nodehealth.Defaults()
 	health.MonitorGracePeriod = s.grace
@@ -135,9 +132,20 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	source := simulate.Source{AsOf: end}
+	running, err := q.configured(cmd, set, &source)
+	if err != nil {
+		return err
+	}
+	if err := s.gentle.Apply(running.Profiles); err != nil {
+		return usagef("%w", err)
+	}
+	if len(s.gates) == 0 && running.Groups != nil {
+		s.gates = running.Groups.Named()
+	}
 	meter.begin("simulating")
 	answer, err := simulate.Run(set, simulate.Options{
-		Profiles: configuration.Profiles, Seed: s.seed, Gates: s.gates, Explain: s.explain, For: s.time, Discard: scenario == nil,
+		Profiles: running.Profiles, Seed: s.seed, Gates: s.gates, Explain: s.explain, For: s.time, Discard: scenario == nil,
 		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at, Now: end.Time,
 	})
 	if err != nil {
@@ -145,6 +153,10 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	}
 	meter.stop()
 	tellIgnored(cmd.ErrOrStderr(), set)
+	answer.Assumed = source.Assumed
+	if err := q.opening(cmd.OutOrStdout()); err != nil {
+		return err
+	}
 	return answer.Write(cmd.OutOrStdout(), s.output)
 }
 

@@ -40,6 +40,11 @@ type question struct {
 	userAgent  string
 	work       work
 	noticed    once
+
+	named        *config.Config // by --config
+	schedulerURL string
+	unanswered   bool   // the scheduler did not answer
+	assumed      string // about its configuration
 }
 
 // notices is where what is worth knowing beside the answer is written: once, however often the
@@ -69,7 +74,7 @@ func (q *question) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read subfolders, too")
 	flags.BoolVar(&q.strict, "strict", false, "with -f, refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&q.at, "at", "", "of a recording, the time to ask about: as 2026-11-20T10:00:00Z, or -5m before its end")
-	flags.StringVar(&q.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
+	q.addSchedulerFlags(flags)
 	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
 	addGates(flags, &q.gates)
 	flags.StringVarP(&q.output, "output", "o", "", formatsUsage(formats))
@@ -82,15 +87,21 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 	if err := checkGates(q.gates); err != nil {
 		return nil, simulate.Source{}, err
 	}
-	configuration, err := loadConfiguration(q.config, q.notices(cmd))
-	if err != nil {
+	if err := q.readConfig(cmd); err != nil {
 		return nil, simulate.Source{}, err
 	}
 	set, source, err := q.set(cmd)
 	if err != nil {
 		return nil, source, err
 	}
-	options := simulate.Options{Profiles: configuration.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd), Now: source.AsOf.Time}
+	running, err := q.configured(cmd, set, &source)
+	if err != nil {
+		return nil, source, err
+	}
+	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd), Now: source.AsOf.Time}
+	if len(q.gates) == 0 && running.Groups != nil {
+		options.Gates = running.Groups.Named()
+	}
 	q.work.begin(cmd.ErrOrStderr(), "taking in the cluster")
 	w, err := simulate.Open(set, options)
 	q.work.pause()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -29,6 +30,8 @@ type written struct {
 	held  bool
 	// gist is the answer without the time.
 	gist string
+	// places is set if the answer depends on the scheduler's configuration.
+	places bool
 }
 
 func (q *inquiry) addFlags(cmd *cobra.Command, condition string) {
@@ -81,7 +84,10 @@ func (q *inquiry) run(cmd *cobra.Command, condition string, answered func(*simul
 			return nil, err
 		}
 		return &spoken{said.gist, func() error {
-			if err := said.write(cmd.OutOrStdout(), q.output); err != nil {
+			if !said.places {
+				q.assumed = ""
+			}
+			if err := errors.Join(q.opening(cmd.OutOrStdout()), said.write(cmd.OutOrStdout(), q.output)); err != nil {
 				return err
 			}
 			if said.held && q.failOn != "" {
@@ -116,7 +122,7 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
 				if err != nil {
 					return nil, err
 				}
-				return &written{p.Write, p.Pods+p.Missing > 0, p.Gist()}, nil
+				return &written{p.Write, p.Pods+p.Missing > 0, p.Gist(), true}, nil
 			})
 		},
 	}
@@ -144,8 +150,9 @@ list, never secrets.`,
 				return err
 			}
 			return q.run(cmd, "evicted", func(w *simulate.World, source simulate.Source) (*written, error) {
+				source.Assumed = "" // taints alone decide
 				e := survey.EvictionsOf(w, scope, source)
-				return &written{e.Write, len(e.Evictions) > 0, e.Gist()}, nil
+				return &written{e.Write, len(e.Evictions) > 0, e.Gist(), false}, nil
 			})
 		},
 	}
@@ -175,6 +182,9 @@ never secrets.`,
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Ways, ", "))
 			}
 			return q.run(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
+				if like == "" {
+					source.Assumed = "" // requests alone decide
+				}
 				c := survey.CapacityOf(w, by, source)
 				if like != "" {
 					done, err := w.Do(&simulate.Operation{AddPods: &simulate.AddPods{Max: true, Like: like, Namespace: q.space(q.namespace)}})
@@ -183,7 +193,7 @@ never secrets.`,
 					}
 					c.Fill = done.Fill
 				}
-				return &written{c.Write, false, c.Gist()}, nil
+				return &written{c.Write, false, c.Gist(), like != ""}, nil
 			})
 		},
 	}

@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/ui"
@@ -66,8 +68,8 @@ for a token, which is part of the URL that is printed.`,
 	flags.StringVar(&p.options.CertFile, "tls-cert-file", "", "certificate for HTTPS (default: plain HTTP)")
 	flags.StringVar(&p.options.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	flags.StringVarP(&p.recording, "filename", "f", "", "folder of a recording of berth record, shown instead of a live cluster, with a slider for the time")
-	flags.StringVar(&p.config, "config", "", "the scheduler's configuration file, for explanations and forecasts")
-	flags.StringVar(&p.scheduler, "scheduler-url", "", "endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its last decisions (default: those of berth up)")
+	flags.StringVar(&p.config, "config", "", "the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
+	flags.StringVar(&p.scheduler, "scheduler-url", "", "endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
 	p.to.addFlags(flags)
 	p.to.to.AddKubectlFlags(flags)
 	return cmd
@@ -77,8 +79,8 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	configuration, err := loadConfiguration(p.config, cmd.ErrOrStderr())
-	if err != nil {
+	var err error
+	if p.options.Running, err = p.running(cmd); err != nil {
 		return err
 	}
 	var cfg *rest.Config // a recording needs no cluster
@@ -87,8 +89,8 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	p.options.Profiles, p.options.Parse, p.options.Version = configuration.Profiles, parseOnPage, currentVersion().Version
-	p.options.Decided, p.options.Recording = p.decided, p.recording
+	p.options.Decided = p.asked().decision
+	p.options.Parse, p.options.Version, p.options.Recording = parseOnPage, currentVersion().Version, p.recording
 	p.options.Address = net.JoinHostPort(p.address, strconv.Itoa(p.port))
 	server, err := ui.Listen(cfg, p.options)
 	if err != nil && !cmd.Flags().Changed("port") {
@@ -104,20 +106,30 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 	return server.Run(ctx)
 }
 
-// decided asks the scheduler as berth explain does. The scheduler's address is looked up every
-// time: it may have been restarted.
-func (p *pageFlags) decided(ctx context.Context, namespace, name string) (*decision.Decision, error) {
-	e := explanation{question: question{connection: p.to, userAgent: "berth-ui"}, schedulerURL: p.scheduler}
-	where := e.schedulerURL
-	if where == "" {
-		where = e.addressBesideKubeconfig()
+func (p *pageFlags) asked() *schedulerAddress {
+	return &schedulerAddress{url: p.scheduler, connection: &p.to, userAgent: "berth-ui"}
+}
+
+// running returns the function that says by which configuration questions are answered: the file
+// that is named, or else what the schedulers that run decide by.
+func (p *pageFlags) running(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease, time.Time) (*config.Running, error), error) {
+	if p.config != "" {
+		c, err := loadConfiguration(p.config, cmd.ErrOrStderr())
+		if err != nil {
+			return nil, err
+		}
+		return func(context.Context, []*coordinationv1.Lease, time.Time) (*config.Running, error) {
+			return &config.Running{Profiles: c.Profiles}, nil
+		}, nil
 	}
-	if where == "" {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, schedulerAnswersWithin)
-	defer cancel()
-	return e.askScheduler(ctx, where, namespace, name)
+	address := p.asked()
+	return func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
+		var told *config.InUse
+		if p.recording == "" {
+			told, _ = address.inUse(ctx) // if nobody answers, the answer says what was assumed
+		}
+		return config.RunningOf(told, leases, at)
+	}, nil
 }
 
 func (p *pageFlags) check() error {
@@ -210,9 +222,6 @@ func (c *cluster) pagePart() supervisor.Part {
 		Name: "ui",
 		Argv: func() []string {
 			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfigOf("ui"), "--token-file", c.pageToken()}
-			if c.config != "" {
-				argv = append(argv, "--config", c.config)
-			}
 			switch address, err := url.Parse(c.page); {
 			case c.page != "" && err == nil:
 				argv = append(argv, "--port", address.Port())

@@ -121,6 +121,9 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := f.opening(cmd.OutOrStdout()); err != nil {
+		return err
+	}
 	if err := answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide"); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/record"
@@ -107,12 +108,29 @@ func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*man
 		// These are hundreds of megabytes, and the next question may come a day later.
 		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
-	w, err := simulate.Open(set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: allowance(ctx)})
+	running, err := a.running(ctx, set, source.AsOf.Time)
+	if err != nil {
+		return nil, nil, err
+	}
+	source.Assumed = running.Assumed
+	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: allowance(ctx)}
+	if running.Groups != nil {
+		o.Gates = running.Groups.Named()
+	}
+	w, err := simulate.Open(set, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	said, err := answer(w, source)
 	return said, missing, err
+}
+
+// running asks for the configuration with every question: the scheduler follows its file.
+func (a *asker) running(ctx context.Context, set *manifest.Set, at time.Time) (*config.Running, error) {
+	if a.options.Running == nil {
+		return &config.Running{}, nil
+	}
+	return a.options.Running(ctx, set.Leases, at)
 }
 
 // explain answers GET /api/explain?namespace=&name=&node=.

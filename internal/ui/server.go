@@ -15,10 +15,11 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	access "github.com/berth-k8s/berth/internal/kube/guard"
@@ -34,8 +35,9 @@ type Options struct {
 	// Names are host names under which the dashboard may be requested.
 	Names             []string
 	CertFile, KeyFile string
-	// Profiles are the scheduler's, for explanations and forecasts.
-	Profiles []*plugins.Profile
+	// Running returns what the schedulers of the cluster decide by, as of a time; the Leases are
+	// the cluster's. Nil: the default configuration.
+	Running func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error)
 	// Parse reads the operations of a forecast as they are written on the command line; names
 	// without a namespace are in this one.
 	Parse func(args []string, namespace string) ([]whatif.Step, error)

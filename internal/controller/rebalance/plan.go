@@ -18,10 +18,12 @@ type Plan struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// From is where the state was read.
-	From    string      `json:"from,omitempty"`
-	AsOf    metav1.Time `json:"asOf,omitzero"`
-	Placing Placing     `json:"placing"`
-	Moves   []Move      `json:"moves"`
+	From string      `json:"from,omitempty"`
+	AsOf metav1.Time `json:"asOf,omitzero"`
+	// Assumed is what was assumed about the scheduler's configuration.
+	Assumed string  `json:"assumed,omitempty"`
+	Placing Placing `json:"placing"`
+	Moves   []Move  `json:"moves"`
 	// Empties are the nodes that are empty after the plan, by name. They get the taint
 	// berth.dev/emptying:NoSchedule before the first move of consolidate, and keep it.
 	Empties []string `json:"empties,omitempty"`

@@ -20,6 +20,14 @@ type Gates struct {
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
 }
 
+// Named are the gates by name, as flags set them.
+func (g Gates) Named() map[string]bool {
+	return map[string]bool{
+		GenericWorkload: g.Generic, GangScheduling: g.Gang, TopologyAwareWorkloadScheduling: g.Topology,
+		WorkloadAwarePreemption: g.Preemption, DRAWorkloadResourceClaims: g.Claims,
+	}
+}
+
 // The names of the gates.
 const (
 	GenericWorkload                 = "GenericWorkload"

@@ -15,9 +15,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // magic begins every journal. Its number grows when older builds cannot read what newer ones write.
@@ -32,24 +32,15 @@ type Header struct {
 	Seed      uint64    `json:"seed"`
 	// Configuration is the KubeSchedulerConfiguration in effect. The fields below are what flags
 	// added to it.
-	Configuration      string `json:"configuration"`
-	CompareTolerations bool   `json:"compareTolerations,omitempty"`
-	// IgnoreDeclaredFeatures and Disabled are what feature gates disable.
-	IgnoreDeclaredFeatures bool           `json:"ignoreDeclaredFeatures,omitempty"`
-	Disabled               cycle.Disabled `json:"disabled,omitzero"`
-	KeepBudgets            []string       `json:"keepBudgets,omitempty"`
-	// Gentle names the profiles with GentlePreemption.
-	Gentle          []string      `json:"gentle,omitempty"`
-	PreemptionDelay time.Duration `json:"preemptionDelay,omitempty"`
-	// Reserve names the profiles with Reservations.
-	Reserve      []string             `json:"reserve,omitempty"`
-	Reservations plugins.Reservations `json:"reservations,omitzero"`
-	FirstBackoff time.Duration        `json:"firstBackoff,omitempty"`
-	LastBackoff  time.Duration        `json:"lastBackoff,omitempty"`
-	MaxWait      time.Duration        `json:"maxWait,omitempty"`
-	Shadow       bool                 `json:"shadow,omitempty"`
-	Groups       groups.Gates         `json:"groups,omitzero"`
-	SearchLimit  int                  `json:"searchLimit,omitempty"`
+	Configuration string `json:"configuration"`
+	config.Added
+	Disabled     cycle.Disabled `json:"disabled,omitzero"` // by feature gates
+	FirstBackoff time.Duration  `json:"firstBackoff,omitempty"`
+	LastBackoff  time.Duration  `json:"lastBackoff,omitempty"`
+	MaxWait      time.Duration  `json:"maxWait,omitempty"`
+	Shadow       bool           `json:"shadow,omitempty"`
+	Groups       groups.Gates   `json:"groups,omitzero"`
+	SearchLimit  int            `json:"searchLimit,omitempty"`
 	// Outside: out-of-tree plugins or extenders take part, whose answers are not recorded.
 	Outside bool `json:"outside,omitempty"`
 }

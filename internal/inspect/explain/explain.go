@@ -60,7 +60,25 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 	if owner := metav1.GetControllerOfNoCopy(found.Object); owner != nil {
 		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
 	}
-	return e.out, e.explain(found)
+	err := e.explain(found)
+	if o.Node != "" && e.out.Node == nil && err == nil {
+		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.unasked())
+	}
+	return e.out, err
+}
+
+// unasked says why no plugin was asked about a node.
+func (e *explainer) unasked() string {
+	switch e.out.State {
+	case Unserved:
+		return "none of the profiles that are known serves the pod"
+	case Placed:
+		if e.pod.Node == nil {
+			return "the pod is bound to another, which does not exist"
+		}
+		return "none of the profiles that are known serves the pod"
+	}
+	return "the pod is not to be scheduled"
 }
 
 // similar names pods of that name in other namespaces.

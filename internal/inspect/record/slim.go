@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
 // decisive are the annotations that decisions depend on. A recording has no others, since they can
@@ -20,7 +21,7 @@ var decisive = map[string]bool{
 	"storageclass.kubernetes.io/is-default-class": true, "storageclass.beta.kubernetes.io/is-default-class": true,
 	admission.DefaultTolerationsAnnotation: true, admission.AllowedTolerationsAnnotation: true,
 	admission.DedicatedNodesAnnotation: true, admission.NotReadySecondsAnnotation: true, admission.UnreachableSecondsAnnotation: true,
-	eviction.NoteAnnotation: true,
+	eviction.NoteAnnotation: true, config.InUseAnnotation: true,
 }
 
 func slimAnnotations(o metav1.Object) {

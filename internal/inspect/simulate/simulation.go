@@ -31,6 +31,8 @@ type Simulation struct {
 
 	// Bound is how many pods have a node already, if there is none to place.
 	Bound int `json:"bound,omitempty"`
+	// Assumed is what was assumed about the scheduler's configuration.
+	Assumed string `json:"assumed,omitempty"`
 	// Notes are things that a user should know, such as steps beyond the time that passed.
 	Notes []string `json:"notes,omitempty"`
 	// For is how much time passed.

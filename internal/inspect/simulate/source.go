@@ -9,6 +9,9 @@ type Source struct {
 	AsOf metav1.Time `json:"asOf"`
 	// ResourceVersion is that of the newest list that was read; empty for files.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// Assumed says by which configuration of the scheduler the answer is, if that is not the one of
+	// a scheduler that runs, nor one that the user has named.
+	Assumed string `json:"assumed,omitempty"`
 }
 
 // String is the last line of the text output.

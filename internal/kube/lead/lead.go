@@ -38,6 +38,9 @@ type Elector struct {
 	led      atomic.Pointer[lease] // by which this replica leads or has led
 	wall     func() time.Time      // of the machine's calendar; see renewal
 	watchdog *leaderelection.HealthzAdaptor
+	// annotation is the one that is written with every renewal; "" is none.
+	annotation string
+	annotate   func() string
 }
 
 // New returns an elector on the cluster of config. Events about the Lease, if they are wanted, go
@@ -80,6 +83,10 @@ func (e *Elector) Over() bool {
 	lease := e.led.Load()
 	return lease != nil && (lease.lost.Load() || lease.now().since(*lease.renewed.Load()) >= e.options.good())
 }
+
+// Annotate has an annotation written on the Lease while this replica holds it, with every renewal:
+// what value returns then. An empty value removes it. It is to be called before Run.
+func (e *Elector) Annotate(key string, value func() string) { e.annotation, e.annotate = key, value }
 
 // Identity is this replica's, as the Lease names its holder.
 func (e *Elector) Identity() string { return e.identity }
@@ -201,7 +208,7 @@ func (e *Elector) newLease() *lease {
 	return &lease{
 		Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.options.Namespace, Name: e.options.Name},
-			Client:     e.leases,
+			Client:     annotated{e.leases, e},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.events},
 		},
 		wall:    e.wall,

@@ -369,3 +369,42 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 		}
 	}
 }
+
+// TestTheHolderAnnotatesItsLease with what holds at each renewal; whoever does not hold it writes
+// nothing, and what others have written stays.
+func TestTheHolderAnnotatesItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := replicas(t, 2)
+		value := "one"
+		for i, r := range all {
+			r.Annotate("key", func() string { return map[int]string{0: value, 1: "another's"}[i] })
+			r.start()
+			time.Sleep(time.Minute)
+		}
+		annotated := func() map[string]string {
+			lease, err := all[0].leases.Leases("kube-system").Get(context.Background(), "test", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lease.Annotations
+		}
+		if got := annotated()["key"]; got != "one" {
+			t.Errorf("annotated %q", got)
+		}
+		value = "two"
+		time.Sleep(10 * time.Second)
+		if got := annotated()["key"]; got != "two" {
+			t.Errorf("annotated %q after a change", got)
+		}
+		value = ""
+		time.Sleep(10 * time.Second)
+		if got, there := annotated()["key"]; there {
+			t.Errorf("annotated %q without a value", got)
+		}
+		for _, r := range all {
+			r.stop()
+			<-r.outcome
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}

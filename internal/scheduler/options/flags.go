@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/journal"
@@ -195,12 +196,21 @@ func (f *Flags) Validate() error {
 
 // JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
-	h := journal.Header{CompareTolerations: f.CompareTolerations(), IgnoreDeclaredFeatures: f.IgnoreDeclaredFeatures(), Disabled: f.Disabled(),
-		KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, SearchLimit: f.SearchLimit, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay}
-	if len(f.reserve) > 0 {
-		h.Reservations = f.reservations
+	return journal.Header{
+		Added: f.Added(), Disabled: f.Disabled(), MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, SearchLimit: f.SearchLimit,
 	}
-	return h
+}
+
+// Added is what the flags add to the profiles of the configuration.
+func (f *Flags) Added() config.Added {
+	a := config.Added{
+		CompareTolerations: f.CompareTolerations(), IgnoreDeclaredFeatures: f.IgnoreDeclaredFeatures(),
+		KeepBudgets: f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
+	}
+	if len(f.reserve) > 0 {
+		a.Reservations = f.reservations
+	}
+	return a
 }
 
 // MetricsChosen reports whether there is anything in Metrics to apply: applying nothing logs an

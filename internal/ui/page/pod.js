@@ -51,7 +51,7 @@ export class PodView {
       e.queue ? section('In the queue', queue(e.queue)) : null,
       e.decision?.at ? section('What the scheduler decided last', decided(e.decision, e.lastDecision?.holds)) : null,
       e.message ? section('The scheduler’s words', h('p', {class: 'words'}, e.message)) : null,
-      h('p', {class: 'source'}, `Read as of ${moment(Date.parse(e.source.asOf))}.`, missing?.length ? ' Not read: ' + missing.join('; ') : ''));
+      h('p', {class: 'source'}, `Read as of ${moment(Date.parse(e.source.asOf))}.`, e.source.assumed ? ' ' + e.source.assumed : '', missing?.length ? ' Not read: ' + missing.join('; ') : ''));
   }
 
   eviction(e) {

@@ -145,7 +145,7 @@ export class WhatIf {
       table('Pending with or without this', f.pending.filter((p) => p.anyway), pendingColumns), table('Leave anyway, with or without this', f.anyway, leavingColumns), table('Stay because of this, and leave without it', f.spared, leavingColumns),
       f.notes?.length ? h('ul', {class: 'plain quiet'}, f.notes.map((n) => h('li', {}, n))) : null,
       h('div', {class: 'same'}, h('span', {class: 'quiet'}, 'The same on the command line'), command(this.typedAs)),
-      h('p', {class: 'source'}, `Read as of ${moment(Date.parse(f.source.asOf))}; ${f.settled ? 'nothing more happens after ' : 'looked ahead '}${after(f.for)}.`, missing?.length ? ' Not read: ' + missing.join('; ') : ''));
+      h('p', {class: 'source'}, `Read as of ${moment(Date.parse(f.source.asOf))}; ${f.settled ? 'nothing more happens after ' : 'looked ahead '}${after(f.for)}.`, f.source.assumed ? ' ' + f.source.assumed : '', missing?.length ? ' Not read: ' + missing.join('; ') : ''));
   }
 
   update() {}

@@ -132,7 +132,7 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 		return nil, err
 	}
 	r := &drainResult{scheduler: scheduler, drain: drain}
-	args := []string{"drain"}
+	args := []string{"drain", "--config", filepath.Join(d.dir, "scheduler.yaml")}
 	if drain == kubectl {
 		args = []string{"kubectl", "drain"}
 	}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+)
+
+const packingConfiguration = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: NAME
+  plugins: {score: {disabled: [{name: NodeResourcesBalancedAllocation}]}}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+`
+
+// twoNodes is a cluster with a pod on node-1, node-2 empty, and a pending pod of each scheduler.
+func twoNodes(t *testing.T, schedulers ...string) *fakeapi.Server {
+	t.Helper()
+	api := fakeapi.New(t)
+	for _, name := range []string{"node-1", "node-2"} {
+		api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name, "uid": name},
+			"status": map[string]any{"allocatable": map[string]any{"cpu": "8", "memory": "16Gi", "pods": "110"}}})
+	}
+	pod := func(name, node, scheduler string) {
+		api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "default", "uid": name},
+			"spec": map[string]any{"nodeName": node, "schedulerName": scheduler, "containers": []any{
+				map[string]any{"name": "c", "image": "i", "resources": map[string]any{"requests": map[string]any{"cpu": "1", "memory": "1Gi"}}}}}})
+	}
+	pod("there", "node-1", "default-scheduler")
+	for _, scheduler := range schedulers {
+		pod("of-"+scheduler, "", scheduler)
+	}
+	return api
+}
+
+// packs is what a scheduler of that name tells that fills one node after the other.
+func packs(t *testing.T, name, server string) *config.InUse {
+	t.Helper()
+	c, err := config.Parse("x", []byte(strings.Replace(packingConfiguration, "NAME", name, 1)), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := c.InUse(config.Added{}, groups.Gates{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told.Server = server
+	return told
+}
+
+func leaseOf(namespace, name, holder, annotation string) fakeapi.Object {
+	metadata := map[string]any{"name": name, "namespace": namespace, "uid": name}
+	if annotation != "" {
+		metadata["annotations"] = map[string]any{config.InUseAnnotation: annotation}
+	}
+	return fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+		"spec": map[string]any{"holderIdentity": holder, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}}
+}
+
+// schedulerThat tells what it decides by, as its endpoint does.
+func schedulerThat(t *testing.T, told *config.InUse) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != config.InUsePath {
+			http.Error(w, "pod: unknown", http.StatusNotFound)
+			return
+		}
+		fmt.Fprintf(w, `{"kind": %q, "server": %q, "profiles": %s}`, told.Kind, told.Server, told.Profiles)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// TestAnswersAreByTheConfigurationThatRuns: told by the scheduler that is asked, by the Lease of
+// one that is not, or assumed; then the first line says so.
+func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
+	const assumed = "Assumed: default-scheduler runs with the default configuration, because "
+	for name, row := range map[string]struct {
+		lease  fakeapi.Object
+		asked  bool
+		beside string // the API server of the scheduler that was found
+		packs  bool
+		first  string
+	}{
+		"nobody tells":            {nil, false, "", false, assumed + "no scheduler of this name could be asked"},
+		"a scheduler is asked":    {nil, true, "", true, ""},
+		"one of berth up":         {nil, false, "this", true, ""},
+		"one of another cluster":  {nil, false, "https://other:6443", false, assumed + "no scheduler of this name could be asked"},
+		"a Lease":                 {leaseOf("kube-system", "kube-scheduler", "me", packs(t, "default-scheduler", "").OnLease("me")), false, "", true, ""},
+		"a Lease taken by others": {leaseOf("kube-system", "kube-scheduler", "other", packs(t, "default-scheduler", "").OnLease("me")), false, "", false, assumed + "other, which leads"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := twoNodes(t, "default-scheduler")
+			if row.lease != nil {
+				api.Set("leases", row.lease)
+			}
+			live := liveConfig(t, api.Config.Host).Replace("CONF")
+			if row.asked {
+				live += " --scheduler-url " + schedulerThat(t, packs(t, "default-scheduler", ""))
+			}
+			if row.beside != "" {
+				told := packs(t, "default-scheduler", strings.Replace(row.beside, "this", api.Config.Host, 1))
+				_, kubeconfig, _ := strings.Cut(live, " ")
+				if err := os.WriteFile(filepath.Join(filepath.Dir(kubeconfig), addressFile), []byte(schedulerThat(t, told)+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			where := map[bool]string{true: "node-1", false: "node-2"}[row.packs]
+			for question, node := range map[string]string{
+				"explain pod/of-default-scheduler -n default":    where,
+				"what-if add-pods 4 --like pod/there -n default": map[bool]string{true: "4  node-1", false: "on 2 nodes"}[row.packs],
+				"pending -A": "", "rebalance spread": "", "capacity --like pod/there -n default": "",
+			} {
+				code, out, errs := command(t, strings.Fields(question+" "+live)...)
+				first, rest, _ := strings.Cut(out, "\n")
+				if row.first == "" {
+					rest = out
+				}
+				if code != 0 || !strings.HasPrefix(first, row.first) || strings.Contains(rest, "Assumed") || !strings.Contains(out, node) {
+					t.Errorf("%s: exit code %d, want %q first and %s\n%s%s", question, code, row.first, node, out, errs)
+				}
+			}
+			code, _, errs := command(t, strings.Fields("rebalance spread --execute "+live)...)
+			if refused := strings.Contains(errs, "no pod is evicted on an assumption"); refused != (row.first != "") {
+				t.Errorf("--execute: %d %s", code, errs)
+			}
+		})
+	}
+}
+
+// TestPodsOfASecondSchedulerAreServed: those whose scheduler tells by its Lease what it decides by.
+// Of others nobody is asked, which the answer says.
+func TestPodsOfASecondSchedulerAreServed(t *testing.T) {
+	api := twoNodes(t, "berth-scheduler", "unknown")
+	api.Set("leases", leaseOf("berth-system", "berth-scheduler", "me", packs(t, "berth-scheduler", "").OnLease("me")))
+	live := liveConfig(t, api.Config.Host).Replace("CONF")
+	code, out, errs := command(t, strings.Fields("explain pod/of-berth-scheduler -n default --node node-2 "+live)...)
+	if code != 0 || !strings.Contains(out, "Schedulable") || !strings.Contains(out, "node-2") || !strings.HasPrefix(out, "Assumed: default-scheduler ") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	code, out, errs = command(t, strings.Fields("explain pod/of-unknown -n default --node node-2 "+live)...)
+	if code != 0 || !strings.Contains(out, "Unserved") || !strings.Contains(out, "No plugin was asked about node-2: ") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}

@@ -1,0 +1,145 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// leadsFor is how long a leader counts as such after it has renewed its Lease: more than any lease
+// duration in use, and clocks may differ.
+const leadsFor = time.Minute
+
+// Running is what the schedulers of a cluster decide by, as far as it is known.
+type Running struct {
+	Profiles []*plugins.Profile
+	// Groups are the features of pod groups that are on; nil if no scheduler has told.
+	Groups *groups.Gates
+	// Assumed says what no running scheduler has told, in a sentence; "" if every profile is one
+	// that runs.
+	Assumed string
+}
+
+// RunningOf returns the configuration of a cluster: what told says, which a scheduler answered that
+// was asked, or nil, and what schedulers have written on their Leases. For default-scheduler the
+// default profile is assumed if none of them serves it and either kube-scheduler leads, which tells
+// nothing, or none was asked: a kube-scheduler need not elect a leader.
+func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Running, error) {
+	r := &Running{}
+	var assumed []string
+	if told != nil {
+		if err := r.add(told); err != nil {
+			return nil, err
+		}
+		assumed = append(assumed, told.leftOut()...)
+	}
+	silent := ""
+	for _, word := range wordsOf(leases, now) {
+		switch {
+		case word.InUse == nil:
+			silent = word.holder
+			continue
+		case word.ended && len(r.Profiles) > 0:
+			continue // what runs goes before what has run
+		}
+		if r.add(word.InUse) != nil {
+			continue // of a version of Berth whose configurations this one cannot read
+		}
+		if word.ended {
+			assumed = append(assumed, fmt.Sprintf("the scheduler by the Lease %s, which has not been renewed since %s, would go on with its configuration", word.name, word.at.UTC().Format("2006-01-02 15:04:05Z")))
+		}
+		assumed = append(assumed, word.leftOut()...)
+	}
+	if (told == nil || silent != "") && !r.serves(v1.DefaultSchedulerName) {
+		c, err := Default(Options{CompareTolerations: true})
+		if err != nil {
+			return nil, err
+		}
+		r.Profiles = append(r.Profiles, c.Profiles...)
+		assumed = append(assumed, fmt.Sprintf("%s runs with the default configuration, because %s (--config names another)", v1.DefaultSchedulerName,
+			cmp.Or(silent, "no scheduler of this name could be asked")))
+	}
+	if len(assumed) > 0 {
+		r.Assumed = "Assumed: " + strings.Join(assumed, "; ") + "."
+	}
+	return r, nil
+}
+
+// add adds the profiles of a scheduler, except those whose names others serve already.
+func (r *Running) add(u *InUse) error {
+	profiles, err := u.compile()
+	if err != nil {
+		return err
+	}
+	for _, p := range profiles {
+		if !r.serves(p.SchedulerName) {
+			r.Profiles = append(r.Profiles, p)
+		}
+	}
+	if r.Groups == nil {
+		r.Groups = &u.Groups
+	}
+	return nil
+}
+
+func (r *Running) serves(name string) bool {
+	return slices.ContainsFunc(r.Profiles, func(p *plugins.Profile) bool { return p.SchedulerName == name })
+}
+
+func (u *InUse) leftOut() []string {
+	if len(u.Outside) == 0 {
+		return nil
+	}
+	return []string{strings.Join(u.Outside, ", ") + ", which cannot be asked, would change nothing"}
+}
+
+// word is what a Lease says about a scheduler.
+type word struct {
+	*InUse        // nil: of kube-scheduler, or of a version of Berth that tells nothing
+	name   string // the Lease's
+	holder string // if it tells nothing, why
+	at     time.Time
+	ended  bool // nobody has renewed the Lease for long
+}
+
+// wordsOf are those of the Leases by which schedulers are elected, of running ones first.
+func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
+	for _, l := range leases {
+		if l.Namespace == v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
+			continue
+		}
+		holder := ""
+		if l.Spec.HolderIdentity != nil {
+			holder = *l.Spec.HolderIdentity
+		}
+		w := word{name: l.Namespace + "/" + l.Name, at: l.Spec.RenewTime.Time, InUse: ReadInUse([]byte(l.Annotations[InUseAnnotation]))}
+		w.ended = holder == "" || now.Sub(w.at) > leadsFor
+		switch {
+		case w.InUse != nil && (holder == "" || w.Holder == holder):
+			list = append(list, w)
+		case !w.ended && l.Namespace == metav1.NamespaceSystem && l.Name == configv1.SchedulerDefaultLockObjectName:
+			w.InUse, w.holder = nil, fmt.Sprintf("%s, which leads by the Lease %s, does not tell it", holder, w.name)
+			list = append(list, w)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b word) int {
+		switch {
+		case a.ended == b.ended:
+			return cmp.Compare(a.name, b.name)
+		case a.ended:
+			return 1
+		}
+		return -1
+	})
+	return list
+}

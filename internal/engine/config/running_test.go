@@ -1,0 +1,123 @@
+package config
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+const packing = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: /secret/path}
+extenders: [{urlPrefix: "https://extender.example", tlsConfig: {keyData: c2VjcmV0}}]
+profiles:
+- schedulerName: berth-scheduler
+  plugins:
+    multiPoint: {enabled: [{name: Foreign}]}
+    score: {disabled: [{name: ImageLocality}]}
+  pluginConfig:
+  - name: Foreign
+    args: {password: secret}
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+`
+
+func inUse(t *testing.T, text string, added Added) *InUse {
+	t.Helper()
+	c, err := Parse("x.yaml", []byte(text), Options{Outside: map[string]plugins.Point{"Foreign": plugins.Score}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := c.InUse(added, groups.Gates{Generic: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// What a scheduler tells others decides as it does, and has no credentials.
+func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
+	u := inUse(t, packing, Added{KeepBudgets: []string{"*"}, Gentle: []string{"berth-scheduler"}, PreemptionDelay: time.Minute})
+	text := u.OnLease("me")
+	if strings.Contains(text, "secret") || strings.Contains(text, "c2VjcmV0") || strings.Contains(text, "extender.example") {
+		t.Errorf("it tells secrets: %s", text)
+	}
+	read := ReadInUse([]byte(text))
+	if read == nil || read.Holder != "me" || strings.Join(read.Outside, " ") != "Foreign extenders" || !read.Groups.Generic {
+		t.Fatalf("read as %+v", read)
+	}
+	profiles, err := read.compile()
+	if err != nil || len(profiles) != 1 {
+		t.Fatalf("%v, %v", profiles, err)
+	}
+	p := profiles[0]
+	if p.SchedulerName != "berth-scheduler" || p.Has(plugins.Score, "ImageLocality") || !p.KeepBudgets || !p.GentlePreemption || p.PreemptionDelay != time.Minute {
+		t.Errorf("%+v", p)
+	}
+	if !strings.Contains(text, "MostAllocated") {
+		t.Errorf("no arguments: %s", text)
+	}
+	if defaults, err := inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", Added{}).compile(); err != nil || defaults[0].SchedulerName != "default-scheduler" {
+		t.Errorf("without profiles: %v, %v", defaults, err)
+	}
+	long := *u
+	long.Profiles, _ = json.Marshal(strings.Repeat("x", mostOnLease))
+	if long.OnLease("me") != "" {
+		t.Error("a document that is too long for a Lease is written there")
+	}
+}
+
+// TestProfilesOfACluster: those that schedulers tell, and the default one where kube-scheduler
+// leads or nobody was asked.
+func TestProfilesOfACluster(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	lease := func(at, holder string, age time.Duration, text string) *coordinationv1.Lease {
+		namespace, name, _ := strings.Cut(at, "/")
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, &metav1.MicroTime{Time: now.Add(-age)}
+		if text != "" {
+			l.Annotations = map[string]string{InUseAnnotation: text}
+		}
+		return l
+	}
+	own := inUse(t, strings.NewReplacer("extenders:", "#", "    multiPoint: {enabled: [{name: Foreign}]}\n", "", "  - name: Foreign\n    args: {password: secret}\n", "").Replace(packing), Added{})
+	second := lease("berth-system/berth-scheduler", "b", time.Second, own.OnLease("b"))
+	upstream := lease("kube-system/kube-scheduler", "control-plane_1", time.Second, "")
+	for name, row := range map[string]struct {
+		told    *InUse
+		leases  []*coordinationv1.Lease
+		serves  string
+		assumed string
+	}{
+		"nobody tells":                   {nil, nil, "default-scheduler", "no scheduler of this name could be asked"},
+		"one is asked":                   {own, nil, "berth-scheduler", ""},
+		"one on its Lease":               {nil, []*coordinationv1.Lease{second}, "berth-scheduler default-scheduler", "no scheduler of this name could be asked"},
+		"beside kube-scheduler":          {nil, []*coordinationv1.Lease{upstream, second}, "berth-scheduler default-scheduler", "control-plane_1, which leads by the Lease kube-system/kube-scheduler"},
+		"kube-scheduler has taken over":  {nil, []*coordinationv1.Lease{lease("kube-system/kube-scheduler", "other", time.Second, own.OnLease("b"))}, "default-scheduler", "other, which leads"},
+		"it ended":                       {nil, []*coordinationv1.Lease{lease("berth-system/berth-scheduler", "", time.Hour, own.OnLease("b"))}, "berth-scheduler default-scheduler", "has not been renewed since"},
+		"one ended, another runs":        {own, []*coordinationv1.Lease{lease("a/b", "b", time.Hour, inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", Added{}).OnLease("b"))}, "berth-scheduler", ""},
+		"a kube-scheduler that ended":    {own, []*coordinationv1.Lease{lease("kube-system/kube-scheduler", "x", time.Hour, "")}, "berth-scheduler", ""},
+		"a Lease of a node, or of else":  {own, []*coordinationv1.Lease{lease("kube-node-lease/kube-scheduler", "x", 0, ""), lease("kube-system/other", "x", 0, "{}")}, "berth-scheduler", ""},
+		"plugins that nobody else knows": {inUse(t, packing, Added{}), nil, "berth-scheduler", "Foreign, extenders, which cannot be asked"},
+	} {
+		r, err := RunningOf(row.told, row.leases, now)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var serves []string
+		for _, p := range r.Profiles {
+			serves = append(serves, p.SchedulerName)
+		}
+		if strings.Join(serves, " ") != row.serves || !strings.Contains(r.Assumed, row.assumed) || (r.Assumed == "") != (row.assumed == "") {
+			t.Errorf("%s: serves %v; %s", name, serves, r.Assumed)
+		}
+	}
+}

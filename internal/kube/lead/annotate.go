@@ -1,0 +1,53 @@
+package lead
+
+import (
+	"context"
+	"maps"
+
+	v1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// annotated is a client that writes the elector's annotation with the Lease: the lock of client-go
+// keeps the annotations that it finds, and has none of its own.
+type annotated struct {
+	coordinationv1.LeasesGetter
+	elector *Elector
+}
+
+// Leases implements [coordinationv1.LeasesGetter].
+func (a annotated) Leases(namespace string) coordinationv1.LeaseInterface {
+	return annotatedLeases{a.LeasesGetter.Leases(namespace), a.elector}
+}
+
+type annotatedLeases struct {
+	coordinationv1.LeaseInterface
+	elector *Elector
+}
+
+// Create implements [coordinationv1.LeaseInterface].
+func (l annotatedLeases) Create(ctx context.Context, lease *v1.Lease, o metav1.CreateOptions) (*v1.Lease, error) {
+	return l.LeaseInterface.Create(ctx, l.elector.annotated(lease), o)
+}
+
+// Update implements [coordinationv1.LeaseInterface].
+func (l annotatedLeases) Update(ctx context.Context, lease *v1.Lease, o metav1.UpdateOptions) (*v1.Lease, error) {
+	return l.LeaseInterface.Update(ctx, l.elector.annotated(lease), o)
+}
+
+// annotated is a Lease as this replica writes it. A Lease that is released keeps what was written
+// last.
+func (e *Elector) annotated(lease *v1.Lease) *v1.Lease {
+	if e.annotation == "" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != e.identity {
+		return lease
+	}
+	with := *lease // a request that fails must not change what the lock remembers
+	with.Annotations = maps.Clone(lease.Annotations)
+	if value := e.annotate(); value == "" {
+		delete(with.Annotations, e.annotation)
+	} else {
+		metav1.SetMetaDataAnnotation(&with.ObjectMeta, e.annotation, value)
+	}
+	return &with
+}
