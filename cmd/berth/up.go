@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,7 +171,7 @@ func (c *cluster) check() error {
 		return usagef("--data-dir: must name a directory")
 	}
 	if c.config != "" {
-		if _, err := os.Stat(c.config); err != nil {
+		if _, err := loadConfiguration(c.config, io.Discard); err != nil { // its notes are the scheduler's to give
 			return fmt.Errorf("--config: %w", err)
 		}
 	}
@@ -191,6 +193,9 @@ func (c *cluster) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer dir.Close()
+	if err := c.checkPorts(); err != nil {
+		return err
+	}
 	if c.fresh {
 		if err := dir.Clear(); err != nil {
 			return err
@@ -224,6 +229,25 @@ func (c *cluster) run(cmd *cobra.Command) error {
 		out.finish("stopped; berth up goes on from here\n")
 	}
 	return err
+}
+
+// checkPorts checks that the ports that the user names are free, before anything is started or
+// deleted: a component would find out seconds later, with the others running.
+func (c *cluster) checkPorts() error {
+	for _, named := range []struct {
+		flag string
+		port int
+	}{{"--port", c.port}, {"--ui-port", c.uiPort}} {
+		if named.port <= 0 {
+			continue // left out, or any
+		}
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(named.port)))
+		if err != nil {
+			return fmt.Errorf("%s %d: %w: name another, or leave it out for a free one", named.flag, named.port, errors.Unwrap(err))
+		}
+		_ = listener.Close()
+	}
+	return nil
 }
 
 // findExecutables finds this executable, for the parts that are its own, and

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -26,6 +29,30 @@ func TestWelcomeSuggestsWhatCanBeDone(t *testing.T) {
 		c := &cluster{nodes: nodes, zones: 1, dataDir: defaultDataDir, kubeconfig: "/x/kubeconfig"}
 		if text := c.welcome(0); strings.Contains(text, "nodes fail") != fails || !strings.Contains(text, "Try:") {
 			t.Errorf("%d nodes:\n%s", nodes, text)
+		}
+	}
+}
+
+// TestWhatBerthUpIsGivenIsCheckedFirst: a configuration that cannot be read and ports that are in
+// use are found before anything is started.
+func TestWhatBerthUpIsGivenIsCheckedFirst(t *testing.T) {
+	taken := httptest.NewServer(http.NotFoundHandler())
+	defer taken.Close()
+	port := taken.URL[strings.LastIndexByte(taken.URL, ':')+1:]
+	bad := file(t, "bad.yaml", "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: -1\n")
+	for args, want := range map[string]string{
+		"--config " + bad:                    "parallelism: Invalid value: -1",
+		"--ui-port " + port:                  "--ui-port " + port + ": ",
+		"--port " + port:                     "--port " + port + ": ",
+		"--fresh --config /nowhere/new.yaml": "--config: open /nowhere/new.yaml",
+	} {
+		dir := t.TempDir()
+		code, _, errs := command(t, append(strings.Fields("up --controlplane /bin/false --data-dir "+dir), strings.Fields(args)...)...)
+		if code != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit code %d: %s", args, code, errs)
+		}
+		if logs, _ := filepath.Glob(filepath.Join(dir, "*.log")); len(logs) > 0 {
+			t.Errorf("%s: started %v", args, logs)
 		}
 	}
 }
