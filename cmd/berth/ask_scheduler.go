@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -253,7 +252,7 @@ func (q *question) opening(out io.Writer) error {
 // proving is the configuration that moves are proved by before pods are evicted for them. It is not
 // assumed: a successor that lands elsewhere is an eviction for nothing.
 func (q *question) proving(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
-	leases, err := leasesOfSchedulers(cmd.Context(), client)
+	leases, err := snapshot.Leases(cmd.Context(), client)
 	if err != nil && !snapshot.Optional(err) {
 		return nil, err
 	}
@@ -263,16 +262,4 @@ func (q *question) proving(cmd *cobra.Command, client kubernetes.Interface) (*co
 			strings.TrimSuffix(strings.TrimPrefix(r.Assumed, "Assumed: "), "."))
 	}
 	return r, err
-}
-
-// leasesOfSchedulers lists the Leases that schedulers may hold.
-func leasesOfSchedulers(ctx context.Context, client kubernetes.Interface) (leases []*coordinationv1.Lease, err error) {
-	list, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.namespace!=" + v1.NamespaceNodeLease})
-	if err != nil {
-		return nil, connect.Reach(err)
-	}
-	for i := range list.Items {
-		leases = append(leases, &list.Items[i])
-	}
-	return leases, nil
 }

@@ -182,7 +182,7 @@ func (d *drain) configuration(cmd *cobra.Command, client kubernetes.Interface) (
 	if !d.options.AllowPending && !d.options.DryRun {
 		return d.proving(cmd, client)
 	}
-	leases, err := leasesOfSchedulers(cmd.Context(), client)
+	leases, err := snapshot.Leases(cmd.Context(), client)
 	if err != nil && !snapshot.Optional(err) {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -105,7 +106,7 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 		return s, err
 	}
 	s = &Server{cluster: config.Host}
-	if s.watcher, err = live.New(config, schedulersOf(o.Profiles)...); err != nil {
+	if s.watcher, err = live.New(config); err != nil {
 		return nil, err
 	}
 	client, err := snapshot.NewClient(config)
@@ -116,12 +117,16 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 	return s, nil
 }
 
-// schedulersOf are the names that profiles serve.
-func schedulersOf(profiles []*plugins.Profile) (names []string) {
-	for _, p := range profiles {
+// served returns the names of the schedulers that Berth serves.
+func (s *Server) served(ctx context.Context, leases []*coordinationv1.Lease) (names []string, err error) {
+	running, err := s.options.Running(ctx, leases, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range running.Profiles {
 		names = append(names, p.SchedulerName)
 	}
-	return names
+	return names, nil
 }
 
 func (s *Server) secure() bool { return s.options.CertFile != "" }
@@ -158,9 +163,15 @@ func (s *Server) Run(ctx context.Context) error {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if s.watcher != nil {
-			s.watcher.Run(watching)
+		if s.watcher == nil {
+			return
 		}
+		var following sync.WaitGroup
+		if s.options.Running != nil {
+			following.Go(func() { s.watcher.FollowSchedulers(watching, s.served) })
+		}
+		s.watcher.Run(watching)
+		following.Wait()
 	}()
 	defer func() { stop(); <-watched }()
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })

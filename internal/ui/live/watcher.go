@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -22,6 +24,10 @@ import (
 
 // gather is how long changes are gathered into one frame.
 const gather = 100 * time.Millisecond
+
+// askSchedulers is how often it is asked which schedulers Berth serves: they change with a
+// configuration file.
+const askSchedulers = 10 * time.Second
 
 // Watcher follows a cluster.
 type Watcher struct {
@@ -51,21 +57,32 @@ type Watches struct {
 	nodes, pods bool
 }
 
-// New returns a watcher of the cluster of config, which is only read. Schedulers are the names that
-// Berth serves.
-func New(config *rest.Config, schedulers ...string) (*Watcher, error) {
+// New returns a watcher of the cluster of config, which is only read.
+func New(config *rest.Config) (*Watcher, error) {
 	config = snapshot.ReadOnly(config)
 	config.QPS = -1 // three watches, and pages one after the other
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	cluster := model.New()
-	cluster.Serve(schedulers)
 	return &Watcher{
-		client: clients.CoreV1().RESTClient(), clients: clients, cluster: cluster, log: log{next: 1}, changed: make(chan struct{}),
+		client: clients.CoreV1().RESTClient(), clients: clients, cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
 		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}}, wake: make(chan struct{}, 1),
 	}, nil
+}
+
+// FollowSchedulers asks every now and then, until the context ends, which schedulers Berth serves.
+// Names that cannot be found out stay as they were.
+func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Context, []*coordinationv1.Lease) ([]string, error)) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		leases, err := snapshot.Leases(ctx, w.clients)
+		if err != nil && !snapshot.Optional(err) {
+			return
+		}
+		if served, err := names(ctx, leases); err == nil {
+			w.take(func(c *model.Cluster, _ time.Time) { c.Serve(served) })
+		}
+	}, askSchedulers)
 }
 
 // Run follows the cluster until the context ends.

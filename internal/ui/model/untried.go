@@ -2,16 +2,25 @@ package model
 
 import (
 	"fmt"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// Serve names the schedulers whose pods Berth places.
+// Serve names the schedulers whose pods Berth places, instead of those that were named before.
 func (c *Cluster) Serve(schedulers []string) {
+	served := map[string]bool{}
 	for _, name := range schedulers {
-		c.served[name] = true
+		served[name] = true
+	}
+	if maps.Equal(served, c.served) {
+		return
+	}
+	c.served = served
+	for uid := range c.queue {
+		c.dirtyPods[uid] = true
 	}
 }
 
