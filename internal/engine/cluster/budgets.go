@@ -1,17 +1,15 @@
 package cluster
 
 import (
-	"reflect"
-
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Budget is a PodDisruptionBudget with its selector read.
 type Budget struct {
 	*policyv1.PodDisruptionBudget
-	selector labels.Selector // nil: it covers no pod
+	selector *rules.Selector // nil: it covers no pod
 }
 
 // budgetIndex knows which budgets cover the pods of a class. It follows the table of budgets, whose
@@ -61,7 +59,7 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	if c.Budgets.Len() == 0 || len(class.Labels) == 0 {
 		return nil
 	}
-	c.budgets.follow(&c.Budgets)
+	c.followBudgets()
 	s := c.budgets.spaces[class.Namespace]
 	if s == nil {
 		return nil
@@ -80,23 +78,25 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	return covering
 }
 
-func (x *budgetIndex) follow(table *Table[*policyv1.PodDisruptionBudget]) {
+func (c *Cluster) followBudgets() {
+	x, table := &c.budgets, &c.Budgets
 	names, known := table.Since(x.version)
 	if known && x.spaces != nil {
 		for _, name := range names {
-			x.update(table, name)
+			c.updateBudget(name)
 		}
 	} else {
 		x.spaces = map[string]*budgetSpace{}
 		for b := range table.Each {
-			x.update(table, Name{b.Namespace, b.Name})
+			c.updateBudget(Name{b.Namespace, b.Name})
 		}
 	}
 	x.version = table.Version
 }
 
-func (x *budgetIndex) update(table *Table[*policyv1.PodDisruptionBudget], name Name) {
-	object, there := table.Get(name.Namespace, name.Name)
+func (c *Cluster) updateBudget(name Name) {
+	x := &c.budgets
+	object, there := c.Budgets.Get(name.Namespace, name.Name)
 	s := x.spaces[name.Namespace]
 	switch {
 	case !there && s == nil:
@@ -113,15 +113,11 @@ func (x *budgetIndex) update(table *Table[*policyv1.PodDisruptionBudget], name N
 		s.forget()
 		x.spaces[name.Namespace] = s
 	}
-	if b := s.byName[name.Name]; b != nil && reflect.DeepEqual(b.Spec.Selector, object.Spec.Selector) {
+	selector := c.CoveredBy(object)
+	if b := s.byName[name.Name]; b != nil && b.selector == selector {
 		b.PodDisruptionBudget = object
 		return
 	}
-	b := &Budget{PodDisruptionBudget: object}
-	// One with an empty selector, or one that cannot be read, covers no pod, as upstream.
-	if selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector); err == nil && !selector.Empty() {
-		b.selector = selector
-	}
-	s.byName[name.Name] = b
+	s.byName[name.Name] = &Budget{PodDisruptionBudget: object, selector: selector}
 	s.forget()
 }

@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // PodClass is what pods that differ only in name, node and times have in common. No plugin can tell
@@ -58,7 +60,7 @@ type PodClass struct {
 
 	// SpreadSelectors are the selectors of the spec's topologySpreadConstraints, nil for one that
 	// cannot be parsed.
-	SpreadSelectors []labels.Selector
+	SpreadSelectors []*rules.Selector
 
 	// Bulk is how far labels and spec exceed the usual size, in bytes as the API encodes them. What
 	// is kept of classes that may be gone is bounded by it.
@@ -79,8 +81,8 @@ const MostBulk = 8 << 20
 // Term is one parsed term of pod affinity or anti-affinity.
 type Term struct {
 	Namespaces        []string // sorted
-	NamespaceSelector labels.Selector
-	Selector          labels.Selector
+	NamespaceSelector *rules.Selector
+	Selector          *rules.Selector
 	TopologyKey       string
 }
 
@@ -123,7 +125,7 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	c.Static, c.Simple = staticDigest(pod, c.Target != ""), isSimple(pod, &c.Requests, c.Ports)
 	read := readSelectors{}
 	if list := spec.TopologySpreadConstraints; len(list) > 0 {
-		c.SpreadSelectors = make([]labels.Selector, len(list))
+		c.SpreadSelectors = make([]*rules.Selector, len(list))
 		for i := range list {
 			c.SpreadSelectors[i], _ = read.one(list[i].LabelSelector)
 		}

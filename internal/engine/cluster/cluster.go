@@ -28,7 +28,9 @@ type Cluster struct {
 	// NoClassResources: no DeviceClass provides an extended resource. It does not change.
 	NoClassResources bool
 
-	budgets budgetIndex
+	budgets         budgetIndex
+	budgetSelectors objectSelectors
+	claimSelectors  objectSelectors
 
 	nodes       map[string]*Node
 	free        []int32                       // indices of Nodes that can be reused

@@ -119,6 +119,11 @@ func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
 }
 
 // Set adds the object, or replaces the one of the same name.
+func (t *Table[T]) has(name Name) bool {
+	_, there := t.Get(name.Namespace, name.Name)
+	return there
+}
+
 func (t *Table[T]) Set(object T) {
 	name := Name{object.GetNamespace(), object.GetName()}
 	s := t.spaces[name.Namespace]

@@ -8,10 +8,10 @@ import (
 
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // usedBudget is a disruption budget reduced by the victims of preemptions under way, as if they had
@@ -56,6 +56,7 @@ type usedBudgets map[cluster.Name]*usedBudget
 
 // budgetSeen returns a budget that the API shows, reduced by what the API does not know yet.
 func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
+	pr.cluster.CoveredBy(budget) // read now rather than within an attempt
 	delete(pr.budgets, nameOf(budget))
 	return pr.lessened(budget, "")
 }
@@ -111,8 +112,8 @@ func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared type
 	if !pr.keepsBudgets {
 		return shown
 	}
-	selector, err := metav1.LabelSelectorAsSelector(shown.Spec.Selector)
-	if err != nil || selector.Empty() {
+	selector := pr.cluster.CoveredBy(shown)
+	if selector == nil {
 		return shown
 	}
 	used := pr.budgets[nameOf(shown)]
@@ -172,7 +173,7 @@ func (pr *preemptions) forgetCounted() {
 }
 
 // use counts a victim if the budget covers it.
-func (pr *preemptions) use(b *usedBudget, victim types.UID, selector labels.Selector) {
+func (pr *preemptions) use(b *usedBudget, victim types.UID, selector *rules.Selector) {
 	p := pr.cluster.Pod(victim)
 	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {
 		return

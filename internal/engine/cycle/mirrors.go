@@ -84,7 +84,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		StatefulSets:           mirrorTable(s, h, &o.StatefulSets, queue.Owner, nil),
 		DisruptionBudgets:      budgets,
 		Volumes:                mirrorTable(s, h, &o.Volumes, queue.Volume, nil),
-		Claims:                 mirrorTable(s, h, &o.Claims, queue.Claim, nil),
+		Claims:                 mirrorTable(s, h, &o.Claims, queue.Claim, c.claimSeen),
 		StorageClasses:         mirrorTable(s, h, &o.StorageClasses, queue.StorageClass, nil),
 		CSINodes:               mirrorTable(s, h, &o.CSINodes, queue.CSINode, nil),
 		CSIDrivers:             mirrorTable(s, h, &o.CSIDrivers, queue.CSIDriver, nil),
@@ -102,6 +102,12 @@ func (c *Core) newMirrors() map[Kind]mirror {
 			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { h.groupChanged(n, nil); c.podGroups.gone(n) })
 	}
 	return all
+}
+
+// claimSeen reads the claim's selector now rather than within an attempt: it may be long.
+func (c *Core) claimSeen(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
+	_, _ = c.cluster.VolumesFor(claim) // an error is the attempt's to report
+	return claim
 }
 
 // mirrorTable mirrors a kind whose objects go into a table of the cluster model, converted by as if

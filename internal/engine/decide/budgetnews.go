@@ -3,14 +3,13 @@ package decide
 import (
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // budgetNews follows the disruption budgets for what is remembered of the victims on each node. The
@@ -27,20 +26,13 @@ type budgetNews struct {
 
 // budgetState is what victims depend on.
 type budgetState struct {
-	spec     *metav1.LabelSelector
-	selector labels.Selector // nil: it covers no pod
+	selector *rules.Selector // nil: it covers no pod
 	allowed  int32
 	leaving  map[string]metav1.Time // pods, by name, that are no longer counted
 }
 
-func stateOf(budget *policyv1.PodDisruptionBudget, before budgetState) budgetState {
-	s := budgetState{spec: budget.Spec.Selector, allowed: max(0, budget.Status.DisruptionsAllowed), leaving: budget.Status.DisruptedPods}
-	if before.spec != nil && reflect.DeepEqual(before.spec, s.spec) {
-		s.selector = before.selector
-	} else if selector, err := metav1.LabelSelectorAsSelector(s.spec); err == nil && !selector.Empty() {
-		s.selector = selector
-	}
-	return s
+func (d *Decider) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
+	return budgetState{d.c.CoveredBy(budget), max(0, budget.Status.DisruptionsAllowed), budget.Status.DisruptedPods}
 }
 
 // position is where a reader is that knows everything so far.
@@ -63,14 +55,14 @@ func (b *budgetNews) follow(d *Decider) {
 	if !known || b.known == nil {
 		b.known, b.first, b.concerned = map[cluster.Name]budgetState{}, b.position()+1, nil
 		for budget := range table.Each {
-			b.known[cluster.Name{Namespace: budget.Namespace, Name: budget.Name}] = stateOf(budget, budgetState{})
+			b.known[cluster.Name{Namespace: budget.Namespace, Name: budget.Name}] = d.stateOf(budget)
 		}
 		return
 	}
 	for _, name := range names {
 		before := b.known[name]
 		if budget, there := table.Get(name.Namespace, name.Name); there {
-			after := stateOf(budget, before)
+			after := d.stateOf(budget)
 			b.known[name] = after
 			b.compare(d, name.Namespace, &before, &after)
 		} else {
@@ -84,7 +76,7 @@ func (b *budgetNews) follow(d *Decider) {
 }
 
 func (b *budgetNews) compare(d *Decider, namespace string, before, after *budgetState) {
-	if !reflect.DeepEqual(before.spec, after.spec) {
+	if before.selector != after.selector {
 		b.concern(d, namespace, before.selector, 0)
 		b.concern(d, namespace, after.selector, 0)
 		return
@@ -107,7 +99,7 @@ func (b *budgetNews) compare(d *Decider, namespace string, before, after *budget
 }
 
 // concern adds the nodes that have more pods than so many that the selector covers.
-func (b *budgetNews) concern(d *Decider, namespace string, selector labels.Selector, more int32) {
+func (b *budgetNews) concern(d *Decider, namespace string, selector *rules.Selector, more int32) {
 	pods := map[int32]int32{}
 	for _, class := range d.placed.covered(namespace, selector) {
 		for node, n := range class.nodes.all {
@@ -124,7 +116,7 @@ func (b *budgetNews) add(nodes iter.Seq[int32]) {
 }
 
 // concernNamed adds the nodes of the pods with these names that the selector covers.
-func (b *budgetNews) concernNamed(d *Decider, namespace string, selector labels.Selector, names map[string]bool) {
+func (b *budgetNews) concernNamed(d *Decider, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
 	for _, class := range d.placed.covered(namespace, selector) {
 		for node := range class.nodes.all {
@@ -139,7 +131,7 @@ func (b *budgetNews) concernNamed(d *Decider, namespace string, selector labels.
 
 // covered lists the classes of a namespace that a selector covers; nil covers none. The list is
 // good until the next search.
-func (p *placed) covered(namespace string, selector labels.Selector) (classes []*classPods) {
+func (p *placed) covered(namespace string, selector *rules.Selector) (classes []*classPods) {
 	if selector == nil {
 		return nil
 	}

@@ -92,7 +92,8 @@ func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
 	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+len(class.PreferredAntiAffinity) < d.manyTerms {
 		return false
 	}
-	most, found := d.mostEffort/2/max(1, sizeOf(class)), &d.placed
+	terms, _ := sizeOf(class)
+	most, found := d.mostEffort/2/max(1, terms), &d.placed
 	if len(found.classes) <= most {
 		return false
 	}

@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // placed records on which nodes the pods of each class are. Classes are indexed by their labels, so
@@ -277,7 +276,7 @@ func (p *placed) find(set classSet) {
 }
 
 // selectors lists the selectors with which the class itself refers to other pods.
-func (pl *plan) selectors() (list []labels.Selector) {
+func (pl *plan) selectors() (list []*rules.Selector) {
 	for i := range pl.hard {
 		list = append(list, pl.hard[i].Selector)
 	}
@@ -288,7 +287,7 @@ func (pl *plan) selectors() (list []labels.Selector) {
 }
 
 // termSelectors lists the selectors of the terms of a class.
-func termSelectors(class *cluster.PodClass) (list []labels.Selector) {
+func termSelectors(class *cluster.PodClass) (list []*rules.Selector) {
 	for _, terms := range [...][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
 		for i := range terms {
 			list = append(list, terms[i].Selector)

@@ -205,7 +205,7 @@ func (d *Decider) signature(pl *plan) string {
 		t := &pl.tallies[i]
 		fmt.Fprintf(&b, "%d %t %s", t.purpose, t.strangers, t.key)
 		if t.constraint != nil {
-			fmt.Fprintf(&b, " %T %s %d", t.constraint.Selector, t.constraint.Selector, t.self)
+			fmt.Fprintf(&b, " %x %d", t.constraint.Selector.Digest(), t.self)
 		}
 		b.WriteByte('\n')
 	}

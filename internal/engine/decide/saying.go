@@ -7,17 +7,18 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // manyTerms is from how many terms of one pod on what they say is remembered: every class that is
-// seen for the first time would otherwise be held against each of them. valuesOfTerm is how many
-// listed values count as a term. mostSayings and sayingsSize, in bytes, bound how much is
-// remembered in all: a class has as many labels as an object holds. Tests lower manyTerms.
-const manyTerms, valuesOfTerm, mostSayings, sayingsSize = 16, 16, 1 << 12, 8 << 20
+// seen for the first time would otherwise be held against each of them. Terms that list more than
+// valuesOfTerm values each are asked all the same: to index the values takes longer. mostSayings
+// and sayingsSize, in bytes, bound how much is remembered in all: a class has as many labels as an
+// object holds. Tests lower manyTerms.
+const manyTerms, valuesOfTerm, mostSayings, sayingsSize = 16, 4, 1 << 12, 8 << 20
 
 // sayings remembers what the terms of users say about classes. It holds as long as the versions are
 // the same and no users are dropped.
@@ -67,7 +68,7 @@ const noValue = "\x00"
 // saidOf returns what the users' terms say about a class, whose affinities are a. Keys that no node
 // has are left out. What it returns is shared: it must not be changed.
 func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
-	if users.size < d.manyTerms {
+	if users.size < d.manyTerms || users.values > valuesOfTerm*users.size {
 		return d.ask(users, a)
 	}
 	s := &d.terms.sayings
@@ -212,7 +213,7 @@ func (u *termUsers) alone(term int) cluster.PodClass {
 }
 
 // selector returns that of a term, by number.
-func (u *termUsers) selector(term int) labels.Selector {
+func (u *termUsers) selector(term int) *rules.Selector {
 	alone := u.alone(term)
 	for _, list := range [...][]cluster.Term{alone.RequiredAffinity, alone.RequiredAntiAffinity} {
 		if len(list) > 0 {
@@ -222,18 +223,16 @@ func (u *termUsers) selector(term int) labels.Selector {
 	return append(alone.PreferredAffinity, alone.PreferredAntiAffinity...)[0].Selector
 }
 
-// sizeOf counts the terms of a class, and what makes them longer than usual.
-func sizeOf(class *cluster.PodClass) (size int) {
+// sizeOf counts the terms of a class, and the values that they list.
+func sizeOf(class *cluster.PodClass) (terms, values int) {
 	for _, selector := range termSelectors(class) {
-		size++
+		terms++
 		requirements, _ := selector.Requirements()
 		for i := range requirements {
-			if r := &requirements[i]; r.Operator() == selection.In || r.Operator() == selection.NotIn {
-				size += len(r.ValuesUnsorted()) / valuesOfTerm
-			}
+			values += len(requirements[i].Values)
 		}
 	}
-	return size
+	return terms, values
 }
 
 // mentionsOf reads the selectors of the users' terms.
@@ -258,15 +257,15 @@ func mentionsOf(users *termUsers) *mentions {
 
 // number gives those of the values that a requirement lists, and that had the same number, another
 // one in common, from next on. It returns the next one.
-func (m *mentions) number(r *labels.Requirement, next int32) int32 {
-	key := r.Key()
+func (m *mentions) number(r *rules.Requirement, next int32) int32 {
+	key := r.Key
 	at, known := m.byKey[key]
 	if !known {
 		at = len(m.keys)
 		m.byKey[key] = at
 		m.keys, m.numbers = append(m.keys, key), append(m.numbers, nil)
 	}
-	values := r.ValuesUnsorted()
+	values := r.Values
 	if m.numbers[at] == nil && len(values) > 0 {
 		m.numbers[at] = make(map[string]int32, len(values))
 	}
@@ -284,9 +283,9 @@ func (m *mentions) number(r *labels.Requirement, next int32) int32 {
 }
 
 // list records that a term lists the values of a requirement.
-func (m *mentions) list(term int32, r *labels.Requirement) {
-	numbers := m.numbers[m.byKey[r.Key()]]
-	for _, value := range r.ValuesUnsorted() {
+func (m *mentions) list(term int32, r *rules.Requirement) {
+	numbers := m.numbers[m.byKey[r.Key]]
+	for _, value := range r.Values {
 		list := &m.lists[numbers[value]]
 		if last := len(*list) - 1; last < 0 || (*list)[last] != term {
 			*list = append(*list, term)

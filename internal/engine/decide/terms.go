@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // terms holds the pod affinity and anti-affinity of pods that are placed or nominated to a node,
@@ -56,7 +57,8 @@ type termUsers struct {
 	version int // of all terms when they came
 
 	found    uint64    // the last search that found them
-	size     int       // how many terms they have, and long ones count as more
+	size     int       // how many terms they have
+	values   int       // that the terms list
 	mentions *mentions // nil until needed
 }
 
@@ -78,7 +80,8 @@ func (t *terms) add(class *cluster.PodClass) {
 	switch {
 	case users == nil:
 		t.version++
-		users = &termUsers{class: termsOf(class), size: sizeOf(class), version: t.version}
+		users = &termUsers{class: termsOf(class), version: t.version}
+		users.size, users.values = sizeOf(class)
 		t.known[class.Affinities] = users
 		t.selective += int(asBit(class.SelectsNamespaces))
 		t.list(users)
@@ -114,7 +117,7 @@ func (t *terms) shrink() {
 	t.byLabel, t.alsoByLabel = cluster.Shrunk(t.byLabel, &t.most[0]), cluster.Shrunk(t.alsoByLabel, &t.most[1])
 }
 
-func (t *terms) listBy(users *termUsers, selector labels.Selector) {
+func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
 		t.changed = t.version

@@ -10,6 +10,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Affinities is how a waiting pod and placed pods attract and repel each other. Its methods answer
@@ -177,7 +178,7 @@ func termsError(a *v1.Affinity) error {
 	add := func(list string, terms []v1.PodAffinityTerm) {
 		for i := range terms {
 			for _, selector := range []*metav1.LabelSelector{terms[i].LabelSelector, terms[i].NamespaceSelector} {
-				if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+				if _, err := rules.ReadSelector(selector); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", list, err))
 					return
 				}

@@ -4,10 +4,10 @@ import (
 	"math"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Narrowings select the classes that an event can help. For every class that they leave out, the
@@ -67,7 +67,7 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 
 // byLabels selects the classes whose selectors may select a pod of the event, and those that the
 // terms of such a pod may select.
-func byLabels(selectors func(*cluster.PodClass) (list []labels.Selector, all bool)) *queue.Narrowing {
+func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			class := item.Class
@@ -143,7 +143,7 @@ func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []que
 }
 
 // requiredSelectors are the selectors of a class's required terms.
-func requiredSelectors(class *cluster.PodClass) (list []labels.Selector, all bool) {
+func requiredSelectors(class *cluster.PodClass) (list []*rules.Selector, all bool) {
 	for _, terms := range [2][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
 		for i := range terms {
 			list = append(list, terms[i].Selector)

@@ -2,15 +2,13 @@ package plugins
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // nodeTerms are the terms of a node selector, one of which must match. They match the same nodes as
@@ -94,7 +92,7 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
 		operator := nodeOperators[e.Operator]
-		if !isRequirement(e.Key, operator, e.Values) {
+		if rules.CheckRequirement(e.Key, operator, e.Values) != nil {
 			term.broken = true
 			continue
 		}
@@ -111,67 +109,6 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 		})
 	}
 	return term
-}
-
-// isRequirement reports whether [labels.NewRequirement] accepts the arguments. It asks the library
-// only about what is unusual: thousands of requirements are read in one attempt.
-func isRequirement(key string, operator selection.Operator, values []string) bool {
-	usual := isPlainKey(key) && !slices.ContainsFunc(values, func(v string) bool { return !isPlain(v) })
-	switch {
-	case !usual:
-	case operator == selection.In || operator == selection.NotIn:
-		return len(values) > 0
-	case operator == selection.Exists || operator == selection.DoesNotExist:
-		return len(values) == 0
-	case len(values) == 1 && (operator == selection.GreaterThan || operator == selection.LessThan):
-		_, err := strconv.ParseInt(values[0], 10, 64)
-		return err == nil
-	}
-	_, err := labels.NewRequirement(key, operator, values)
-	return err == nil
-}
-
-// isPlainKey reports whether the text is a label key. It may be one even if this is false.
-func isPlainKey(text string) bool {
-	prefix, name, prefixed := strings.Cut(text, "/")
-	if !prefixed {
-		return isPlain(text)
-	}
-	const longest = 253
-	if prefix == "" || len(prefix) > longest {
-		return false
-	}
-	joins := true // a dot or a dash does not stand at an end, or beside another one
-	for i := range len(prefix) {
-		switch c := prefix[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
-			joins = false
-		case !joins && (c == '-' || c == '.'):
-			joins = true
-		default:
-			return false
-		}
-	}
-	return !joins && isPlain(name)
-}
-
-// isPlain reports whether the text is both a label key without a prefix and a label value. It may
-// be a value even if this is false.
-func isPlain(text string) bool {
-	const longest = 63
-	if text == "" || len(text) > longest {
-		return false
-	}
-	for i := range len(text) {
-		c := text[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case i > 0 && i < len(text)-1 && (c == '-' || c == '_' || c == '.'):
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 // requirementKind is what tells the requirements of a term apart: those with the same key and

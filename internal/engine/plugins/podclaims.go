@@ -77,8 +77,7 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 	if immediate {
 		return nil, &Rejection{Code: CodeImmediateUnbound, Reasons: []string{"pod has unbound immediate PersistentVolumeClaims"}, Unresolvable: true}, nil
 	}
-	claims.readUnbound(waiting)
-	return claims, nil, nil
+	return claims, claims.readUnbound(waiting), nil
 }
 
 // usableClaims returns the claims of the pod's volumes, one per volume.
@@ -147,25 +146,35 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	return b
 }
 
+// mostVolumesHeld bounds how many existing volumes the claims of a pod are held against in an
+// attempt, each claim against all of its class: about a tenth of a second, in which no other pod is
+// decided.
+const mostVolumesHeld = 1 << 20
+
 // readUnbound orders the claims as they are served: those with a selected node first, then the
 // smallest first.
-func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) {
+func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejection {
 	if len(waiting) == 0 {
-		return
+		return nil
 	}
 	byClass := map[string][]*v1.PersistentVolume{}
 	for _, volume := range claims.c.Volumes.All() {
 		byClass[volumeClass(volume)] = append(byClass[volumeClass(volume)], volume)
 	}
+	held := 0
 	for _, claim := range waiting {
+		if held += len(byClass[claimClass(claim)]); held > mostVolumesHeld {
+			return &Rejection{Code: CodeManyClaims, Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
+		}
 		u := &unboundClaim{PersistentVolumeClaim: claim}
 		if _, hasNode := u.node(); !hasNode {
-			u.candidates, u.failure = findCandidates(claim, byClass[claimClass(claim)])
+			u.candidates, u.failure = findCandidates(claims.c, claim, byClass[claimClass(claim)])
 		}
 		u.provision = readProvision(claims.c, claim)
 		claims.unbound = append(claims.unbound, u)
 	}
 	slices.SortStableFunc(claims.unbound, inTurn)
+	return nil
 }
 
 func inTurn(a, b *unboundClaim) int {

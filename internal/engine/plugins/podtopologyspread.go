@@ -6,10 +6,10 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // PodTopologySpread spreads similar pods over the values of node labels. Hard constraints
@@ -139,7 +139,7 @@ func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod, acti
 }
 
 func (s *PodTopologySpread) read(
-	list []v1.TopologySpreadConstraint, selectors []labels.Selector, action v1.UnsatisfiableConstraintAction, p *cluster.Pod,
+	list []v1.TopologySpreadConstraint, selectors []*rules.Selector, action v1.UnsatisfiableConstraintAction, p *cluster.Pod,
 ) ([]SpreadConstraint, error) {
 	constraints, err := readSpread(list, selectors, action, p.Class.Labels)
 	for i := range constraints {

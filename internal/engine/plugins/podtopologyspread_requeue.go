@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // wantedSpread is what PodTopologySpread requires for a class.
@@ -55,7 +55,7 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{
 			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,
-			Narrowing: byLabels(func(class *cluster.PodClass) ([]labels.Selector, bool) { return of(class).selectors() }),
+			Narrowing: byLabels(func(class *cluster.PodClass) ([]*rules.Selector, bool) { return of(class).selectors() }),
 			Hint:      func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
 		},
 		{
@@ -76,7 +76,7 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 
 // selectors returns those of the constraints. all: they cannot be read, or are defaults, which may
 // change.
-func (s *wantedSpread) selectors() (list []labels.Selector, all bool) {
+func (s *wantedSpread) selectors() (list []*rules.Selector, all bool) {
 	for i := range s.constraints {
 		list = append(list, s.constraints[i].Selector)
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -18,7 +17,7 @@ import (
 type SpreadConstraint struct {
 	MaxSkew     int32
 	TopologyKey string
-	Selector    labels.Selector
+	Selector    *rules.Selector
 	MinDomains  int32 // 1 where the pod says nothing
 	// Whether nodes that the pod's node affinity excludes, or a taint that it does not tolerate,
 	// are left out of the counts.
@@ -28,19 +27,19 @@ type SpreadConstraint struct {
 
 // readSpread reads those of a list of constraints that have the given action. selectors are those
 // of the list, where they are known.
-func readSpread(list []v1.TopologySpreadConstraint, selectors []labels.Selector, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
+func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {
 		if list[i].WhenUnsatisfiable != action {
 			continue
 		}
-		var selector labels.Selector
+		var selector *rules.Selector
 		if i < len(selectors) {
 			selector = selectors[i]
 		}
 		if selector == nil {
 			var err error
-			if selector, err = metav1.LabelSelectorAsSelector(list[i].LabelSelector); err != nil {
+			if selector, err = rules.ReadSelector(list[i].LabelSelector); err != nil {
 				return nil, err
 			}
 		}
@@ -64,7 +63,7 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []labels.Selector,
 
 // withLabelKeys narrows a selector to pods that have the same values of the given label keys as the
 // pod itself. Keys that the pod does not have are left out.
-func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labels.Selector {
+func withLabelKeys(selector *rules.Selector, keys []string, own labels.Set) *rules.Selector {
 	if len(keys) == 0 {
 		return selector
 	}
@@ -74,11 +73,10 @@ func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labe
 			same[key] = value
 		}
 	}
-	requirements, selects := selector.Requirements()
-	if len(same) == 0 || !selects {
+	if len(same) == 0 {
 		return selector
 	}
-	return labels.SelectorFromSet(same).Add(requirements...)
+	return selector.With(rules.SelectorOf(same))
 }
 
 // Counts reports whether pods of a class count in a namespace. Terminating ones never do; that is

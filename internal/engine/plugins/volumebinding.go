@@ -34,6 +34,7 @@ const (
 	CodeClaimLost          = "ClaimLost"
 	CodeClaimTerminating   = "ClaimTerminating"
 	CodeClaimNotOwned      = "ClaimNotOwned"
+	CodeManyClaims         = "TooManyUnboundClaims"
 )
 
 // NewVolumeBinding makes the plugin; nil arguments mean the defaults.

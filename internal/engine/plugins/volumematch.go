@@ -69,13 +69,10 @@ type candidates struct {
 }
 
 // findCandidates picks from the volumes of the claim's class.
-func findCandidates(claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume) (*candidates, error) {
-	selector := labels.Everything()
-	if claim.Spec.Selector != nil {
-		var err error
-		if selector, err = metav1.LabelSelectorAsSelector(claim.Spec.Selector); err != nil {
-			return nil, fmt.Errorf("error creating internal label selector for claim: %s/%s: %v", claim.Namespace, claim.Name, err)
-		}
+func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume) (*candidates, error) {
+	selector, err := c.VolumesFor(claim)
+	if err != nil {
+		return nil, fmt.Errorf("error creating internal label selector for claim: %s/%s: %v", claim.Namespace, claim.Name, err)
 	}
 	found := &candidates{claim: claim, byHost: map[string][]candidate{}}
 	var free []candidate

@@ -4,8 +4,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -15,10 +13,10 @@ import (
 type provision struct {
 	possible bool // by the class at all
 	// topologies are what the class allows: one of them must match. nil: everything is allowed.
-	topologies []labels.Selector
+	topologies []*rules.Selector
 	// The driver tells how much room there is, by topology: one segment with enough must match.
 	tracked  bool
-	segments []labels.Selector
+	segments []*rules.Selector
 }
 
 const noProvisioner = "kubernetes.io/no-provisioner"
@@ -40,7 +38,7 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
 		if capacity.StorageClassName == class.Name && largest(capacity) >= rules.Amount(v1.ResourceStorage, size) && capacity.NodeTopology != nil {
-			if segment, err := metav1.LabelSelectorAsSelector(capacity.NodeTopology); err == nil {
+			if segment, err := rules.ReadSelector(capacity.NodeTopology); err == nil {
 				p.segments = append(p.segments, segment)
 			}
 		}
@@ -60,19 +58,16 @@ func largest(capacity *storagev1.CSIStorageCapacity) int64 {
 }
 
 // allowed reads the topologies of a class. One that is empty, or cannot be read, allows nothing.
-func allowed(terms []v1.TopologySelectorTerm) []labels.Selector {
-	selectors := []labels.Selector{}
+func allowed(terms []v1.TopologySelectorTerm) []*rules.Selector {
+	selectors := []*rules.Selector{}
 	for _, term := range terms {
-		selector := labels.NewSelector()
+		wanted := &metav1.LabelSelector{}
 		for _, e := range term.MatchLabelExpressions {
-			requirement, err := labels.NewRequirement(e.Key, selection.In, e.Values)
-			if err != nil {
-				selector = labels.Nothing()
-				break
-			}
-			selector = selector.Add(*requirement)
+			wanted.MatchExpressions = append(wanted.MatchExpressions, metav1.LabelSelectorRequirement{
+				Key: e.Key, Operator: metav1.LabelSelectorOpIn, Values: e.Values,
+			})
 		}
-		if len(term.MatchLabelExpressions) > 0 {
+		if selector, err := rules.ReadSelector(wanted); err == nil && !selector.Empty() {
 			selectors = append(selectors, selector)
 		}
 	}
@@ -88,7 +83,7 @@ func (p *provision) on(n *cluster.Node) (possible, enough bool) {
 	return true, !p.tracked || anyMatches(p.segments, n)
 }
 
-func anyMatches(selectors []labels.Selector, n *cluster.Node) bool {
+func anyMatches(selectors []*rules.Selector, n *cluster.Node) bool {
 	for _, selector := range selectors {
 		if selector.Matches(n) {
 			return true

@@ -133,7 +133,7 @@ func TestVolumesByHostAreFoundAsAllVolumesWouldBe(t *testing.T) {
 		for i := range rapid.IntRange(0, 8).Draw(t, "volumes") {
 			volumes = append(volumes, drawVolume(t, fmt.Sprint("volume-", i)))
 		}
-		found, err := findCandidates(claim, volumes)
+		found, err := findCandidates(cluster.New(), claim, volumes)
 		if err != nil {
 			t.Fatal(err)
 		}

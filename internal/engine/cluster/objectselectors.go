@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// objectSelectors has the selectors of objects of one kind as they were last seen. One may list
+// 150,000 values: it is read when it changes, which the cycle asks for when an object is seen, and
+// not for every pod that it concerns.
+type objectSelectors struct {
+	read map[Name]objectSelector
+	kept int // how many were left when those of objects that are gone were last dropped
+}
+
+type objectSelector struct {
+	spec     *metav1.LabelSelector
+	selector *rules.Selector
+	err      error
+}
+
+// of returns the selector of an object. there tells whether an object still exists.
+func (s *objectSelectors) of(name Name, spec *metav1.LabelSelector, there func(Name) bool) (*rules.Selector, error) {
+	if before, known := s.read[name]; known && rules.SameSelector(before.spec, spec) {
+		return before.selector, before.err
+	}
+	if len(s.read) >= worthDropping(s.kept) {
+		maps.DeleteFunc(s.read, func(name Name, _ objectSelector) bool { return !there(name) })
+		s.kept = len(s.read)
+	}
+	if s.read == nil {
+		s.read = map[Name]objectSelector{}
+	}
+	selector, err := rules.ReadSelector(spec)
+	s.read[name] = objectSelector{spec, selector, err}
+	return selector, err
+}
+
+// CoveredBy returns the selector of the pods that a budget covers; nil if it covers none. The
+// selector is the same one until it is written otherwise.
+func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selector {
+	selector, err := c.budgetSelectors.of(Name{budget.Namespace, budget.Name}, budget.Spec.Selector, c.Budgets.has)
+	if err != nil || selector.Empty() { // as upstream
+		return nil
+	}
+	return selector
+}
+
+// VolumesFor returns the selector of the volumes that a claim may have.
+func (c *Cluster) VolumesFor(claim *v1.PersistentVolumeClaim) (*rules.Selector, error) {
+	if claim.Spec.Selector == nil {
+		return rules.Everything(), nil
+	}
+	return c.claimSelectors.of(Name{claim.Namespace, claim.Name}, claim.Spec.Selector, c.Claims.has)
+}

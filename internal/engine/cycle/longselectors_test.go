@@ -1,0 +1,144 @@
+package cycle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// longSelector is about as long as an object has room for.
+func longSelector(which int) *metav1.LabelSelector {
+	values := make([]string, 150_000)
+	for i := range values {
+		values[i] = fmt.Sprint(which, "-", i)
+	}
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: values}}}
+}
+
+// wideSelector has as many requirements as an object has room for.
+func wideSelector(which int) *metav1.LabelSelector {
+	s := &metav1.LabelSelector{}
+	for i := range 30_000 {
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprint("k-", which, "-", i), Operator: metav1.LabelSelectorOpDoesNotExist})
+	}
+	return s
+}
+
+// A selector may list 150,000 values, or have 30,000 requirements. Wherever a tenant writes it, an
+// ordinary pod of another tenant is decided as before, and events are taken in.
+func TestLongSelectorsHoldNobodyUp(t *testing.T) {
+	for name, selector := range map[string]func(int) *metav1.LabelSelector{"values": longSelector, "requirements": wideSelector} {
+		for _, where := range []struct {
+			name  string
+			store func(c *crowd)
+		}{
+			{"budgets", func(c *crowd) { c.longBudgets(selector) }},
+			{"placed pods", func(c *crowd) {
+				for i := range 50 {
+					pod := withLongTerm(fmt.Sprint("placed-", i), selector(i))
+					pod.Spec.NodeName = fmt.Sprint("node-", i)
+					c.tell(Seen{Pods, pod})
+				}
+			}},
+			{"pending pods", func(c *crowd) {
+				for i := range 40 {
+					c.tell(Seen{Pods, withLongTerm(fmt.Sprint("pending-", i), selector(i))})
+					c.tell(Tick{})
+				}
+			}},
+			{"a pending pod with claims", func(c *crowd) { c.longClaims(selector) }},
+		} {
+			t.Run(name+" of "+where.name, func(t *testing.T) {
+				c := newCrowd(t)
+				where.store(c)
+
+				took, _ := c.attempt("ordinary", func(pod *v1.Pod) { pod.Namespace = "other" })
+				if took > holdsTheLoop/2 {
+					t.Errorf("an attempt at an ordinary pod took %v of processor time, want no more than %v", took, holdsTheLoop/2)
+				}
+
+				const events = 200
+				before := processorTime(t)
+				for i := range events {
+					pod := aPod(fmt.Sprint("event-", i), "100m")
+					pod.Namespace, pod.Spec.NodeName = "other", fmt.Sprint("node-", i)
+					pod.Labels = map[string]string{"app": fmt.Sprint("event-", i%10)}
+					c.tell(Seen{Pods, pod})
+				}
+				if each := (processorTime(t) - before) / events; each > time.Millisecond {
+					t.Errorf("an event took %v of processor time, want no more than a millisecond", each)
+				} else {
+					t.Log("the attempt took", took, "and an event", each)
+				}
+			})
+		}
+	}
+}
+
+// withLongTerm returns a pod of a tenant's that has a term with a selector.
+func withLongTerm(name string, selector *metav1.LabelSelector) *v1.Pod {
+	pod := aPod(name, "100m")
+	pod.Namespace, pod.Labels = "tenant", map[string]string{"app": name}
+	pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{TopologyKey: v1.LabelHostname, LabelSelector: selector, NamespaceSelector: &metav1.LabelSelector{}},
+	}}}
+	return pod
+}
+
+func (c *crowd) longBudgets(selector func(int) *metav1.LabelSelector) {
+	for i := range 50 {
+		name := fmt.Sprint("b-", i)
+		c.tell(Seen{DisruptionBudgets, &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name, UID: types.UID(name)},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector(i)},
+		}})
+	}
+	for i := range crowdNodes { // victims that they may cover
+		pod := aPod(fmt.Sprint("covered-", i), "100m")
+		pod.Namespace, pod.Labels = "tenant", map[string]string{"app": fmt.Sprint("covered-", i%10)}
+		pod.Spec.Priority, pod.Spec.NodeName = new(int32(-20)), fmt.Sprint("node-", i)
+		c.tell(Seen{Pods, pod})
+	}
+}
+
+// longClaims has a pod wait with 20 claims that select among a thousand volumes.
+func (c *crowd) longClaims(selector func(int) *metav1.LabelSelector) {
+	later, class := storagev1.VolumeBindingWaitForFirstConsumer, "local"
+	c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &later}})
+	for i := range 1000 {
+		c.tell(Seen{Volumes, &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v-", i), Labels: map[string]string{"app": "v"}},
+			Spec: v1.PersistentVolumeSpec{StorageClassName: class, Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
+		}})
+	}
+	pod := aPod("claiming", "100m")
+	pod.Namespace = "tenant"
+	for i := range 20 {
+		name := fmt.Sprint("claim-", i)
+		c.tell(Seen{Claims, &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name, UID: types.UID(name)},
+			Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: &class, Selector: selector(i),
+				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}}},
+		}})
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+	}
+	c.tell(Seen{Pods, pod})
+
+	before := processorTime(c.T)
+	c.tell(Tick{})
+	if took := processorTime(c.T) - before; took > holdsTheLoop/2 {
+		c.Errorf("the attempt at the pod with the claims took %v of processor time, want no more than %v", took, holdsTheLoop/2)
+	}
+	c.now = c.now.Add(20 * time.Second)
+}

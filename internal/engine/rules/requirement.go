@@ -1,0 +1,182 @@
+package rules
+
+import (
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// Requirement is what a selector requires of one label: In, NotIn, Exists or DoesNotExist.
+type Requirement struct {
+	Key      string
+	Operator selection.Operator
+	Values   []string // as listed: a value may be there twice
+	places   []int32  // a hash table of the places in Values, from 1, if they are many
+}
+
+// fewValues are compared one by one.
+const fewValues = 8
+
+var valueSeed = maphash.MakeSeed() // so that nobody can prepare values that collide
+
+func newRequirement(key string, operator selection.Operator, values []string) Requirement {
+	r := Requirement{Key: key, Operator: operator, Values: values}
+	if len(values) <= fewValues {
+		return r
+	}
+	size := 2
+	for size < len(values)*3/2 {
+		size *= 2
+	}
+	r.places = make([]int32, size)
+	for i, value := range values {
+		if at, known := r.find(value); !known {
+			r.places[at] = int32(i) + 1
+		}
+	}
+	return r
+}
+
+// find returns where in places the value is, or has its place.
+func (r *Requirement) find(value string) (at uint64, known bool) {
+	last := uint64(len(r.places) - 1)
+	for at = maphash.String(valueSeed, value) & last; r.places[at] > 0; at = (at + 1) & last {
+		if r.Values[r.places[at]-1] == value {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// both returns the requirement that is met where all are, which have the same key and operator.
+func both(list []Requirement) Requirement {
+	first := &list[0]
+	if len(list) == 1 {
+		return *first
+	}
+	var values []string
+	switch first.Operator {
+	case selection.In:
+		for _, value := range first.Values {
+			if !slices.ContainsFunc(list[1:], func(r Requirement) bool { return !r.lists(value) }) {
+				values = append(values, value)
+			}
+		}
+	case selection.NotIn:
+		for i := range list {
+			r := &list[i]
+			values = append(values, r.Values...)
+		}
+	}
+	return newRequirement(first.Key, first.Operator, values)
+}
+
+// needsLabel reports whether the requirement is met only where there is a label with the key.
+func (r *Requirement) needsLabel() bool {
+	return r.Operator == selection.In || r.Operator == selection.Exists
+}
+
+func (r *Requirement) lists(value string) bool {
+	if r.places == nil {
+		return slices.Contains(r.Values, value)
+	}
+	_, known := r.find(value)
+	return known
+}
+
+// meets reports whether a label with this value, if there is one, meets the requirement.
+func (r *Requirement) meets(value string, has bool) bool {
+	switch r.Operator {
+	case selection.In:
+		return has && r.lists(value)
+	case selection.NotIn:
+		return !has || !r.lists(value)
+	case selection.Exists:
+		return has
+	}
+	return !has
+}
+
+// CheckRequirement returns the error of [labels.NewRequirement] for these arguments. It asks the
+// library, which uses regular expressions, only about what is unusual. Of a long list it words the
+// first invalid value alone.
+func CheckRequirement(key string, operator selection.Operator, values []string) error {
+	if wrong := slices.IndexFunc(values, func(v string) bool { return v != "" && !isPlain(v) }); wrong >= 0 {
+		const many = 100
+		if len(values) > many {
+			values = values[wrong : wrong+1]
+		}
+	} else if isPlainKey(key) && takes(operator, values) {
+		return nil
+	} else if takes(operator, values) {
+		operator, values = selection.Exists, nil // only the key is in question
+	}
+	_, err := labels.NewRequirement(key, operator, append([]string(nil), values...))
+	return err
+}
+
+// takes reports whether an operator certainly takes that many values, which are valid.
+func takes(operator selection.Operator, values []string) bool {
+	switch operator {
+	case selection.In, selection.NotIn:
+		return len(values) > 0
+	case selection.Exists, selection.DoesNotExist:
+		return len(values) == 0
+	case selection.Equals:
+		return len(values) == 1
+	case selection.GreaterThan, selection.LessThan:
+		if len(values) != 1 {
+			return false
+		}
+		_, err := strconv.ParseInt(values[0], 10, 64)
+		return err == nil
+	}
+	return false
+}
+
+// isPlainKey reports whether the text is a label key. It may be one even if this is false.
+func isPlainKey(text string) bool {
+	prefix, name, prefixed := strings.Cut(text, "/")
+	if !prefixed {
+		return isPlain(text)
+	}
+	const longest = 253
+	if prefix == "" || len(prefix) > longest {
+		return false
+	}
+	joins := true // a dot or a dash does not stand at an end, or beside another one
+	for i := range len(prefix) {
+		switch c := prefix[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+			joins = false
+		case !joins && (c == '-' || c == '.'):
+			joins = true
+		default:
+			return false
+		}
+	}
+	return !joins && isPlain(name)
+}
+
+// isPlain reports whether the text is both a label key without a prefix and a label value. It may
+// be a value even if this is false.
+func isPlain(text string) bool {
+	const longest = 63
+	if text == "" || len(text) > longest {
+		return false
+	}
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && i < len(text)-1 && (c == '-' || c == '_' || c == '.'):
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,205 @@
+package rules
+
+import (
+	"cmp"
+	"hash/maphash"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// Selector is a label selector that has been read. It selects what labels.Selector selects, but to
+// match it costs about what there is of the smaller side, the labels or the requirements, however
+// many values are listed: an object has room for 150,000 of them, and the goroutine that decides
+// for all pods matches selectors of every tenant.
+type Selector struct {
+	// requirements are sorted by key if they are many, and a key has at most one with each
+	// operator.
+	requirements []Requirement
+	needed       int  // how many keys labels must have, if they are many; else -1
+	nothing      bool // it selects nothing
+}
+
+// fewRequirements are looked at one by one.
+const fewRequirements = 8
+
+// Everything returns the selector without requirements, which matches all labels.
+func Everything() *Selector { return newSelector(nil) }
+
+// Nothing returns the selector that matches no labels.
+func Nothing() *Selector { return &Selector{nothing: true} }
+
+// ReadSelector reads a selector as metav1.LabelSelectorAsSelector does, with its errors.
+func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
+	if s == nil {
+		return Nothing(), nil
+	}
+	requirements := make([]Requirement, 0, len(s.MatchLabels)+len(s.MatchExpressions))
+	for key, value := range s.MatchLabels {
+		if err := CheckRequirement(key, selection.Equals, []string{value}); err != nil {
+			return nil, err
+		}
+		requirements = append(requirements, newRequirement(key, selection.In, []string{value}))
+	}
+	for i := range s.MatchExpressions {
+		e := &s.MatchExpressions[i]
+		operator, known := operators[e.Operator]
+		if !known {
+			_, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.MatchExpressions[i : i+1]})
+			return nil, err
+		}
+		if err := CheckRequirement(e.Key, operator, e.Values); err != nil {
+			return nil, err
+		}
+		requirements = append(requirements, newRequirement(e.Key, operator, e.Values))
+	}
+	return newSelector(requirements), nil
+}
+
+var operators = map[metav1.LabelSelectorOperator]selection.Operator{
+	metav1.LabelSelectorOpIn:           selection.In,
+	metav1.LabelSelectorOpNotIn:        selection.NotIn,
+	metav1.LabelSelectorOpExists:       selection.Exists,
+	metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
+}
+
+// SelectorOf returns the selector of all that has these labels. The API server has validated them.
+func SelectorOf(set labels.Set) *Selector {
+	requirements := make([]Requirement, 0, len(set))
+	for key, value := range set {
+		requirements = append(requirements, newRequirement(key, selection.In, []string{value}))
+	}
+	return newSelector(requirements)
+}
+
+// newSelector makes a selector of requirements, all of which must be met.
+func newSelector(requirements []Requirement) *Selector {
+	s := &Selector{requirements: requirements, needed: -1}
+	if len(requirements) <= fewRequirements {
+		return s
+	}
+	slices.SortFunc(requirements, func(a, b Requirement) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
+	})
+	s.requirements, s.needed = requirements[:0], 0
+	for i := 0; i < len(requirements); {
+		end := i + 1
+		for end < len(requirements) && requirements[end].Key == requirements[i].Key && requirements[end].Operator == requirements[i].Operator {
+			end++
+		}
+		merged := both(requirements[i:end])
+		if last := len(s.requirements) - 1; merged.needsLabel() && !(last >= 0 && s.requirements[last].Key == merged.Key && needLabel(s.requirements[last:])) {
+			s.needed++
+		}
+		s.requirements = append(s.requirements, merged)
+		i = end
+	}
+	return s
+}
+
+// With returns the selector narrowed by other requirements.
+func (s *Selector) With(other *Selector) *Selector {
+	if s.nothing || other.nothing {
+		return Nothing()
+	}
+	return newSelector(slices.Concat(s.requirements, other.requirements))
+}
+
+// Requirements returns what labels must meet. selects is false for a selector that matches nothing.
+func (s *Selector) Requirements() (list []Requirement, selects bool) {
+	return s.requirements, !s.nothing
+}
+
+// Empty reports whether the selector matches everything.
+func (s *Selector) Empty() bool { return !s.nothing && len(s.requirements) == 0 }
+
+// Matches reports whether the labels meet all requirements.
+func (s *Selector) Matches(l labels.Labels) bool {
+	if s.nothing {
+		return false
+	}
+	if set, is := l.(labels.Set); is && s.needed >= 0 && len(set) < len(s.requirements) {
+		return s.matchesFew(set)
+	}
+	for i := range s.requirements {
+		if r := &s.requirements[i]; !r.meets(l.Lookup(r.Key)) {
+			return false
+		}
+	}
+	return true
+}
+
+// matchesFew looks at the labels rather than at the requirements.
+func (s *Selector) matchesFew(set labels.Set) bool {
+	if len(set) < s.needed {
+		return false
+	}
+	found := 0
+	for key, value := range set {
+		of := s.of(key)
+		if slices.ContainsFunc(of, func(r Requirement) bool { return !r.meets(value, true) }) {
+			return false
+		}
+		if needLabel(of) {
+			found++
+		}
+	}
+	return found == s.needed
+}
+
+// of returns the requirements on a label, where they are sorted.
+func (s *Selector) of(key string) []Requirement {
+	from, _ := slices.BinarySearchFunc(s.requirements, key, func(r Requirement, key string) int { return cmp.Compare(r.Key, key) })
+	to := from
+	for to < len(s.requirements) && s.requirements[to].Key == key {
+		to++
+	}
+	return s.requirements[from:to]
+}
+
+// needLabel reports whether one of the requirements on a label is met only where there is one.
+func needLabel(of []Requirement) bool {
+	return slices.ContainsFunc(of, func(r Requirement) bool { return r.needsLabel() })
+}
+
+// Digest identifies what the selector requires, in this process. It is far shorter than a text of
+// all values.
+func (s *Selector) Digest() (d [2]uint64) {
+	if s.nothing {
+		return [2]uint64{1, 1}
+	}
+	for i := range s.requirements {
+		r := &s.requirements[i]
+		for seed := range d {
+			values := uint64(0)
+			for _, value := range r.Values {
+				values += maphash.String(digestSeeds[seed], value)
+			}
+			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})
+		}
+	}
+	return d
+}
+
+// Two seeds, drawn at start, so that nobody can prepare selectors that collide.
+var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+type requirementDigest struct {
+	key      string
+	operator selection.Operator
+	values   uint64 // the sum of their hashes: their order has no meaning
+}
+
+// SameSelector reports whether two selectors are written alike.
+func SameSelector(a, b *metav1.LabelSelector) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return maps.Equal(a.MatchLabels, b.MatchLabels) && slices.EqualFunc(a.MatchExpressions, b.MatchExpressions,
+		func(a, b metav1.LabelSelectorRequirement) bool {
+			return a.Key == b.Key && a.Operator == b.Operator && slices.Equal(a.Values, b.Values)
+		})
+}

@@ -1,0 +1,95 @@
+package rules
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"pgregory.net/rapid"
+)
+
+// Selectors of any length select what the API machinery's do, with the same errors.
+func TestSelectorsAgreeWithTheLibrary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		keys := rapid.SampledFrom([]string{"a", "b", "c", "d.e/f", "x--y.z/k", "-", ""})
+		values := rapid.Custom(func(t *rapid.T) string {
+			return rapid.SampledFrom([]string{"", "-", "v", "v0", "v1", "v7", "v11", "v12"}).Draw(t, "value")
+		})
+		if rapid.Bool().Draw(t, "valid") {
+			keys, values = rapid.SampledFrom([]string{"a", "b", "c", "d.e/f"}), rapid.SampledFrom([]string{"", "v", "v0", "v1", "v7", "v11"})
+		}
+		written := &metav1.LabelSelector{MatchLabels: rapid.MapOfN(keys, values, 0, 2).Draw(t, "matchLabels")}
+		for range rapid.SampledFrom([]int{0, 1, 2, 9, 12}).Draw(t, "requirements") {
+			operator := rapid.SampledFrom([]metav1.LabelSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "In", "NotIn", "Near"}).Draw(t, "operator")
+			r := metav1.LabelSelectorRequirement{Key: keys.Draw(t, "key"), Operator: operator}
+			if operator == "In" || operator == "NotIn" || rapid.IntRange(0, 9).Draw(t, "odd") == 0 {
+				r.Values = rapid.SliceOfN(values, 0, 20).Draw(t, "values")
+			}
+			written.MatchExpressions = append(written.MatchExpressions, r)
+		}
+
+		ours, err := ReadSelector(written)
+		theirs, want := metav1.LabelSelectorAsSelector(written)
+		if (err == nil) != (want == nil) || err != nil && len(written.MatchLabels) == 0 && err.Error() != want.Error() {
+			t.Fatalf("the error is %v, want %v", err, want)
+		}
+		if err != nil {
+			return
+		}
+
+		if ours.Empty() != theirs.Empty() {
+			t.Errorf("it is empty: %t, want %t", ours.Empty(), theirs.Empty())
+		}
+		set := labels.Set(rapid.MapOfN(keys, values, 0, 5).Draw(t, "labels"))
+		if got, want := ours.Matches(set), theirs.Matches(set); got != want {
+			t.Errorf("%v matches %v: %t, want %t", written, set, got, want)
+		}
+		if same := SelectorOf(set); !same.Matches(set) {
+			t.Errorf("the selector of %v does not match it", set)
+		}
+		if other := ours.With(SelectorOf(labels.Set{"a": "v"})); other.Matches(set) != (theirs.Matches(set) && set["a"] == "v") {
+			t.Errorf("%v with another requirement matches %v: %t", written, set, other.Matches(set))
+		}
+		again, _ := ReadSelector(written.DeepCopy())
+		if again.Digest() != ours.Digest() || !SameSelector(written, written.DeepCopy()) {
+			t.Errorf("%v differs from itself", written)
+		}
+	})
+}
+
+func TestNothingIsSelectedByNoSelector(t *testing.T) {
+	none, err := ReadSelector(nil)
+	if err != nil || none.Matches(labels.Set{}) || none.Empty() || none.With(Everything()).Matches(labels.Set{}) {
+		t.Errorf("no selector selects, or is an error: %v", err)
+	}
+	if none.Digest() == Everything().Digest() {
+		t.Error("nothing and everything have the same digest")
+	}
+}
+
+// What is matched against a selector does not pay for what it lists, nor for requirements on labels
+// that it has not.
+func BenchmarkSelector(b *testing.B) {
+	long, wide := &metav1.LabelSelector{}, &metav1.LabelSelector{}
+	long.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: "NotIn"}}
+	for i := range 150_000 {
+		long.MatchExpressions[0].Values = append(long.MatchExpressions[0].Values, fmt.Sprint("v", i))
+		if i < 40_000 {
+			wide.MatchExpressions = append(wide.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprint("k", i), Operator: "DoesNotExist"})
+		}
+	}
+	for name, written := range map[string]*metav1.LabelSelector{"values": long, "requirements": wide} {
+		b.Run(name+"/read", func(b *testing.B) {
+			for b.Loop() {
+				_, _ = ReadSelector(written)
+			}
+		})
+		s, _ := ReadSelector(written)
+		b.Run(name+"/match", func(b *testing.B) {
+			for b.Loop() {
+				s.Matches(labels.Set{"app": "other"})
+			}
+		})
+	}
+}
