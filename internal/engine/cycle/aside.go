@@ -16,7 +16,13 @@ const mostAside = 32
 // repeated.
 const mostQuestions = 24
 
+// mostPreparing limits the pods of a namespace for which something is prepared aside at a time.
+// mostPreparations limits how often an attempt is prepared: what was prepared may be forgotten
+// before it is used.
+const mostPreparing, mostPreparations = 32, 3
+
 var (
+	errPreparing = &Fault{Message: "too many pods of the namespace wait for their device selectors to be compiled; the pod is tried again after its back-off"}
 	errAsideFull = &Fault{Message: "too many pods wait for extenders to answer; the pod is tried again after its back-off"}
 	errNoEnd     = &Fault{Message: "the cluster changed faster than the extenders answered; the pod is tried again after its back-off"}
 )
@@ -65,7 +71,44 @@ type askErrand struct {
 
 func (e askErrand) answered(Outcome) {
 	e.as.asking--
+	e.resume()
+}
+
+func (e askErrand) resume() {
 	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
 		e.as.decide(e.item, e.question.Answers, e.questions)
 	}
+}
+
+// prepares suspends the attempt, which has not begun, while plugins prepare it. It returns false if
+// they need not.
+func (as *attempts) prepares(b *placement) bool {
+	for _, p := range b.profile.prepare {
+		question := p.Prepare(as.cluster, b.Waiting)
+		switch namespace := b.Pod.Namespace; {
+		case question == nil, b.questions >= mostPreparations:
+			continue
+		case as.preparing[namespace] >= mostPreparing:
+			as.fail(b, errPreparing)
+		default:
+			as.preparing[namespace]++
+			as.do(Ask{as.send(prepareErrand{askErrand{as, b.item, question, b.questions + 1}, namespace}), &b.Attempt, question})
+		}
+		return true
+	}
+	return false
+}
+
+// prepareErrand decides the pod when what it needs is prepared.
+type prepareErrand struct {
+	askErrand
+	namespace string
+}
+
+func (e prepareErrand) answered(Outcome) {
+	if e.as.preparing[e.namespace]--; e.as.preparing[e.namespace] == 0 {
+		delete(e.as.preparing, e.namespace)
+	}
+	e.question.Done()
+	e.resume()
 }

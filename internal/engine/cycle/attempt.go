@@ -32,9 +32,10 @@ type attempts struct {
 	preemptions *preemptions
 	profiles    *profiles
 
-	asking      int // questions asked aside and not answered yet
-	searchLimit int // see Options.SearchLimit
-	mostWork    int // the constant of this name, or searchLimit; tests change it
+	asking      int            // questions asked aside and not answered yet
+	preparing   map[string]int // pods for which something is prepared aside, by namespace
+	searchLimit int            // see Options.SearchLimit
+	mostWork    int            // the constant of this name, or searchLimit; tests change it
 }
 
 // schedule starts an attempt for a pod that was popped from the queue.
@@ -54,6 +55,9 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 	let := as.reserved.lets(item)
 	if !let && as.knownToFail(b) {
 		as.reject(b, p.failed.why, nil)
+		return
+	}
+	if as.prepares(b) {
 		return
 	}
 	for _, e := range p.begin {

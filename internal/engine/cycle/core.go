@@ -66,6 +66,10 @@ type Options struct {
 	// Unhurried attempts for groups do not end because others wait: for forecasts.
 	Unhurried bool
 	Disabled  Disabled
+	// PrepareAside: what a plugin has to compute about a pod before the pod is decided is asked
+	// aside; see [Ask] and [plugins.Preparer]. Else it is computed by the goroutine that decides,
+	// when it is needed.
+	PrepareAside bool
 	// Prefer, if set, breaks ties between nodes in place of chance; see [decide.Decider].
 	Prefer func(*cluster.Pod) string
 }
@@ -111,7 +115,7 @@ func assemble(s *common) *Core {
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
 	c.attempts = &attempts{
 		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
-		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), mostWork: max(mostWork, s.options.SearchLimit),
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, preparing: map[string]int{}, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), mostWork: max(mostWork, s.options.SearchLimit),
 	}
 	c.placements.outcome = c.attempts
 	c.intake = &intake{

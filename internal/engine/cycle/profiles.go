@@ -26,6 +26,7 @@ type profile struct {
 	rescue  []rescuer
 	reserve []Reserver
 	permit  []Permitter
+	prepare []plugins.Preparer
 	sorter  Sorter
 	Stages
 
@@ -106,6 +107,10 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 	for _, r := range p.Reservers {
 		if r, ok := r.(plugins.ClaimReserver); ok {
 			r.SetClock(fs.wall)
+		}
+		if r, ok := r.(plugins.Preparer); ok && fs.options.PrepareAside {
+			r.Forget()
+			made.prepare = append(made.prepare, r)
 		}
 	}
 	fs.addGates(made, byName)

@@ -41,6 +41,8 @@ type Header struct {
 	Shadow       bool           `json:"shadow,omitempty"`
 	Groups       groups.Gates   `json:"groups,omitzero"`
 	SearchLimit  int            `json:"searchLimit,omitempty"`
+	// PrepareAside: see [cycle.Options].
+	PrepareAside bool `json:"prepareAside,omitempty"`
 	// Outside: out-of-tree plugins or extenders take part, whose answers are not recorded.
 	Outside bool `json:"outside,omitempty"`
 }

@@ -35,7 +35,7 @@ func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
 func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 	return cycle.Options{
 		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait, Shadow: h.Shadow,
-		Groups: h.Groups, SearchLimit: h.SearchLimit, Disabled: h.Disabled,
+		Groups: h.Groups, SearchLimit: h.SearchLimit, Disabled: h.Disabled, PrepareAside: h.PrepareAside,
 	}
 }
 

@@ -185,7 +185,7 @@ func (w *deviceWorld) pod() *cluster.Pod {
 func (w *deviceWorld) compare() {
 	anew, _ := NewDynamicResources(nil)
 	anew.filterTimeout = 0
-	anew.expressions = w.d.expressions
+	anew.sets.known, anew.sets.size = w.d.sets.known, w.d.sets.size // compiled already
 	specs, wanted := resourceSpecs{{Name: "example.com/gpu", Weight: 1}}, []int64{1}
 	known, fresh := w.stock.counts(w.c, specs, wanted), new(deviceStock).counts(w.c, specs, wanted)
 	for _, n := range w.c.SortedNodes() {

@@ -29,8 +29,7 @@ type DynamicResources struct {
 	filterTimeout  time.Duration // for the search on all nodes together; 0: none
 	strict         bool          // that limit is the configured one, so the attempt fails beyond it
 	bindingTimeout time.Duration
-	expressions    func() *cel.Cache // made when first needed: that takes a while
-	costs          expressionCosts
+	sets           expressionSets
 
 	mutex  sync.Mutex
 	last   *attempt // the pod asked about last: Filter, Score and Reserve ask about the same one
@@ -47,16 +46,13 @@ const (
 	codeClaimOfOtherPod       = "ResourceClaimOfOtherPod"
 	codeClaimUnavailable      = "ResourceClaimNotAvailable"
 	codeClaimStale            = "ExtendedResourceClaimStale"
+	codeClaimTooLong          = "ResourceClaimTooLong"
 	codeDeviceClassNotFound   = "DeviceClassNotFound"
 	codeDeviceRequestUnknown  = "DeviceRequestUnknown"
 	codeDevicesNotAllocatable = "DevicesNotAllocatable"
 	codeDevicesTooHard        = "DeviceSearchTooLong"
 	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
 )
-
-// compiledExpressions is how many compiled CEL expressions are kept, over all claims and classes.
-// Compiling one takes milliseconds. A cluster has few classes, but claims can have selectors, too.
-const compiledExpressions = 256
 
 var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
 
@@ -71,12 +67,7 @@ func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, 
 		return nil, err
 	}
 	limit, strict := boundedSearch(args.FilterTimeout.Duration)
-	return &DynamicResources{
-		filterTimeout: limit, strict: strict, bindingTimeout: args.BindingTimeout.Duration,
-		expressions: sync.OnceValue(func() *cel.Cache {
-			return cel.NewCache(compiledExpressions, expressionFeatures)
-		}),
-	}, nil
+	return &DynamicResources{filterTimeout: limit, strict: strict, bindingTimeout: args.BindingTimeout.Duration}, nil
 }
 
 // Name returns upstream's name of the plugin.

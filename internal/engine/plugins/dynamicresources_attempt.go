@@ -44,11 +44,13 @@ type attempt struct {
 	reachable []nodeTerms
 	// open are the claims that have to be allocated, and shape is what they ask for. With extended
 	// resources both depend on the node's size.
-	open   []*resourcev1.ResourceClaim
-	shape  *deviceShape
-	bySize map[*cluster.Size]*extendedOffer
-	limit  searchLimit
-	before int64 // spent of the limit when the filter was asked for its judge
+	open  []*resourcev1.ResourceClaim
+	shape *deviceShape
+	// expressions are those of the open claims and of their classes.
+	expressions *expressionSet
+	bySize      map[*cluster.Size]*extendedOffer
+	limit       searchLimit
+	before      int64 // spent of the limit when the filter was asked for its judge
 	// alternatives: some request lists alternatives, by which nodes are scored.
 	alternatives bool
 
@@ -119,6 +121,11 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 		if a.rejection, a.err = checkRequests(c, claim); a.rejection != nil || a.err != nil {
 			return a
 		}
+	}
+	var long bool
+	if a.expressions, long = d.sets.of(c, a.open); long {
+		a.rejection = unresolvable(codeClaimTooLong, "resource claims select devices by more expressions, or longer ones, than are evaluated")
+		return a
 	}
 	switch {
 	case a.extended != nil:

@@ -120,30 +120,14 @@ func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *ground
 			if selectors[i].CEL == nil || over {
 				continue
 			}
-			of := a.d.costs.of(selectors[i].CEL.Expression)
+			of := a.expressions.costs.of(selectors[i].CEL.Expression)
 			if of.compiled != nil && of.most > cost {
 				of.most, over = a.costOn(on, selectors[i].CEL.Expression, of)
 			}
 			cost = max(cost, of.most)
 		}
 	}
-	request := func(class string, selectors []resourcev1.DeviceSelector) {
-		read(selectors)
-		if class, known := a.c.DeviceClasses.Get("", class); known {
-			read(class.Spec.Selectors)
-		}
-	}
-	for _, claim := range open {
-		for i := range claim.Spec.Devices.Requests {
-			r := &claim.Spec.Devices.Requests[i]
-			if r.Exactly != nil {
-				request(r.Exactly.DeviceClassName, r.Exactly.Selectors)
-			}
-			for j := range r.FirstAvailable {
-				request(r.FirstAvailable[j].DeviceClassName, r.FirstAvailable[j].Selectors)
-			}
-		}
-	}
+	eachSelection(a.c, open, read)
 	return cost, over
 }
 
@@ -282,7 +266,7 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 }
 
 func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
-	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.d.expressions())
+	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.expressions.cache)
 	if err != nil {
 		return nil, err
 	}

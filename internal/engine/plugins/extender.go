@@ -32,10 +32,22 @@ type Aside struct {
 	Whom    string
 	Ask     func(ctx context.Context)
 	Answers any
+	// Done, if set, is called when Ask has returned, by the goroutine that decides.
+	Done func()
 }
 
 // Error implements error.
 func (a *Aside) Error() string { return fmt.Sprintf("%s was not asked yet", a.Whom) }
+
+// Preparer is a plugin that computes something about a pod, which may take long, before the pod is
+// decided.
+type Preparer interface {
+	// Prepare returns the question to ask aside first, which has no answers; nil if there is none.
+	Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside
+	// Forget forgets what was prepared. Then Prepare depends on nothing but what the plugin is
+	// asked from now on.
+	Forget()
+}
 
 // ExtenderName stands for all extenders in the list of plugins that reject a pod, as upstream.
 const ExtenderName = "Extender"

@@ -82,9 +82,14 @@ func (e expressionCost) on(driver string, d *resourcev1.Device) int64 {
 // expressionCosts are the costs of expressions. One that does not compile is not evaluated: it ends
 // the search.
 type expressionCosts struct {
+	cache *cel.Cache
 	mutex sync.Mutex
 	known map[string]expressionCost
 }
+
+// longExpression is the length, in bytes, from which on an expression is not compiled a second time
+// for an estimate: it is measured.
+const longExpression = 1 << 10
 
 func (e *expressionCosts) of(expression string) expressionCost {
 	e.mutex.Lock()
@@ -93,10 +98,22 @@ func (e *expressionCosts) of(expression string) expressionCost {
 	if known {
 		return cost
 	}
-	if e.known == nil || len(e.known) >= compiledExpressions {
+	if e.known == nil {
 		e.known = map[string]expressionCost{}
 	}
+	cost = e.find(expression)
+	e.known[expression] = cost
+	return cost
+}
+
+func (e *expressionCosts) find(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
+	if len(expression) > longExpression {
+		if compiled := e.cache.GetOrCompile(expression); compiled.Error == nil {
+			return expressionCost{costOfExpression + resourcev1.CELSelectorExpressionMaxCost/expressionCostsEach, &compiled}
+		}
+		return cost
+	}
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
 	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &enough}); compiled.Error == nil {
 		cost.most += int64(min(compiled.MaxCost, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
@@ -104,7 +121,6 @@ func (e *expressionCosts) of(expression string) expressionCost {
 			cost.compiled = &compiled
 		}
 	}
-	e.known[expression] = cost
 	return cost
 }
 

@@ -138,7 +138,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
 		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
-		SearchLimit: o.SearchLimit, Disabled: o.Disabled,
+		SearchLimit: o.SearchLimit, Disabled: o.Disabled, PrepareAside: true,
 	}
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err

@@ -197,7 +197,7 @@ func (f *Flags) Validate() error {
 // JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
 	return journal.Header{
-		Added: f.Added(), Disabled: f.Disabled(), MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, SearchLimit: f.SearchLimit,
+		Added: f.Added(), Disabled: f.Disabled(), MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, SearchLimit: f.SearchLimit, PrepareAside: true,
 	}
 }
 

@@ -1,0 +1,170 @@
+package plugins
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// mostExpressions and mostExpressionText, in bytes, bound by how many expressions a pod's open
+// claims may select devices, with those of the classes. A claim has room for a hundred of 10 KiB,
+// and to compile one of these takes a quarter of a second. keptExpressionText bounds what is kept
+// compiled of all pods.
+const (
+	mostExpressions    = 256
+	mostExpressionText = 256 << 10
+	keptExpressionText = 1 << 20
+)
+
+// expressionSet has the CEL expressions by which the open claims of a pod select devices. Every set
+// has a cache of its own: the library's locks it while it compiles, and another goroutine compiles
+// what the one that decides must not wait for.
+type expressionSet struct {
+	list  []string // sorted, each once
+	cache *cel.Cache
+	costs expressionCosts
+	ready bool // all of them are compiled; of the goroutine that decides
+}
+
+// expressionSets are the sets that were asked for lately, by their text.
+type expressionSets struct {
+	known map[string]*expressionSet
+	size  int
+	// compiling is held by whoever compiles: one expression at a time, and each namespace in its
+	// turn, for which those of one namespace wait among themselves first.
+	compiling sync.Mutex
+	mutex     sync.Mutex
+	turns     map[string]*turn
+}
+
+// turn is that of a namespace; waiting counts who wants it.
+type turn struct {
+	sync.Mutex
+	waiting int
+}
+
+// of returns the set for claims. long reports that they have more expressions than are evaluated.
+func (s *expressionSets) of(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (set *expressionSet, long bool) {
+	list := expressionsOf(c, open)
+	key := strings.Join(list, "\x00")
+	if len(list) > mostExpressions || len(key) > mostExpressionText {
+		return nil, true
+	}
+	if set := s.known[key]; set != nil {
+		return set, false
+	}
+	const usual = 256 // bytes beside the text
+	if s.size += len(key) + usual; s.known == nil || s.size > keptExpressionText {
+		s.known, s.size = map[string]*expressionSet{}, len(key)+usual
+	}
+	set = &expressionSet{list: list, cache: cel.NewCache(mostExpressions, expressionFeatures)}
+	set.costs.cache = set.cache
+	s.known[key] = set
+	return set, false
+}
+
+// expressionsOf lists the expressions of claims and of the classes that they name, sorted, each
+// once.
+func expressionsOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (list []string) {
+	add := func(selectors []resourcev1.DeviceSelector) {
+		for i := range selectors {
+			if selectors[i].CEL != nil {
+				list = append(list, selectors[i].CEL.Expression)
+			}
+		}
+	}
+	eachSelection(c, open, add)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// eachSelection calls f with the selectors of every request, and with those of its class.
+func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func([]resourcev1.DeviceSelector)) {
+	request := func(class string, selectors []resourcev1.DeviceSelector) {
+		f(selectors)
+		if class, known := c.DeviceClasses.Get("", class); known {
+			f(class.Spec.Selectors)
+		}
+	}
+	for _, claim := range open {
+		for i := range claim.Spec.Devices.Requests {
+			r := &claim.Spec.Devices.Requests[i]
+			if r.Exactly != nil {
+				request(r.Exactly.DeviceClassName, r.Exactly.Selectors)
+			}
+			for j := range r.FirstAvailable {
+				request(r.FirstAvailable[j].DeviceClassName, r.FirstAvailable[j].Selectors)
+			}
+		}
+	}
+}
+
+// compile compiles the expressions of a set for a pod of a namespace.
+func (s *expressionSets) compile(ctx context.Context, namespace string, set *expressionSet) {
+	defer s.join(namespace)()
+	for _, expression := range set.list {
+		if ctx.Err() != nil {
+			return
+		}
+		s.compiling.Lock()
+		if set.cache.GetOrCompile(expression).Error == nil {
+			set.costs.of(expression)
+		}
+		s.compiling.Unlock()
+	}
+}
+
+// join waits for the namespace's turn, and returns how to give it back.
+func (s *expressionSets) join(namespace string) (leave func()) {
+	s.mutex.Lock()
+	if s.turns == nil {
+		s.turns = map[string]*turn{}
+	}
+	mine := s.turns[namespace]
+	if mine == nil {
+		mine = &turn{}
+		s.turns[namespace] = mine
+	}
+	mine.waiting++
+	s.mutex.Unlock()
+
+	mine.Lock()
+	return func() {
+		mine.Unlock()
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		if mine.waiting--; mine.waiting == 0 {
+			delete(s.turns, namespace)
+		}
+	}
+}
+
+// Prepare implements [Preparer]: the expressions of the pod's claims are compiled before it is
+// decided.
+func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside {
+	if !needsDevices(c, p) {
+		return nil
+	}
+	set := d.attempt(c, p).expressions
+	if set == nil || set.ready || len(set.list) == 0 {
+		return nil
+	}
+	return &Aside{
+		Whom: "the compiler of device selectors",
+		Ask:  func(ctx context.Context) { d.sets.compile(ctx, p.Namespace(), set) },
+		Done: func() { set.ready = true },
+	}
+}
+
+// Forget implements [Preparer].
+func (d *DynamicResources) Forget() {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.last, d.sets.known, d.sets.size = nil, nil, 0
+}
