@@ -27,12 +27,18 @@ func unless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	}
 }
 
-// byClaims selects the pods that use the event's claim, or the claim that its volume is bound to.
-func byClaims() *queue.Narrowing {
+// byClaims selects the pods that use the event's claim, the claim that its volume is bound to, or a
+// claim that is bound to its volume. The two may differ: a volume may have been made anew.
+func (in Setting) byClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			for _, name := range claimNames(item.Pod) {
 				topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: item.Pod.Namespace, Value: name})
+			}
+			for _, claim := range in.claims(item) { // one that gets a volume later wakes the pod itself
+				if claim.Spec.VolumeName != "" {
+					topics = append(topics, queue.Topic{Kind: queue.OfVolume, Value: claim.Spec.VolumeName})
+				}
 			}
 			return topics, false
 		},
@@ -48,7 +54,8 @@ func byClaims() *queue.Narrowing {
 					if o.Spec.ClaimRef == nil {
 						return nil, true
 					}
-					topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: o.Spec.ClaimRef.Namespace, Value: o.Spec.ClaimRef.Name})
+					topics = append(topics, queue.Topic{Kind: queue.OfVolume, Value: o.Name},
+						queue.Topic{Kind: queue.OfClaim, Key: o.Spec.ClaimRef.Namespace, Value: o.Spec.ClaimRef.Name})
 				}
 			}
 			return topics, len(topics) == 0

@@ -277,7 +277,7 @@ func migrated(plugin string) bool {
 }
 
 // Interests implements Requeuer.
-func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
+func (*NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have come before it
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
@@ -285,7 +285,7 @@ func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			return usedVolumes(e, attachable)
 		}, Narrowing: unless(func(e *queue.Event) bool { return !usedVolumes(e, attachable) })},
-		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.VolumeAttachment, Action: queue.Delete, Hint: func(item *queue.Item, _ *queue.Event) bool {
 			return slices.ContainsFunc(item.Class.Spec.Volumes, attachable)
 		}},

@@ -223,8 +223,8 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 	keys := &volumeKeys{c: in.Cluster}
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true, Narrowing: byVolumeKeys(keys.has)},
-		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
-		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true, Narrowing: byClaims()},
+		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
+		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
 		{Resource: queue.CSINode, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			was, isOld := e.Old.(*storagev1.CSINode)

@@ -51,10 +51,10 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 		return true
 	}
 	for _, claim := range in.claims(item) {
-		if keptForOther(volume, claim) {
-			continue
+		if claim.Spec.VolumeName == volume.Name {
+			return true
 		}
-		if claim.Spec.VolumeName == volume.Name || claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) {
+		if claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) && !keptForOther(volume, claim) {
 			return true
 		}
 	}

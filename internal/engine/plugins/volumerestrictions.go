@@ -140,7 +140,7 @@ func disksConflict(a, b *v1.Volume) bool {
 }
 
 // Interests implements Requeuer.
-func (VolumeRestrictions) Interests(Setting) []queue.Interest {
+func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},
 		{Resource: queue.Node, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
@@ -149,7 +149,7 @@ func (VolumeRestrictions) Interests(Setting) []queue.Interest {
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return e.PodBefore != nil && sharesVolume(item.Class, e.PodBefore.Class)
 		}, Narrowing: unless(func(e *queue.Event) bool { return !usedVolumes(e, attachable) })},
-		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
+		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 	}
 }
 

@@ -169,8 +169,8 @@ func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
 func (VolumeZone) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true, Narrowing: byVolumeKeys(isZoneLabel)},
-		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
-		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolumeZone, PerPod: true, Narrowing: byClaims()},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
+		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolumeZone, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
 	}
 }

@@ -56,9 +56,11 @@ const (
 	// that they tolerate with any value.
 	Tolerates
 	ToleratesKey
-	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the pending pods use.
+	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the pending pods use, and
+	// OfVolume is the name of a volume that such a claim names.
 	OfClaim
 	OfDeviceClaim
+	OfVolume
 	// InNamespace is the namespace of the pending pods.
 	InNamespace
 	// Everybody has no key: every group has this topic, and so has every event that may help any
