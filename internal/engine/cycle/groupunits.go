@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 func moreImportant(a, b *cluster.Pod) int {
@@ -29,6 +30,32 @@ func (gs *podGroups) unitOf(victim *cluster.Pod) []*cluster.Pod {
 		}
 	}
 	return unit
+}
+
+// displaces tells whether a waiting pod could preempt a pod, where groups have a priority of their
+// own: as far as that depends on the two and their groups. gentle: the profile spares the pods of
+// more important groups.
+func (gs *podGroups) displaces(item *queue.Item, victim *cluster.Pod, gentle bool) bool {
+	priority, own := item.Class.Priority, gs.groupOf(item)
+	if own != nil && own.Object != nil {
+		priority = own.Priority()
+	}
+	lower := victim.Class.Priority < priority
+	if victim.Class.Spec.SchedulingGroup == nil {
+		return lower
+	}
+
+	switch g := gs.groups.Of(victim.UID); {
+	case g == nil: // it is gone, and how it counted is not known
+		return false
+	case g.Object == nil:
+		return lower
+	case g.Whole():
+		return g.Priority() < priority && (lower || own != nil)
+	case gentle:
+		return lower && g.Priority() < priority
+	}
+	return lower
 }
 
 // asUnits adds the pods that leave together with the victims.

@@ -260,7 +260,13 @@ func (fs *profiles) use(f *configuration) {
 
 // interests are the events that the profile's plugins are interested in.
 func (fs *profiles) interests(p *profile) (queue.Interests, error) {
-	all := p.Profile.Interests(fs.cluster)
+	var displaces plugins.Displaces
+	if fs.podGroups.gates.Preemption {
+		displaces = func(item *queue.Item, victim *cluster.Pod) bool {
+			return fs.podGroups.displaces(item, victim, p.GentlePreemption)
+		}
+	}
+	all := p.Profile.Interests(fs.cluster, displaces)
 	if fs.podGroups.gates.Generic {
 		all[groups.GangScheduling] = nil // woken by name; see podGroups.wake
 	}

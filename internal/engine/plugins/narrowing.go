@@ -31,7 +31,7 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 				return queue.Amounts{-1, -1}
 			case ofNode && e.NodeBefore != nil && !grew(everything(e), e):
 				return queue.Amounts{-1, -1}
-			case ofNode || e.PodBefore == nil:
+			case ofNode || e.PodBefore == nil || in.Displaces != nil:
 				return queue.Amounts{e.Node.Size.MilliCPU, e.Node.Size.Memory}
 			}
 			return roomWithoutLower(e.Node, e.PodBefore.Class.Priority)

@@ -27,7 +27,7 @@ type waitingPods struct {
 
 func newWaitingPods(c *cluster.Cluster, narrowed bool) *waitingPods {
 	w := &waitingPods{c: c, q: queue.New()}
-	interests := plugins.Default().Interests(c)
+	interests := plugins.Default().Interests(c, nil)
 	if !narrowed {
 		interests = maps.Clone(interests)
 		for name, list := range interests {

@@ -223,7 +223,7 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 			case in.fits(item, e.Node):
 				return true
 			}
-			return e.PodBefore.Class.Priority >= item.Class.Priority && in.fitsWithoutLower(item, e.Node)
+			return !in.displaces(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
 		}},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
@@ -241,15 +241,15 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	return interests
 }
 
-// fitsWithoutLower reports whether the pod would fit on the node if all pods of lower priority left
-// it.
+// fitsWithoutLower reports whether the pod would fit on the node if all pods that it could preempt
+// left it.
 func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	if !in.mayPreempt(item) {
 		return false
 	}
 	var without *cluster.Node
 	for _, p := range n.Pods {
-		if p.Class.Priority < item.Class.Priority {
+		if in.displaces(item, p) {
 			if without == nil {
 				without = n.Copy(nil)
 			}

@@ -28,10 +28,24 @@ type Setting struct {
 	// Filter is the plugin as the profile enables it, perhaps at one extension point only. Nil if
 	// it is not enabled as a filter.
 	Filter Filter
+	// Displaces reports whether an item's pod could preempt a pod if it helped. Nil: all pods of
+	// lower priority, and nothing else.
+	Displaces Displaces
 }
 
-// Interests returns what can help pods of the profile, by the plugin that rejected them.
-func (p *Profile) Interests(c *cluster.Cluster) queue.Interests {
+// Displaces tells which pods the pod of an item could preempt.
+type Displaces func(item *queue.Item, p *cluster.Pod) bool
+
+func (in Setting) displaces(item *queue.Item, p *cluster.Pod) bool {
+	if in.Displaces != nil {
+		return in.Displaces(item, p)
+	}
+	return p.Class.Priority < item.Class.Priority
+}
+
+// Interests returns what can help pods of the profile, by the plugin that rejected them. displaces
+// may be nil; see [Setting].
+func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Interests {
 	all := queue.Interests{}
 	for name, plugin := range p.made {
 		r, ok := plugin.(Requeuer)
@@ -42,7 +56,7 @@ func (p *Profile) Interests(c *cluster.Cluster) queue.Interests {
 		if _, filters := plugin.(Filter); filters && filter == nil && !p.Has(PreEnqueue, name) {
 			continue // it rejects no pods now; those that it rejected before a reload are retried after every event
 		}
-		all[name] = r.Interests(Setting{Cluster: c, Profile: p, Filter: filter})
+		all[name] = r.Interests(Setting{Cluster: c, Profile: p, Filter: filter, Displaces: displaces})
 	}
 	return all
 }

@@ -71,7 +71,7 @@ type world struct {
 func waits(t *testing.T, w *world, waiting *v1.Pod, plugin string, happens func(c *cluster.Cluster) queue.Event) bool {
 	t.Helper()
 	w.q = queue.New()
-	w.q.SetInterests(v1.DefaultSchedulerName, plugins.Default().Interests(w.c))
+	w.q.SetInterests(v1.DefaultSchedulerName, plugins.Default().Interests(w.c, nil))
 	item := w.q.Add(waiting, w.c.Pending(waiting).Class, epoch)
 	w.q.Rejected(w.q.Pop(epoch), []string{plugin}, nil, epoch)
 	e := happens(w.c)
@@ -232,7 +232,7 @@ func TestAPluginThatRejectsNobodyAnyMoreKeepsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := profile.Interests(cluster.New())
+	all := profile.Interests(cluster.New(), nil)
 	for name, listed := range map[string]bool{"NodeName": true, "NodeResourcesFit": false, "DynamicResources": true, "TaintToleration": false} {
 		if _, ok := all[name]; ok != listed {
 			t.Errorf("%s: listed %t, want %t", name, ok, listed)
@@ -244,7 +244,7 @@ func TestAPluginThatRejectsNobodyAnyMoreKeepsNobody(t *testing.T) {
 // its pods after every event.
 func TestEveryFilterStatesWhatCanHelp(t *testing.T) {
 	profile := plugins.Default()
-	all := profile.Interests(cluster.New())
+	all := profile.Interests(cluster.New(), nil)
 	for _, f := range profile.Filters {
 		if len(all[f.Name()]) == 0 {
 			t.Errorf("%s states nothing", f.Name())
@@ -262,7 +262,7 @@ func TestKeptBudgetsWakeWhoWantsRoom(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		profile := plugins.Default()
 		profile.KeepBudgets = keep
-		listed := slices.ContainsFunc(profile.Interests(cluster.New())["NodeResourcesFit"], func(i queue.Interest) bool { return i.Resource == queue.Budget })
+		listed := slices.ContainsFunc(profile.Interests(cluster.New(), nil)["NodeResourcesFit"], func(i queue.Interest) bool { return i.Resource == queue.Budget })
 		if listed != keep {
 			t.Errorf("KeepBudgets %t: budgets listed %t", keep, listed)
 		}
