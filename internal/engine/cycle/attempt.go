@@ -142,11 +142,7 @@ func (as *attempts) unplaced(b *placement) {
 	if failure.Rejector != "" {
 		rejectors = append(rejectors, failure.Rejector)
 	}
-	for _, name := range more {
-		if !slices.Contains(rejectors, name) {
-			rejectors = append(rejectors, name)
-		}
-	}
+	rejectors = withNames(rejectors, more)
 	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
 	as.remember(b, nominate, w)
 	as.reject(b, w, nominate)

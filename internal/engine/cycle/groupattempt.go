@@ -48,6 +48,7 @@ type groupAttempt struct {
 	reached   map[types.UID]string // the nodes of members that were counted when it was reached in the first pass
 	declined  bool                 // a plugin at Reserve has turned down the node that was found for a member
 	rest      bool                 // these members are the rest of a group that has been placed
+	rejectors []string             // of all members; see noteRejectors
 }
 
 // member is a pod of a group that is being decided.

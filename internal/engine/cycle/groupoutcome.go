@@ -159,6 +159,7 @@ func (a *groupAttempt) leaveOut(m *member) {
 // rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
 // group. If domains were left out, or the bound was reached, it is tried again after its back-off.
 func (a *groupAttempt) rejectAll() {
+	a.noteRejectors()
 	nodes := a.reserve()
 	a.noteReached()
 	message := a.reason()
@@ -181,24 +182,50 @@ func (a *groupAttempt) rejectAll() {
 // why returns why a member is rejected.
 func (a *groupAttempt) why(m *member) *why {
 	if m.failure == nil {
-		return &why{message: waitingForQuorum, plugins: []string{groups.GangScheduling}}
+		return &why{message: waitingForQuorum, plugins: withNames([]string{groups.GangScheduling}, a.rejectors)}
 	}
 	if m.failure == unreached {
 		return &why{message: unreachedMessage}
 	}
-	rejectors := slices.Clone(m.failure.Plugins)
-	if m.failure.Rejector != "" {
-		rejectors = append(rejectors, m.failure.Rejector)
-	}
-	for _, name := range m.rescue.rejectors {
-		if !slices.Contains(rejectors, name) {
-			rejectors = append(rejectors, name)
-		}
-	}
+	rejectors := withNames(m.rejectors(), a.rejectors)
 	if a.domains > 0 { // another domain may become the best one
 		rejectors = nil
 	}
 	return &why{m.failure.Message(strings.Join(m.rescue.messages, ", ")), rejectors, m.failure.Pending, m.failure.Reasons}
+}
+
+// noteRejectors notes what has rejected members that differ: where one of them fits now, another one
+// may find its place free, so what helps any of them may help all.
+func (a *groupAttempt) noteRejectors() {
+	if !a.differ() {
+		return
+	}
+	for _, m := range a.members {
+		if m.failure != unreached {
+			a.rejectors = withNames(a.rejectors, m.rejectors())
+		}
+	}
+}
+
+// rejectors are the plugins that rejected the member, also with its victims gone.
+func (m *member) rejectors() (names []string) {
+	if m.failure != nil {
+		names = slices.Clone(m.failure.Plugins)
+		if m.failure.Rejector != "" {
+			names = append(names, m.failure.Rejector)
+		}
+	}
+	return withNames(names, m.rescue.rejectors)
+}
+
+// withNames adds the names that are not in the list yet.
+func withNames(list, more []string) []string {
+	for _, name := range more {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // failAll returns all members to the queue after an error, even if it is that of one member.
@@ -258,6 +285,7 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 
 // awaitRoom returns the members to the queue until there is room for them on these nodes.
 func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
+	a.noteRejectors()
 	for _, m := range a.members {
 		m.end(false)
 		w := a.why(m)

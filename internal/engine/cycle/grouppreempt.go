@@ -1,14 +1,12 @@
 package cycle
 
 import (
-	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -115,7 +113,7 @@ func (a *groupAttempt) planHere() *roomPlan {
 	if !ok {
 		return nil
 	}
-	if !a.fitsWithout() { // where members differ, they may fit only as the victims were found
+	if !a.placeInAnyOrder() { // they may fit only as the victims were found
 		a.undo(0)
 		for _, p := range a.arranged {
 			_ = a.count(p.member, p.found)
@@ -135,6 +133,9 @@ func (a *groupAttempt) planHere() *roomPlan {
 		}
 	}
 	a.until = until
+	if a.keeps() && a.podGroups.breaksBudget(slices.Concat(leave...)) {
+		return nil
+	}
 	p := a.plan(leave)
 	p.waits = len(leave)+len(gone.pods) > 0
 	return p
@@ -142,7 +143,7 @@ func (a *groupAttempt) planHere() *roomPlan {
 
 // spare puts a unit back if enough members can be placed nevertheless. Otherwise it leaves all as
 // it was. First only the members on its nodes move; if that is not enough, and the members differ,
-// all are placed anew, unless what they request together is not free. together is leastTogether.
+// all are placed anew, in any order, unless what they request together is not free. together is leastTogether.
 func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amounts) bool {
 	var were []place
 	var nodes []*cluster.Node
@@ -167,7 +168,7 @@ func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amount
 		for _, m := range a.placed {
 			were = append(were, place{m, m.found})
 		}
-		if a.undo(0); a.fitsWithout() {
+		if a.undo(0); a.placeInAnyOrder() {
 			return true
 		}
 		a.undo(0)
@@ -224,53 +225,6 @@ func (a *groupAttempt) keeps() bool {
 	return a.profile.KeepBudgets && a.priority() < rules.SystemCritical
 }
 
-// displaceWithin displaces pods while others are shielded, then lowers the shield. If it is not ok,
-// the pods that it displaced are back.
-func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*cluster.Pod, ok bool) {
-	before := len(gone.pods)
-	defer stand.lower()
-	units, ok = a.displace(gone)
-	a.arranged = a.arranged[:0]
-	for _, m := range a.placed {
-		a.arranged = append(a.arranged, place{m, m.found})
-	}
-	a.undo(0)
-	if !ok {
-		gone.back(slices.Clone(gone.pods[before:]))
-	}
-	return units, ok
-}
-
-// lowUnit tells whether a group leaves only as a whole, and its priority is below that of the
-// members, whatever the priorities of its pods are.
-func (a *groupAttempt) lowUnit(g *groups.Group) bool {
-	return a.podGroups.gates.Preemption && g != nil && g != a.group && g.Whole() && g.Priority() < a.priority()
-}
-
-// displaceUnits displaces such groups, too, the lowest first, until that is enough: a search on
-// nodes sees the priorities of their pods. If it is not ok, what it displaced stays away.
-func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok bool) {
-	low := slices.DeleteFunc(slices.Clone(a.groups.Sorted()), func(g *groups.Group) bool { return !a.lowUnit(g) })
-	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })
-	for _, g := range low {
-		if a.spent() {
-			return nil, false
-		}
-		unit := a.podGroups.membersOnNodes(g)
-		if len(unit) == 0 || a.keeps() && a.podGroups.breaksBudget(unit) {
-			continue
-		}
-		for _, p := range unit {
-			gone.add(p)
-		}
-		units = append(units, unit)
-		if more, ok := a.displaceWithin(gone, a.shields(a.keeps())); ok {
-			return append(units, more...), true
-		}
-	}
-	return nil, false
-}
-
 // spareFirst orders units by which should be spared first: those whose leaving breaks a budget,
 // then the more important ones.
 func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
@@ -287,67 +241,6 @@ func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
 		}
 		return moreImportant(x[0], y[0])
 	})
-}
-
-// displace places members one after the other. If one fits nowhere, its victims are removed as for
-// a single pod, with all pods that leave together with them. It is not ok if too few can be placed.
-func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool) {
-	hopeless := failures{}
-	for _, m := range a.members {
-		if hopeless.of(m, a.cluster.Log.Len()) != nil {
-			continue
-		}
-		if a.over() {
-			a.shortened = true
-			break
-		}
-		if placed, err := a.try(m); err != nil {
-			return nil, false
-		} else if placed {
-			a.raise(m)
-			continue
-		}
-		a.effort += costOfPreemption
-		found := a.profile.Preempt(m.asked)
-		if found.Node == nil {
-			if found.Err == nil {
-				hopeless.add(m, a.cluster.Log.Len())
-			}
-			continue
-		}
-		for _, victim := range found.Victims {
-			if victim.Node == nil {
-				continue // it left together with another one
-			}
-			if a.groups.Of(victim.UID) == a.group { // placed in this attempt, so that no shield protects it
-				return nil, false
-			}
-			unit := a.podGroups.unitOf(victim)
-			a.effort += costOfRemoval * len(unit)
-			for _, p := range unit {
-				gone.add(p)
-			}
-			units = append(units, unit)
-		}
-		if a.count(m, decide.Decision{Node: found.Node}) != nil {
-			return nil, false
-		}
-		a.raise(m)
-	}
-	return units, len(a.placed) >= a.need
-}
-
-// raise keeps a member that was just placed from being a victim of the next one: where the PodGroup
-// matters more than its pods, the member counts on its node with the highest priority there is,
-// until it is taken off.
-func (a *groupAttempt) raise(m *member) {
-	if m.Waiting.Class.Priority >= m.asked.Class.Priority {
-		return
-	}
-	n, stand := m.found.Node, *m.Waiting
-	a.cluster.RemovePod(m.Pod.UID)
-	stand.Node, stand.Class = nil, topPriority(a.cluster, m.Waiting)
-	a.cluster.Place(&stand, n)
 }
 
 // plan returns the placement that is counted now, with the units that leave for it.
