@@ -1,0 +1,366 @@
+package cycle_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/inspect/standin"
+)
+
+var (
+	restartRuns = flag.Int("restarts", 120, "runs of TestARestartFindsNothingToDo")
+	restartSeed = flag.Uint64("restart-seed", 1, "seed of its first run")
+)
+
+// TestARestartFindsNothingToDo: after every change, when the longest back-off is over, a core that
+// starts anew on the same objects neither places a pod nor makes room for one that waits for an
+// event. Whatever the pods need is drawn: room, ports, labels, taints, other pods, volumes and how
+// many of them a node takes, devices of all kinds, groups with priorities, pods that never preempt;
+// and whatever may help them happens: nodes, running pods and objects come, change and go. Nobody is
+// woken for having waited too long.
+func TestARestartFindsNothingToDo(t *testing.T) {
+	decided, waiting := 0, 0
+	for seed := *restartSeed; seed < *restartSeed+uint64(*restartRuns); seed++ {
+		s := newServed(seed)
+		for range 60 {
+			s.last = s.something()
+			s.settle(25 * time.Second) // longer than any back-off
+			if s.judge(); s.broken != "" {
+				t.Errorf("seed %d, features %v, after %q: %s", seed, sorted(s.features), s.last, s.broken)
+				break
+			}
+		}
+		decided += s.binds
+		waiting += s.waited
+	}
+	t.Logf("%d bindings, %d looks at pods that wait", decided, waiting)
+	if *restartRuns >= 100 && (decided < 1000 || waiting < 1000) {
+		t.Errorf("the runs try too little: %d bindings, %d looks at pods that wait", decided, waiting)
+	}
+}
+
+// served is an API server with its controllers, which answer at once, and a core that it serves.
+type served struct {
+	rng     *rand.Rand
+	now     time.Time
+	core    *Core
+	seed    uint64
+	gates   groups.Gates
+	standin standin.Controllers
+	objects map[Kind]map[cluster.Name]metav1.Object
+	// features are what pods and nodes of this run have. Few of them, so that one reason to wait is
+	// not hidden by another.
+	features map[string]bool
+
+	made, binds, waited int
+	last, broken        string
+}
+
+// servedKinds are the kinds of objects that there are, in the order in which they are listed.
+var servedKinds = []Kind{
+	Namespaces, Nodes, DisruptionBudgets, StorageClasses, CSINodes, Volumes, Claims, DeviceClasses, ResourceSlices, ResourceClaims, PodGroups, Pods,
+}
+
+func newServed(seed uint64) *served {
+	s := &served{rng: rand.New(rand.NewPCG(seed, 13)), now: begin, seed: seed, objects: map[Kind]map[cluster.Name]metav1.Object{}, features: map[string]bool{}}
+	for _, kind := range servedKinds {
+		s.objects[kind] = map[cluster.Name]metav1.Object{}
+	}
+	s.features[servedFeatures[seed%uint64(len(servedFeatures))]] = true
+	for range s.rng.IntN(4) {
+		s.features[servedFeatures[s.rng.IntN(len(servedFeatures))]] = true
+	}
+	if s.features["groups"] {
+		s.gates = groups.Gates{Generic: true, Gang: true, Topology: s.chance(2), Preemption: s.chance(2)}
+	}
+	s.core = s.anew()
+	s.standin = standin.Controllers{
+		Cluster: s.core.View().Cluster, Feed: s.feed, Now: func() metav1.Time { return metav1.NewTime(s.now) },
+		Named: func(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
+			s.changePod(s.podOf(uid), func(p *v1.Pod) { p.Status.ExtendedResourceClaimStatus = status })
+		},
+	}
+	s.begin()
+	return s
+}
+
+// anew is a core that has just started and was shown all objects that there are.
+func (s *served) anew() *Core {
+	profile := Profile{Profile: plugins.Default()}
+	profile.KeepBudgets, profile.GentlePreemption = s.seed%3 == 0, s.seed%5 == 0
+	core, err := New(Options{Profiles: []Profile{profile}, Seed: s.seed, Groups: s.gates, MaxWait: 1000 * time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	kinds := slices.DeleteFunc(slices.Clone(servedKinds), func(kind Kind) bool { return kind == PodGroups && !s.gates.Generic })
+	core.Step(s.now, Follows{Kinds: kinds})
+	core.Step(s.now, Led{})
+	for _, kind := range kinds {
+		core.Step(s.now, Listing{kind})
+		for _, object := range s.all(kind) {
+			core.Step(s.now, Seen{kind, object})
+		}
+		core.Step(s.now, Listed{kind})
+	}
+	return core
+}
+
+// all lists the objects of a kind by name.
+func (s *served) all(kind Kind) (list []metav1.Object) {
+	return slices.SortedFunc(maps.Values(s.objects[kind]), func(a, b metav1.Object) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+}
+
+func (s *served) pods() (list []*v1.Pod) {
+	for _, object := range s.all(Pods) {
+		list = append(list, object.(*v1.Pod))
+	}
+	return list
+}
+
+func (s *served) podOf(uid types.UID) *v1.Pod {
+	for _, object := range s.objects[Pods] {
+		if object.GetUID() == uid {
+			return object.(*v1.Pod)
+		}
+	}
+	return nil
+}
+
+// put makes or changes an object; objects that the core was shown never change.
+func (s *served) put(kind Kind, object metav1.Object) { s.feed(Seen{kind, object}) }
+
+// take deletes an object, if there is one of the name.
+func (s *served) take(kind Kind, namespace, name string) bool {
+	object := s.objects[kind][cluster.Name{Namespace: namespace, Name: name}]
+	if object != nil {
+		s.feed(Gone{kind, object})
+	}
+	return object != nil
+}
+
+// change gives an object that there is another state.
+func change[T interface {
+	metav1.Object
+	runtime.Object
+}](s *served, kind Kind, object T, how func(T)) {
+	next := object.DeepCopyObject().(T)
+	how(next)
+	s.put(kind, next)
+}
+
+func (s *served) changePod(p *v1.Pod, how func(*v1.Pod)) {
+	if p != nil {
+		change(s, Pods, p, how)
+	}
+}
+
+// removePod is the end of a pod, and of what it reserved.
+func (s *served) removePod(p *v1.Pod) {
+	known := s.core.View().Cluster.Pod(p.UID)
+	s.feed(Gone{Pods, p})
+	if known != nil {
+		s.standin.Gone(known)
+	}
+}
+
+// feed has an event happen, and carries out what the core wants because of it.
+func (s *served) feed(e Event) {
+	switch e := e.(type) {
+	case Seen:
+		s.objects[e.Kind][cluster.Name{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}] = e.Object
+	case Gone:
+		delete(s.objects[e.Kind], cluster.Name{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()})
+	}
+	for _, action := range slices.Clone(s.core.Step(s.now, e)) {
+		s.carryOut(action)
+	}
+}
+
+func (s *served) carryOut(action Action) {
+	if s.standin.CarryOut(action) {
+		return
+	}
+	switch a := action.(type) {
+	case Bind:
+		p, o := s.podOf(a.Attempt.Pod.UID), Outcome{}
+		if p == nil {
+			o.Fault = &Fault{Message: "the pod was deleted"}
+		}
+		s.feed(Answered{a.Ticket, o})
+		s.binds++
+		s.changePod(p, func(p *v1.Pod) { p.Spec.NodeName, p.Status.NominatedNodeName = a.Attempt.Node, "" })
+	case Remove:
+		s.feed(Answered{a.Ticket, Outcome{}})
+		s.changePod(s.podOf(a.Victim.UID), func(p *v1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: s.now}
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler}}
+		})
+	case WriteStatus:
+		if p := s.podOf(a.Pod.UID); a.Nominate != nil && p != nil && p.Spec.NodeName == "" && p.Status.NominatedNodeName != *a.Nominate {
+			s.changePod(p, func(p *v1.Pod) { p.Status.NominatedNodeName = *a.Nominate })
+		}
+		if a.Ticket != 0 {
+			s.feed(Answered{a.Ticket, Outcome{}})
+		}
+	case WriteGroup:
+		if g, ok := s.objects[PodGroups][cluster.Name{Namespace: a.Group.Namespace, Name: a.Group.Name}].(*groups.PodGroup); ok && g.UID == a.Group.UID {
+			change(s, PodGroups, g, func(g *groups.PodGroup) { meta.SetStatusCondition(&g.Status.Conditions, a.Condition) })
+		}
+	case Panicked:
+		s.breaks("panic: %s\n%s", a.Value, a.Stack)
+	}
+}
+
+func (s *served) breaks(format string, args ...any) {
+	s.broken = cmp.Or(s.broken, fmt.Sprintf(format, args...))
+}
+
+// settle lets so much time pass, in which the controllers and kubelets do what is theirs.
+func (s *served) settle(most time.Duration) {
+	for end, steps := s.now.Add(most), 0; s.broken == ""; steps++ {
+		if steps > 5000 {
+			s.breaks("the core never comes to rest")
+		}
+		if s.reconcile() {
+			continue
+		}
+		wake := s.core.Wake(s.now)
+		if wake.After(end) {
+			s.now = end
+			return
+		}
+		if wake.After(s.now) {
+			s.now = wake
+		}
+		s.feed(Tick{})
+	}
+}
+
+// reconcile ends pods that are terminating or whose node is gone, and counts what budgets allow. It
+// returns whether there was something to do.
+func (s *served) reconcile() (busy bool) {
+	for _, p := range s.pods() {
+		if p.DeletionTimestamp != nil || p.Spec.NodeName != "" && s.objects[Nodes][cluster.Name{Name: p.Spec.NodeName}] == nil {
+			s.removePod(p)
+			busy = true
+		}
+	}
+	for _, object := range s.all(DisruptionBudgets) {
+		budget := object.(*policyv1.PodDisruptionBudget)
+		allowed := -budget.Spec.MinAvailable.IntVal
+		for _, p := range s.pods() {
+			if p.Spec.NodeName != "" && p.Namespace == budget.Namespace && p.Labels["app"] == budget.Spec.Selector.MatchLabels["app"] {
+				allowed++
+			}
+		}
+		if allowed = max(0, allowed); allowed != budget.Status.DisruptionsAllowed {
+			change(s, DisruptionBudgets, budget, func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = allowed })
+			busy = true
+		}
+	}
+	return busy
+}
+
+// judge starts another core on what there is, and looks at the first thing that it does.
+func (s *served) judge() {
+	view := s.core.View()
+	if err := view.Queue.Check(); err != nil {
+		s.breaks("%v", err)
+		return
+	}
+	s.waited += view.Queue.Len(queue.Waiting)
+	if view.Queue.Len(queue.Waiting)+view.Queue.Len(queue.Gated) == 0 {
+		return
+	}
+	other := s.anew()
+	for now, end := s.now, s.now.Add(25*time.Second); !now.After(end); now = latest(now, other.Wake(now)) {
+		for _, action := range other.Step(now, Tick{}) {
+			if uid, does := begins(action); does {
+				if !s.takesBack(action) {
+					s.blame(uid, action)
+				}
+				return
+			}
+		}
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// begins is the pod that an action begins to place, or the pod or group that it makes room for.
+func begins(action Action) (uid types.UID, does bool) {
+	switch a := action.(type) {
+	case Bind:
+		return a.Attempt.Pod.UID, true
+	case WriteVolumes:
+		return a.Attempt.Pod.UID, true
+	case WriteClaims:
+		return a.Attempt.Pod.UID, true
+	case Remove:
+		return a.For, true
+	}
+	return "", false
+}
+
+// takesBack tells whether a pod makes room where a group has just done that with a priority that its
+// pods lack: by the priorities of the pods alone, the two would take the room from each other for
+// ever, so nobody is woken for that.
+func (s *served) takesBack(action Action) bool {
+	a, ok := action.(Remove)
+	if !ok || !s.gates.Preemption {
+		return false
+	}
+	victim, by := s.podOf(a.Victim.UID), s.podOf(a.For)
+	if victim == nil || by == nil {
+		return false
+	}
+	g := s.core.View().Groups.Of(victim.UID)
+	return g != nil && g.Object != nil && g.Priority() >= *by.Spec.Priority
+}
+
+// blame says that pods sleep, unless the running core is about to try them, too.
+func (s *served) blame(uid types.UID, action Action) {
+	said, asleep := "", false
+	view := s.core.View()
+	of := func(uid types.UID) *groups.Group {
+		if view.Groups == nil {
+			return nil
+		}
+		return cmp.Or(view.Groups.ByUID(uid), view.Groups.Of(uid))
+	}
+	group := of(uid)
+	for item := range view.Queue.Each {
+		if item.Pod.UID == uid || group != nil && of(item.Pod.UID) == group {
+			said += fmt.Sprintf("\n\t%s is %s by gate %q for %v: %s", item.Pod.Name, item.Place(), item.Gate, item.Rejectors, item.Message)
+			asleep = asleep || item.Place() == queue.Waiting || item.Place() == queue.Gated
+		}
+	}
+	if asleep {
+		s.breaks("another core begins with %s%s", action, said)
+	}
+}
