@@ -15,10 +15,11 @@ type Waker interface {
 	Wakes() []string
 }
 
-// Detailer is a plugin that names the objects and amounts behind a rejection; "" if there is
-// nothing to add to its reasons.
+// Detailer is a plugin that names the objects and amounts behind the rejection of a node; "" if
+// there is nothing to add to its reasons. It prepares the answers for a pod, in the cluster as it
+// is.
 type Detailer interface {
-	Detail(p *cluster.Pod, n *cluster.Node) string
+	Detail(c *cluster.Cluster, p *cluster.Pod) func(n *cluster.Node) string
 }
 
 // Fixer is a plugin whose rejections package explain knows how to fix. For nodes rejected by a

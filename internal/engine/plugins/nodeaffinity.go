@@ -298,12 +298,14 @@ func (*NodeAffinity) Wakes() []string {
 func (*NodeAffinity) Fixes() []Fix { return []Fix{RelaxSelection} }
 
 // Detail implements Detailer: the labels that the node lacks.
-func (*NodeAffinity) Detail(p *cluster.Pod, n *cluster.Node) string {
-	missing := MissingLabels(p, n)
-	if len(missing) == 0 {
-		return ""
+func (*NodeAffinity) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	return func(n *cluster.Node) string {
+		missing := MissingLabels(p, n)
+		if len(missing) == 0 {
+			return ""
+		}
+		return "lacks " + strings.Join(missing, ", ")
 	}
-	return "lacks " + strings.Join(missing, ", ")
 }
 
 // MissingLabels returns the labels of the pod's node selector that the node does not have, as

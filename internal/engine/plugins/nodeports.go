@@ -59,12 +59,14 @@ func (NodePorts) Wakes() []string {
 func (NodePorts) Fixes() []Fix { return []Fix{FreePort} }
 
 // Detail implements Detailer: the pod that uses the port.
-func (NodePorts) Detail(p *cluster.Pod, n *cluster.Node) string {
-	var list []string
-	for _, o := range PortHolders(p, n) {
-		list = append(list, o.Namespace()+"/"+o.Name)
+func (NodePorts) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	return func(n *cluster.Node) string {
+		var list []string
+		for _, o := range PortHolders(p, n) {
+			list = append(list, o.Namespace()+"/"+o.Name)
+		}
+		return "taken by " + strings.Join(list, ", ")
 	}
-	return "taken by " + strings.Join(list, ", ")
 }
 
 // PortHolders returns the node's pods that use a host port which the pod needs.

@@ -312,13 +312,19 @@ func (*NodeResourcesFit) Wakes() []string {
 func (*NodeResourcesFit) Fixes() []Fix { return []Fix{AskForLess, MakeRoom} }
 
 // Detail implements Detailer: what is short, and by how much.
-func (*NodeResourcesFit) Detail(p *cluster.Pod, n *cluster.Node) string {
-	var list []string
-	for _, s := range Shortages(p, n) {
-		list = append(list, fmt.Sprintf("%s: wants %s, %s free of %s", s.Name, s.Text(s.Wanted), s.Text(max(s.Free, 0)), s.Text(s.Size)))
+func (*NodeResourcesFit) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	return func(n *cluster.Node) string {
+		var list []string
+		for _, s := range Shortages(p, n) {
+			wanted, free := s.Text(s.Wanted), s.Text(max(s.Free, 0))
+			if wanted == free { // what is short is less than is shown
+				wanted, free = Quantity(s.Name, s.Wanted).String(), Quantity(s.Name, s.Free).String()
+			}
+			list = append(list, fmt.Sprintf("%s: wants %s, %s free of %s", s.Name, wanted, free, s.Text(s.Size)))
+		}
+		if int64(len(n.Pods)) >= n.Size.Pods {
+			list = append(list, fmt.Sprintf("%d pods of %d", len(n.Pods), n.Size.Pods))
+		}
+		return strings.Join(list, "; ")
 	}
-	if int64(len(n.Pods)) >= n.Size.Pods {
-		list = append(list, fmt.Sprintf("%d pods of %d", len(n.Pods), n.Size.Pods))
-	}
-	return strings.Join(list, "; ")
 }

@@ -1,7 +1,10 @@
 package plugins
 
 import (
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,7 +19,23 @@ type Shortage struct {
 }
 
 // Text writes an amount of it as people do.
-func (s *Shortage) Text(amount int64) string { return Quantity(s.Name, amount).String() }
+func (s *Shortage) Text(amount int64) string { return Amount(s.Name, amount) }
+
+// Amount writes an amount of a resource with at most four digits, of memory in the largest unit
+// that fits: 35.2Ti rather than 36000Gi.
+func Amount(name v1.ResourceName, amount int64) string {
+	text := Quantity(name, amount).String()
+	if name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage || len(strings.TrimRight(text, "KMGTPEi")) <= len("1024") {
+		return text
+	}
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	size, unit := float64(amount), 0
+	for ; size >= 1024 && unit < len(units)-1; unit++ {
+		size /= 1024
+	}
+	const tenths = 10
+	return strconv.FormatFloat(math.Round(size*tenths)/tenths, 'f', -1, 64) + units[unit]
+}
 
 // Quantity writes an amount of a resource as people do; CPU is in thousandths.
 func Quantity(name v1.ResourceName, amount int64) *resource.Quantity {

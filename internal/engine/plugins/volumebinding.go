@@ -248,3 +248,36 @@ func (*VolumeBinding) Wakes() []string {
 
 // Fixes implements Fixer.
 func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
+
+// Detail implements Detailer: the claims that have no volume, and what they lack.
+func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	var list []string
+	claims, _ := usableClaims(c, p)
+	for _, claim := range claims {
+		if waits, err := waitsForConsumer(c, claim); err == nil && !fullyBound(claim) && (!waits || claim.Spec.VolumeName != "") {
+			list = append(list, fmt.Sprintf("persistentvolumeclaim %q: %s", claim.Name, whyUnbound(c, claim)))
+		}
+	}
+	text := strings.Join(list, "; ")
+	return func(*cluster.Node) string { return text }
+}
+
+// whyUnbound says why a claim that does not wait for its pod has no volume.
+func whyUnbound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {
+	name := claimClass(claim)
+	class, ok := c.StorageClasses.Get("", name)
+	size := claim.Spec.Resources.Requests.Storage().String()
+	switch volume, there := c.Volumes.Get("", claim.Spec.VolumeName); {
+	case claim.Spec.VolumeName != "" && !there:
+		return fmt.Sprintf("persistentvolume %q not found", claim.Spec.VolumeName)
+	case there:
+		return fmt.Sprintf("is not bound to persistentvolume %q yet", volume.Name)
+	case name == "":
+		return fmt.Sprintf("has no storageclass, and no volume of %s is free", size)
+	case !ok:
+		return fmt.Sprintf("storageclass %q not found", name)
+	case class.Provisioner == noProvisioner:
+		return fmt.Sprintf("no volume of storageclass %q and %s is free", name, size)
+	}
+	return fmt.Sprintf("%s has not made a volume of storageclass %q yet", class.Provisioner, name)
+}

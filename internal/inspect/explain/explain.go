@@ -173,8 +173,12 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 	}
 	node := e.object.Spec.NodeName
 	if e.pod.Node == nil {
-		out.verdict = "no node"
-		out.Summary = fmt.Sprintf("The pod is bound to node %s, which does not exist (any more).", node)
+		out.State, out.verdict = Orphaned, "no node"
+		then := "nothing replaces it"
+		if owner := e.w.OwnerOf(e.object); owner != nil {
+			then = owner.Ref() + " replaces it"
+		}
+		out.Summary = fmt.Sprintf("The pod is bound to node %s, which does not exist. The pod garbage collector deletes it; %s.", node, then)
 		return nil
 	}
 	if profile == nil {

@@ -20,6 +20,7 @@ type State string
 // The states.
 const (
 	Placed      State = "Placed"      // it is on a node
+	Orphaned    State = "Orphaned"    // it is bound to a node that does not exist
 	Pending     State = "Pending"     // it waits for one
 	Schedulable State = "Schedulable" // it is pending, and there is a node for it: it will go there when its turn comes
 	Gated       State = "Gated"       // it may not be scheduled yet

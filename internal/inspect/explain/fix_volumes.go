@@ -91,10 +91,13 @@ func (s *search) missing(v *v1.Volume, name string) *edit {
 		}
 	case claim.Spec.VolumeName == "":
 		size := claim.Spec.Resources.Requests[v1.ResourceStorage]
-		return &edit{
-			Change: Change{Kind: "BindClaim", Object: ref, Text: fmt.Sprintf("bind the claim %s: a volume of %s that the nodes can reach is missing", name, sizeText(size))},
-			size:   15, set: s.bound(claim),
+		text := fmt.Sprintf("bind the claim %s: a volume of %s that the nodes can reach is missing", name, sizeText(size))
+		if class := claim.Spec.StorageClassName; class != nil && *class != "" {
+			if _, there := s.c.StorageClasses.Get("", *class); !there {
+				text = fmt.Sprintf("create the storageclass %s, or a volume of it of %s, for the claim %s", *class, sizeText(size), name)
+			}
 		}
+		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: s.bound(claim)}
 	}
 	if _, there := s.c.Volumes.Get("", claim.Spec.VolumeName); !there {
 		return &edit{

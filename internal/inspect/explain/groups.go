@@ -17,7 +17,9 @@ func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
 	e.scores(evaluation, own)
 	groups := map[string]*Group{}
-	details := map[string]map[string]int{}
+	profile := e.w.Profile(e.object.Spec.SchedulerName)
+	detail := &details{c: e.c, profile: profile, pod: e.pod, said: map[string]func(*cluster.Node) string{}}
+	said := map[string]map[string][]string{} // the names of the nodes, by what is said of them
 	for i := range evaluation.Nodes {
 		v := &evaluation.Nodes[i]
 		r := v.Rejection
@@ -28,43 +30,53 @@ func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
 		g := groups[key]
 		if g == nil {
 			g = &Group{Plugin: v.Plugin, Code: r.Code, Reasons: r.Reasons, PreemptionHelps: !r.Unresolvable}
-			groups[key], details[key] = g, map[string]int{}
+			groups[key], said[key] = g, map[string][]string{}
 		}
 		g.Count++
 		g.Nodes = append(g.Nodes, v.Node.Name)
-		if text := e.detail(v.Node, v.Plugin); text != "" {
-			details[key][text]++
+		if text := detail.of(v.Node, v.Plugin); text != "" {
+			said[key][text] = append(said[key][text], v.Node.Name)
 		}
 	}
 	for _, key := range sortedKeys(groups) {
 		g := groups[key]
 		slices.Sort(g.Nodes)
-		g.Detail = commonest(details[key])
+		g.Detail = commonest(said[key], g.Count)
 		e.out.Groups = append(e.out.Groups, *g)
 	}
 	slices.SortStableFunc(e.out.Groups, func(a, b Group) int { return cmp.Compare(b.Count, a.Count) })
 }
 
-func (e *explainer) detail(n *cluster.Node, plugin string) string {
-	return details(e.w.Profile(e.object.Spec.SchedulerName), e.pod, n, plugin)
-}
-
-// commonest lists the details of a group with the number of nodes that have each, the most frequent
-// first.
-func commonest(counts map[string]int) (list []string) {
+// commonest lists what is said of the nodes of a group, the most frequent first, and of which of
+// them it is said: what is said of one must not be read as being of another.
+func commonest(said map[string][]string, nodes int) (list []string) {
 	const most = 5
-	keys := sortedKeys(counts)
-	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
+	for _, names := range said {
+		slices.Sort(names)
+	}
+	keys := sortedKeys(said)
+	slices.SortStableFunc(keys, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(said[b]), len(said[a])), cmp.Compare(said[a][0], said[b][0]))
+	})
 	for i, key := range keys {
 		if i == most {
 			return append(list, fmt.Sprintf("and %d more", len(keys)-most))
 		}
-		if counts[key] > 1 {
-			key = fmt.Sprintf("%s (%d nodes)", key, counts[key])
-		}
-		list = append(list, key)
+		list = append(list, key+ofNodes(said[key], nodes))
 	}
 	return list
+}
+
+// ofNodes names a few nodes of a group, and counts many.
+func ofNodes(names []string, of int) string {
+	const few = 3
+	switch {
+	case of == 1:
+		return ""
+	case len(names) > few || len(names) == of:
+		return fmt.Sprintf(" (%d nodes)", len(names))
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }
 
 // nextBest is how many nodes are shown in addition to the pod's own.
@@ -104,6 +116,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	}
 	v := evaluation.Verdict(n)
 	report := &NodeReport{Name: n.Name, Feasible: v.Rejection == nil}
+	detail := &details{c: e.c, profile: profile, pod: waiting, said: map[string]func(*cluster.Node) string{}}
 	scores := map[string]int64{}
 	for _, s := range v.Scores {
 		scores[s.Plugin] = s.Score
@@ -112,7 +125,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		word := Word{Plugin: list[i].name}
 		if r := list[i].on(n); r != nil {
 			word.Rejects, word.Code, word.Reasons = true, r.Code, r.Reasons
-			word.Detail = details(profile, waiting, n, word.Plugin)
+			word.Detail = detail.of(n, word.Plugin)
 		}
 		report.Plugins = append(report.Plugins, word)
 	}

@@ -107,10 +107,23 @@ func cause(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin str
 	return name, own
 }
 
-// details describes a rejection in terms of the objects involved.
-func details(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) string {
-	if d, ok := profile.Plugin(plugin).(plugins.Detailer); ok {
-		return d.Detail(p, n)
+// details describe rejections in terms of the objects involved, by plugin. Each plugin is asked
+// once, when it is needed first.
+type details struct {
+	c       *cluster.Cluster
+	profile *plugins.Profile
+	pod     *cluster.Pod
+	said    map[string]func(*cluster.Node) string
+}
+
+func (d *details) of(n *cluster.Node, plugin string) string {
+	say, asked := d.said[plugin]
+	if by, ok := d.profile.Plugin(plugin).(plugins.Detailer); ok && !asked {
+		say = by.Detail(d.c, d.pod)
+		d.said[plugin] = say
 	}
-	return ""
+	if say == nil {
+		return ""
+	}
+	return say(n)
 }

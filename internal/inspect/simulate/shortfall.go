@@ -22,8 +22,8 @@ type Shortfall struct {
 	Labels    labels.Set
 	// Wanted is how many pods the workload wants, and Missing how many of them do not exist.
 	Wanted, Missing int
-	// Refused is why the API server does not let them be created, since when. Waits is for which pod
-	// the controller waits. If both are empty, they are about to be created.
+	// Refused is why the API server does not let them be created. Waits is for which pod the
+	// controller waits. If both are empty, they are about to be created.
 	Refused, Waits string
 	Since          metav1.Time
 }
@@ -152,8 +152,8 @@ func (w *World) shortfall(l *workload, makers []metav1.Object, pods []*pod) Shor
 	return s
 }
 
-// wantedBy is how many pods a workload wants at a time. Of a DaemonSet and a Job, that is what their
-// controllers say.
+// wantedBy is how many pods a workload wants at a time. Of a DaemonSet and a Job, that is what
+// their controllers say.
 func wantedBy(object metav1.Object, there int) int {
 	switch o := object.(type) {
 	case *appsv1.DaemonSet:

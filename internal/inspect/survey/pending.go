@@ -39,8 +39,8 @@ type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Pods is how many are pending in all, and Missing how many do not exist though a workload wants
-	// them.
+	// Pods is how many are pending in all, and Missing how many do not exist though a workload
+	// wants them.
 	Pods      int        `json:"pods"`
 	Missing   int        `json:"missing,omitempty"`
 	Workloads []Workload `json:"workloads"`

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -254,7 +256,5 @@ func (g *Group) row() []string {
 
 func cpu(milli int64) string { return resource.NewMilliQuantity(milli, resource.DecimalSI).String() }
 
-// memory is in whole mebibytes.
-func memory(bytes int64) string {
-	return resource.NewQuantity(bytes&^(1<<20-1), resource.BinarySI).String()
-}
+// memory is in whole mebibytes, or larger units.
+func memory(bytes int64) string { return plugins.Amount(v1.ResourceMemory, bytes&^(1<<20-1)) }

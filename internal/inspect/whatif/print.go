@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -314,7 +316,7 @@ func (p printer) utilisation(f *Forecast) {
 		rows = append(rows, []string{
 			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
 			u.CPU.text(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
-			u.Memory.text(func(n int64) string { return resource.NewQuantity(n&^(1<<20-1), resource.BinarySI).String() }),
+			u.Memory.text(func(n int64) string { return plugins.Amount(v1.ResourceMemory, n&^(1<<20-1)) }),
 		})
 	}
 	p.Line("")

@@ -1,0 +1,116 @@
+package plugins
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Detail implements Detailer: the term that keeps the pod off a node, and a pod that it is about.
+func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	if p.Class.TermError != nil {
+		return nil
+	}
+	d := &affinityDetail{c: c, a: NewAffinities(c, p.Class), pods: map[domainOfTerm]*cluster.Pod{}, theirs: map[string]map[string]*cluster.Pod{}}
+	d.find()
+	return d.of
+}
+
+// affinityDetail has one of the pods that a term is about, by the term and the domain; of the terms
+// of placed pods that mean the pending one, by the domain alone.
+type affinityDetail struct {
+	c      *cluster.Cluster
+	a      *Affinities
+	pods   map[domainOfTerm]*cluster.Pod
+	theirs map[string]map[string]*cluster.Pod // by topology key and value
+}
+
+type domainOfTerm struct {
+	term  *cluster.Term
+	value string
+}
+
+// find looks at every pod once.
+func (d *affinityDetail) find() {
+	own := d.a.own
+	selected := remember(func(class *cluster.PodClass) (terms []*cluster.Term) {
+		for i := range own.RequiredAffinity {
+			if d.a.Attracts(class) { // a pod has to match all terms
+				terms = append(terms, &own.RequiredAffinity[i])
+			}
+		}
+		for i := range own.RequiredAntiAffinity {
+			if d.a.selects(&own.RequiredAntiAffinity[i], class) {
+				terms = append(terms, &own.RequiredAntiAffinity[i])
+			}
+		}
+		return terms
+	})
+	repelledBy := remember(d.a.RepelledBy)
+	for _, n := range d.c.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, o := range n.Pods {
+			for _, t := range selected(o.Class) {
+				if value, ok := n.Lookup(t.TopologyKey); ok {
+					d.pods[domainOfTerm{t, value}] = firstByName(d.pods[domainOfTerm{t, value}], o)
+				}
+			}
+			for _, key := range repelledBy(o.Class) {
+				d.repelled(n, key, o)
+			}
+		}
+	}
+}
+
+func (d *affinityDetail) repelled(n *cluster.Node, key string, o *cluster.Pod) {
+	value, ok := n.Lookup(key)
+	if !ok {
+		return
+	}
+	if d.theirs[key] == nil {
+		d.theirs[key] = map[string]*cluster.Pod{}
+	}
+	d.theirs[key][value] = firstByName(d.theirs[key][value], o)
+}
+
+// firstByName makes the answer the same every time.
+func firstByName(known, o *cluster.Pod) *cluster.Pod {
+	if known == nil || nameOf(o) < nameOf(known) {
+		return o
+	}
+	return known
+}
+
+func nameOf(p *cluster.Pod) string { return p.Namespace() + "/" + p.Name }
+
+// of says the same as the plugin's rejection: affinity first, then anti-affinity, then that of
+// others.
+func (d *affinityDetail) of(n *cluster.Node) string {
+	own := d.a.own
+	for i := range own.RequiredAffinity {
+		t := &own.RequiredAffinity[i]
+		switch value, ok := n.Lookup(t.TopologyKey); {
+		case !ok:
+			return "lacks the label " + t.TopologyKey
+		case d.pods[domainOfTerm{t, value}] == nil:
+			return fmt.Sprintf("no pod that matches %s in %s=%s", t.Selector, t.TopologyKey, value)
+		}
+	}
+	for i := range own.RequiredAntiAffinity {
+		t := &own.RequiredAntiAffinity[i]
+		value, _ := n.Lookup(t.TopologyKey)
+		if o := d.pods[domainOfTerm{t, value}]; o != nil {
+			return fmt.Sprintf("%s in %s=%s matches %s", nameOf(o), t.TopologyKey, value, t.Selector)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.theirs)) {
+		if value, ok := n.Lookup(key); ok && d.theirs[key][value] != nil {
+			return fmt.Sprintf("%s in %s=%s keeps it away", nameOf(d.theirs[key][value]), key, value)
+		}
+	}
+	return ""
+}
