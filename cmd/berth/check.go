@@ -82,7 +82,7 @@ func (c *checking) run(cmd *cobra.Command) error {
 		return err
 	}
 	if c.failOn != "" && said.Held(check.Level(c.failOn)) > 0 {
-		return heldError{fmt.Errorf("--fail-on: %s came true", c.failOn)}
+		return heldError{fmt.Errorf("--fail-on %s: condition met", c.failOn)}
 	}
 	return nil
 }

@@ -154,7 +154,7 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	}
 	held := slices.DeleteFunc(slices.Clone(b.failOn), func(condition string) bool { return !plan.Holds(condition) })
 	if len(held) > 0 {
-		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
+		return heldError{fmt.Errorf("--fail-on %s: condition met", strings.Join(held, ", "))}
 	}
 	return nil
 }

@@ -263,7 +263,7 @@ func TestReplayUnderAnotherConfiguration(t *testing.T) {
 	picky := file(t, "picky.yaml", replayedConfiguration+"profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
 		"{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}}]}]\n")
 	code, out, errors = runReplay(dir, "--config", picky, "--fail-on", "pending")
-	if code != exitHeld || !strings.Contains(out, "shop/web-0") || !strings.Contains(errors, "pending came true") {
+	if code != exitHeld || !strings.Contains(out, "shop/web-0") || !strings.Contains(errors, "--fail-on pending: condition met") {
 		t.Errorf("exit code %d\n%s%s", code, out, errors)
 	}
 	for _, wrong := range [][]string{{"--fail-on", "pending"}, {"--config", same, "--fail-on", "rain"}, {"--config", same, "--pod", "x"}} {

@@ -91,7 +91,7 @@ func (q *inquiry) run(cmd *cobra.Command, condition string, answered func(*simul
 				return err
 			}
 			if said.held && q.failOn != "" {
-				return heldError{fmt.Errorf("--fail-on: %s came true", q.failOn)}
+				return heldError{fmt.Errorf("--fail-on %s: condition met", q.failOn)}
 			}
 			return nil
 		}}, nil

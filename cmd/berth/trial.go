@@ -63,7 +63,7 @@ func (r *replay) another(out, stderr io.Writer, files []string, missing map[stri
 		return err
 	}
 	if len(held) > 0 {
-		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
+		return heldError{fmt.Errorf("--fail-on %s: condition met", strings.Join(held, ", "))}
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func (f *forecast) held(answer *whatif.Forecast) error {
 	}
 	held := slices.DeleteFunc(slices.Clone(conditions), func(condition string) bool { return !answer.Holds(condition) })
 	if len(held) > 0 {
-		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
+		return heldError{fmt.Errorf("--fail-on %s: condition met", strings.Join(held, ", "))}
 	}
 	return nil
 }

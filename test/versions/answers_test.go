@@ -53,8 +53,9 @@ func (c *cluster) explain() {
 		c.Errorf("of the scheduler's last decision it says %+v", said.LastDecision)
 	}
 	for _, suggestion := range said.Suggestions {
-		if change := suggestion.Changes[0]; len(suggestion.Changes) == 1 && change.Kind == "LabelNode" {
-			c.kubectl(strings.Fields(change.Command)[1:]...)
+		change := suggestion.Changes[0]
+		if strings.Contains(suggestion.Text, "with the label disk="+c.namespace+" (or label one of which that is true)") {
+			c.kubectl("label", "--overwrite", change.Object, "disk="+c.namespace)
 			c.runs("shy")
 			return
 		}

@@ -93,8 +93,12 @@ func parse(file string, data []byte, options Options) (*Config, error) {
 	}
 	if err := yaml.Unmarshal(data, &head); err == nil {
 		switch {
-		case head.Kind == "" || head.APIVersion == "":
+		case head.Kind == "" && head.APIVersion == "":
 			return nil, fmt.Errorf("apiVersion and kind are missing: %s", wanted)
+		case head.Kind == "":
+			return nil, fmt.Errorf("kind is missing: %s", wanted)
+		case head.APIVersion == "":
+			return nil, fmt.Errorf("apiVersion is missing, of kind %q: %s", head.Kind, wanted)
 		case head.Kind == "Policy":
 			t, err := translatePolicy(data, head.APIVersion)
 			if err != nil {

@@ -3,12 +3,15 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // decided adopts the live scheduler's record of the pod, if it is about this very pod.
@@ -18,6 +21,9 @@ func (e *explainer) decided() {
 		return
 	}
 	e.out.Decision = d
+	if d.Queue != nil {
+		e.out.wakes = e.wakesOf(d.Queue.Wakes)
+	}
 	if d.At == nil {
 		return
 	}
@@ -29,6 +35,24 @@ func (e *explainer) decided() {
 		reason = v1.PodReasonSchedulerError
 	}
 	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
+}
+
+// wakesOf puts the events that the scheduler names into the words of their plugins. A plugin that
+// has none is left with the events.
+func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
+	profile := e.w.Profile(e.object.Spec.SchedulerName)
+	for _, w := range list {
+		wake := Wake{Plugin: w.Plugin, Events: w.Events}
+		if profile != nil {
+			if p, ok := profile.Plugin(w.Plugin).(plugins.Waker); ok {
+				wake.Events = p.Wakes()
+			}
+		}
+		if !slices.ContainsFunc(wakes, func(o Wake) bool { return o.Plugin == wake.Plugin && slices.Equal(o.Events, wake.Events) }) {
+			wakes = append(wakes, wake)
+		}
+	}
+	return wakes
 }
 
 // holds records whether the engine would decide the same now. For a pending pod, same says that the
@@ -47,7 +71,7 @@ func (e *explainer) holds(same bool) {
 func (p printer) decided(e *Explanation) {
 	d := e.Decision
 	if d.At != nil {
-		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds))
+		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds, e.Message))
 	}
 	if len(d.Victims) > 0 {
 		var names []string
@@ -57,7 +81,7 @@ func (p printer) decided(e *Explanation) {
 		p.Line("It had room made on %s: %s had to leave.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
 	}
 	if d.Queue != nil {
-		p.schedulersQueue(d.Queue)
+		p.schedulersQueue(d.Queue, e.wakes)
 	}
 	if d.Group != nil {
 		p.Line("%s", groupLine(d.Group))
@@ -96,7 +120,8 @@ func groupLine(g *decision.Group) string {
 	return line + "."
 }
 
-func decidedLine(d *decision.Decision, holds bool) string {
+// decidedLine says when and how the scheduler decided. message is what the answer says anyway.
+func decidedLine(d *decision.Decision, holds bool, message string) string {
 	still := "This still holds"
 	if !holds {
 		still = "The cluster has changed since; what is said above is as of now"
@@ -112,7 +137,9 @@ func decidedLine(d *decision.Decision, holds bool) string {
 			how += fmt.Sprintf(", with a score of %d", d.Score)
 		}
 	case decision.Unschedulable, decision.Failed:
-		how = "put it back: " + strings.TrimSuffix(d.Message, ".")
+		if how = "put it back"; message != d.Message { // what holds is said below
+			how += ": " + strings.TrimSuffix(d.Message, ".")
+		}
 	}
 	took := time.Duration(d.Took * float64(time.Second)).Round(time.Microsecond)
 	return fmt.Sprintf("The scheduler last decided it at %s, in %v, and %s. %s.", clock(d.At.Time), took, how, still)
@@ -120,12 +147,12 @@ func decidedLine(d *decision.Decision, holds bool) string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-func (p printer) schedulersQueue(q *decision.Queue) {
+func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	where := map[string]string{
-		"active": fmt.Sprintf("%d others are before it", q.Ahead), "backoff": "it is in back-off", "unschedulable": "it is retried after an event that can help",
+		"active": answer.Count(int(q.Ahead), "other") + " before it", "backoff": "it is in back-off", "unschedulable": "it is retried after an event that can help",
 		"gated": "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
 	}[q.Place]
-	text := fmt.Sprintf("In the scheduler's queue since %s, %d attempts: %s", clock(q.Since.Time), q.Attempts, cmp.Or(where, q.Place))
+	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", clock(q.Since.Time), answer.Count(int(q.Attempts), "attempt"), cmp.Or(where, q.Place))
 	if q.NotBefore != nil {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
 	}
@@ -133,7 +160,5 @@ func (p printer) schedulersQueue(q *decision.Queue) {
 		text += fmt.Sprintf(", and by %s at the latest", q.NotAfter.UTC().Format("15:04:05Z"))
 	}
 	p.Line("%s.", text)
-	for _, w := range q.Wakes {
-		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
-	}
+	p.wakes(wakes)
 }

@@ -62,7 +62,10 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 		UID: "big-1", Result: decision.Unschedulable, At: &ten, Took: 0.00025, Message: message, Nodes: 1,
 		Queue: &decision.Queue{
 			Place: "unschedulable", Attempts: 3, Since: ten, NotAfter: &eleven,
-			Wakes: []decision.Wake{{Plugin: "NodeResourcesFit", Events: []string{"Node Add"}}},
+			Wakes: []decision.Wake{
+				{Plugin: "NodeResourcesFit", Events: []string{"Node Add|UpdateNodeAllocatable"}},
+				{Plugin: "NodeResourcesFit", Events: []string{"Pod Delete"}}, {Plugin: "Foreign", Events: []string{"Node Add"}},
+			},
 		},
 	}
 	outdated := pending
@@ -80,9 +83,9 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 		not       string
 	}{
 		{"pending, and so it is", "big", &pending, true, []string{
-			"The scheduler last decided it at 2026-11-20 10:00:00Z, in 250µs, and put it back: 0/1 nodes", "This still holds.",
+			"The scheduler last decided it at 2026-11-20 10:00:00Z, in 250µs, and put it back. This still holds.",
 			"In the scheduler's queue since 2026-11-20 10:00:00Z, 3 attempts: it is retried after an event that can help, and by 11:00:00Z at the latest.",
-			"- for NodeResourcesFit: Node Add"}, "Place in the queue"},
+			"- for NodeResourcesFit: a node is added; a node's allocatable grows", "- for Foreign: Node Add\n"}, "Place in the queue"},
 		{"pending for another reason", "big", &outdated, false, []string{"7 Insufficient memory", "The cluster has changed since", "The scheduler's message: " + message}, "still holds"},
 		{"a pod of the same name", "big", &another, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
 		{"placed, and would be", "small", &placed, true, []string{"chose n1, one of 4 nodes of 9 that could take it, with a score of 180. This still holds."}, "In the scheduler's queue"},
@@ -97,6 +100,11 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 			for _, want := range c.says {
 				if !strings.Contains(text, want) {
 					t.Errorf("no %q in\n%s", want, text)
+				}
+			}
+			for _, once := range []string{message, "- for NodeResourcesFit"} {
+				if strings.Count(text, once) > 1 {
+					t.Errorf("%q more than once in\n%s", once, text)
 				}
 			}
 			if strings.Contains(text, c.not) {

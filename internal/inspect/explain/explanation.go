@@ -68,6 +68,8 @@ type Explanation struct {
 	// Node is the verdict of every plugin on one node, if asked for.
 	Node *NodeReport `json:"node,omitempty"`
 
+	// wakes are those of Decision in the words of their plugins.
+	wakes []Wake
 	// where says which object has to be changed for the pod to be changed.
 	where string
 	// verdict is why a pod is on its node, without the names of pod and node.
@@ -133,7 +135,7 @@ type Group struct {
 	PreemptionHelps bool `json:"preemptionHelps"`
 }
 
-// Decisive is what has to change first: the plugin that rejects all nodes, or else most of them.
+// Decisive is the plugin that rejects the most nodes. Another one may be what has to change.
 type Decisive struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"` // its most frequent ones

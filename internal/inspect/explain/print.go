@@ -169,7 +169,11 @@ func (p printer) queue(q *Queue) {
 	if len(q.Wakes) > 0 {
 		p.Line("It is retried when one of these happens, and after five minutes at the latest:")
 	}
-	for _, w := range q.Wakes {
+	p.wakes(q.Wakes)
+}
+
+func (p printer) wakes(list []Wake) {
+	for _, w := range list {
 		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
 	}
 }

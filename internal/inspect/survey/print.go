@@ -138,7 +138,7 @@ func (e *Evictions) people(page *answer.Page, wide bool) {
 		page.Line("\n%s.", e.Source)
 		return
 	}
-	rows := [][]string{{"IN", "NAMESPACE", "POD", "NODE", "WORKLOAD", "TAINT"}}
+	rows := [][]string{{"IN", "AT", "NAMESPACE", "POD", "NODE", "WORKLOAD", "TAINT"}}
 	for i := range e.Evictions {
 		if i == answer.Most && !wide {
 			break
@@ -152,7 +152,11 @@ func (e *Evictions) people(page *answer.Page, wide bool) {
 		if v.Lost {
 			workload = "none: lost"
 		}
-		rows = append(rows, []string{in, v.Namespace, v.Name, v.Node, workload, v.Taint})
+		at := "-" // manifests have no time
+		if !v.Due.IsZero() {
+			at = v.Due.UTC().Format("2006-01-02 15:04:05Z")
+		}
+		rows = append(rows, []string{in, at, v.Namespace, v.Name, v.Node, workload, v.Taint})
 	}
 	page.Table("", rows)
 	if more := len(e.Evictions) - answer.Most; more > 0 && !wide {

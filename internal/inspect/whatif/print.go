@@ -45,7 +45,7 @@ func (p printer) forecast(f *Forecast) {
 	p.drains(f.Drains)
 	p.rebalances(f.Rebalances)
 	p.placed(f.placedByThis())
-	p.pending(f.Pending)
+	p.pending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
 	p.budgets(f.Budgets)
 	if len(f.Later) > 0 {
 		p.Line("\n%s, the first after %s.", f.later(), told(f.Later[0].After))
@@ -53,6 +53,7 @@ func (p printer) forecast(f *Forecast) {
 	p.aside("Pods that leave anyway, with or without this:", f.Anyway)
 	p.aside("Pods that stay because of this, and leave without it:", f.Spared)
 	p.utilisation(f)
+	p.pendingAnyway(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return !w.Anyway }))
 	for _, note := range f.Notes {
 		p.Line("note: %s", note)
 	}
@@ -153,28 +154,38 @@ func (p printer) placed(list []Placed) {
 	if len(list) > most && !p.wide {
 		p.Line("  and %d more", len(list)-most)
 	}
+	if slices.ContainsFunc(list, func(p Placed) bool { return !p.Before }) {
+		p.Line("  The names of new pods are made up.")
+	}
 }
 
-// pending lists the pods that are pending at the end, by pod group and reason: first those that are
-// because of the operations.
+// pending lists the pods that are pending at the end because of the operations, by pod group and
+// reason.
 func (p printer) pending(list []Waiting) {
-	caused := slices.DeleteFunc(slices.Clone(list), func(w Waiting) bool { return w.Anyway })
-	for _, r := range reasonsOf(caused) {
+	for _, r := range reasonsOf(list) {
 		p.Warning("\nPending: %s%s", answer.Count(len(r.pods), "pod"), r.of)
 		p.Line("  %s", r.message)
 		p.names(r.pods)
 	}
-	anyway := slices.DeleteFunc(slices.Clone(list), func(w Waiting) bool { return !w.Anyway })
-	if len(anyway) > 0 {
-		p.Line("\nPending with or without this: %s", answer.Count(len(anyway), "pod"))
+}
+
+// pendingAnyway comes last: it is not what was asked.
+func (p printer) pendingAnyway(list []Waiting) {
+	if len(list) == 0 {
+		return
 	}
-	for _, r := range reasonsOf(anyway) {
+	hint := " (-o wide says why)"
+	if p.wide {
+		hint = ""
+	}
+	p.Line("\nPending with or without this: %s%s", answer.Count(len(list), "pod"), hint)
+	if !p.wide {
+		p.Line("  %s", answer.List(len(list), func(i int) string { return list[i].Namespace + "/" + list[i].Name }))
+		return
+	}
+	for _, r := range reasonsOf(list) {
 		p.Line("  %s%s: %s", answer.Count(len(r.pods), "pod"), r.of, r.message)
-		if p.wide {
-			p.names(r.pods)
-		} else {
-			p.Line("    %s", answer.List(len(r.pods), func(i int) string { return r.pods[i] }))
-		}
+		p.names(r.pods)
 	}
 }
 

@@ -74,15 +74,20 @@ func (f *Forecast) Summary() string {
 		}
 		text += strings.Join(words, ", ")
 	}
-	text += fmt.Sprintf(". Newly pending: %d.", pending)
+	text += "."
+	if pending > 0 {
+		text += fmt.Sprintf(" %s %s pending.", answer.Count(pending, "more pod"), verb(pending, "is", "are"))
+	} else {
+		text += " No more pods are pending."
+	}
 	if n := len(f.placedByThis()); n > 0 {
-		text += fmt.Sprintf(" Placed besides: %d.", n)
+		text += fmt.Sprintf(" %s %s a node.", answer.Count(n, "other pod"), verb(n, "finds", "find"))
 	}
-	if len(f.Anyway) > 0 {
-		text += fmt.Sprintf(" Leaving anyway: %d.", len(f.Anyway))
+	if n := len(f.Anyway); n > 0 {
+		text += fmt.Sprintf(" %s %s with or without this.", answer.Count(n, "pod"), verb(n, "leaves", "leave"))
 	}
-	if len(f.Spared) > 0 {
-		text += fmt.Sprintf(" Spared: %d.", len(f.Spared))
+	if n := len(f.Spared); n > 0 {
+		text += fmt.Sprintf(" %s %s because of this.", answer.Count(n, "pod"), verb(n, "stays", "stay"))
 	}
 	return text
 }
