@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -22,8 +23,20 @@ func (plan *Plan) After(state *State) *State {
 		arrived[a.UID] = a.Node
 	}
 	after := &State{AsOf: state.AsOf}
+	claiming := slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
+		p, ok := object.(*v1.Pod)
+		return ok && (moves[uidOf(p)] != nil || arrived[uidOf(p)] != "") && mayClaim(p)
+	})
+	var successors map[types.UID]*v1.Pod
+	if claiming {
+		after.Objects, successors = plan.claimsAfter(state)
+	}
 	for _, object := range state.Objects {
 		switch o := object.(type) {
+		case *v1.PersistentVolumeClaim, *v1.PersistentVolume, *resourcev1.ResourceClaim:
+			if claiming {
+				continue
+			}
 		case *v1.Pod:
 			m := moves[uidOf(o)]
 			if node := arrived[uidOf(o)]; node != "" {
@@ -37,7 +50,11 @@ func (plan *Plan) After(state *State) *State {
 			if m.To == "" {
 				continue
 			}
-			object = successorOf(o, m, state)
+			next := successors[uidOf(o)]
+			if next == nil {
+				next = successorOf(o, state.AsOf)
+			}
+			object = runningOn(next, m.To, state)
 		case *v1.Node:
 			if slices.Contains(plan.Empties, o.Name) {
 				o = o.DeepCopy()
@@ -58,12 +75,11 @@ func uidOf(object *v1.Pod) types.UID {
 	return object.UID
 }
 
-func successorOf(victim *v1.Pod, m *Move, state *State) *v1.Pod {
-	next := victim.DeepCopy()
-	next.UID = uidOf(victim) + "'"
-	next.Spec.NodeName = m.To
+// runningOn returns a successor as it runs on its node.
+func runningOn(next *v1.Pod, node string, state *State) *v1.Pod {
+	next = next.DeepCopy()
+	next.Spec.NodeName = node
 	started := metav1.NewTime(state.AsOf)
-	next.CreationTimestamp = started
-	next.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &started, QOSClass: victim.Status.QOSClass}
+	next.Status.Phase, next.Status.StartTime = v1.PodRunning, &started
 	return next
 }

@@ -84,6 +84,10 @@ func tell(t *testing.T, s *rebalance.State, d *datadriven.TestData) string {
 		}
 		return show(plan)
 	}
+	if d.Cmd == "drain" {
+		options := draining(t, d.CmdArgs)
+		return showDraining(rebalance.PlanDrain(s, &options.Leaving, rebalance.Options{Profiles: profiles(t, "")})) + "\n"
+	}
 	return "unknown command " + d.Cmd
 }
 

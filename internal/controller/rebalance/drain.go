@@ -279,7 +279,6 @@ func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string)
 
 // depart makes one departure in the world.
 func (w *world) depart(p *pod, d *Departure, leaving []string) (undo func()) {
-	from := p.Node
 	var found []*cluster.Node
 	if !d.Lost {
 		found, d.Stranded = w.departs(p)
@@ -296,8 +295,7 @@ func (w *world) depart(p *pod, d *Departure, leaving []string) (undo func()) {
 		}
 	}
 	if d.To == "" {
-		w.take(p)
-		return func() { w.put(p, from) }
+		return w.take(p)
 	}
 	_, undo = w.move(p, w.c.Node(d.To))
 	return undo
@@ -314,29 +312,22 @@ func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
 	if s == nil {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
-	next, from, anywhere := w.successor(p), p.Node, wish{renews: true}
-	w.c.RemovePod(p.UID)
-	defer func() {
-		p.NodeName = from.Name
-		w.c.Place(p.Pod, from)
-	}()
-	if isStateful(p) == 0 {
-		guest := *p.Pod
-		guest.Terminating = true
-		visitor := w.c.Visit(&guest, from)
+	anywhere := wish{renews: true}
+	w.without(p, func(next *pod, from *cluster.Node) {
 		nodes, _ = w.landings(s, next, from, anywhere)
-		w.c.Leave(visitor)
-	}
-	if len(nodes) == 0 {
-		var why proof
-		nodes, why = w.landings(s, next, from, anywhere)
-		stranded = why.message
-	}
-	if len(nodes) > 0 {
+	}, func(next *pod, from *cluster.Node) {
+		if len(nodes) == 0 {
+			var why proof
+			nodes, why = w.landings(s, next, from, anywhere)
+			stranded = why.message
+		}
+		if len(nodes) == 0 {
+			return
+		}
 		if _, why := w.behindWaiting(s, next, from, anywhere); why.code != "" {
 			nodes, stranded = nil, "a pending pod that fits when it has gone may be placed before its successor, which then finds no node"
 		}
-	}
+	})
 	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes, stranded
 }

@@ -182,6 +182,9 @@ func (s *stage) judgeDrain(options execute.DrainOptions, pending map[string]bool
 		return
 	}
 	done, left := s.drained[0], 0
+	for _, wrong := range misclaimed(s.state()) {
+		s.fail("%s", wrong)
+	}
 	for _, p := range s.pods() {
 		if !slices.Contains(options.Nodes, p.Spec.NodeName) {
 			continue

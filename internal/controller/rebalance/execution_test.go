@@ -320,7 +320,7 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 		}
 	}
 	t.Logf("%d worlds, %d moves", runs, moves)
-	if moves < runs/3 {
+	if moves < runs/4 {
 		t.Errorf("only %d moves in %d worlds: they are too quiet to show anything", moves, runs)
 	}
 }

@@ -231,6 +231,9 @@ func (s *stage) write(o metav1.Object) {
 
 func (s *stage) remove(o metav1.Object) {
 	delete(s.objects, s.key(o))
+	if p, ok := o.(*v1.Pod); ok {
+		s.release(p)
+	}
 	s.count()
 	life := s.life
 	s.after(20*time.Millisecond, func() {
@@ -310,6 +313,7 @@ func (s *stage) replace(gone *v1.Pod) {
 	}
 	p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(s.now.Truncate(time.Second)), nil
 	p.Spec.NodeName, p.Status = "", v1.PodStatus{Phase: v1.PodPending}
+	s.claims().MakeFor(p)
 	s.write(p)
 	s.after(100*time.Millisecond, func() { s.schedule(p.UID) })
 }
@@ -381,12 +385,15 @@ func (s *stage) cluster() *cluster.Cluster {
 			if o.Spec.NodeName != "" {
 				c.SetPod(o)
 			}
+		default:
+			c.Put(o)
 		}
 	}
 	return c
 }
 
 func (s *stage) bind(p *v1.Pod, node string) {
+	s.reserve(p, node)
 	p = p.DeepCopy()
 	p.Spec.NodeName = node
 	s.write(p)
@@ -397,7 +404,8 @@ func (s *stage) bind(p *v1.Pod, node string) {
 		}
 		now = now.DeepCopy()
 		started := metav1.NewTime(s.now)
-		now.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &started, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}
+		now.Status.Phase, now.Status.StartTime = v1.PodRunning, &started
+		now.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 		s.write(now)
 	})
 }

@@ -115,7 +115,7 @@ func (plan *Plan) add(sequel *Plan) {
 	}
 	plan.Stays, plan.Notes, plan.tail = sequel.Stays, sequel.Notes, sequel
 	plan.Stays = slices.DeleteFunc(plan.Stays, func(s Stay) bool { // the plan has moved it there
-		return slices.ContainsFunc(plan.Moves, func(m Move) bool { return m.Name == s.Name && m.Namespace == s.Namespace })
+		return slices.ContainsFunc(plan.Moves, func(m Move) bool { return m.successor == s.Name && m.Namespace == s.Namespace })
 	})
 	for i := range plan.Measures {
 		plan.Measures[i].After = sequel.Measures[i].After

@@ -39,7 +39,8 @@ type Plan struct {
 	// Notes are for the user, such as policy arguments that have no effect.
 	Notes []string `json:"notes,omitempty"`
 
-	tail *Plan // what was added last
+	tail    *Plan // what was added last
+	options Options
 }
 
 // Move is one pod that leaves its node.
@@ -77,6 +78,8 @@ type Move struct {
 	// Closed are the nodes that have to be closed to new pods when it is made, in addition to those
 	// closed at the beginning: the proof of where the successor lands excludes them.
 	Closed []string `json:"closed,omitempty"`
+
+	successor string // the name that its successor has in the plan
 }
 
 // Arrival is a pending pod that gets a node. If several are as good to the scheduler, it may go to

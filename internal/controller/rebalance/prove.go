@@ -45,35 +45,26 @@ func (w *world) prove(p *pod, is wish) proof {
 	if s == nil {
 		return refused(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
-	next, from := w.successor(p), p.Node
-	w.c.RemovePod(p.UID)
-	var leaving []*cluster.Node
-	why := proof{}
-	if ends := ownerKind(p) == "StatefulSet"; !ends { // its controller waits until the pod has gone
-		guest := *p.Pod
-		guest.Terminating = true
-		visitor := w.c.Visit(&guest, from)
+	var leaving, gone, behind []*cluster.Node
+	var why proof
+	w.without(p, func(next *pod, from *cluster.Node) {
 		leaving, why = w.landings(s, next, from, is)
-		w.c.Leave(visitor)
-	}
-	var gone []*cluster.Node
-	if why.code == "" {
-		gone, why = w.landings(s, next, from, is)
-	}
-	sets := [][]*cluster.Node{gone}
-	if leaving != nil {
-		sets = append(sets, leaving)
-	}
-	if why.code == "" {
-		var behind []*cluster.Node
-		if behind, why = w.behindWaiting(s, next, from, is); behind != nil {
-			sets = append(sets, behind)
+	}, func(next *pod, from *cluster.Node) {
+		if why.code == "" {
+			gone, why = w.landings(s, next, from, is)
 		}
-	}
-	p.NodeName = from.Name
-	w.c.Place(p.Pod, from)
+		if why.code == "" {
+			behind, why = w.behindWaiting(s, next, from, is)
+		}
+	})
 	if why.code != "" {
 		return why
+	}
+	sets := [][]*cluster.Node{gone}
+	for _, nodes := range [][]*cluster.Node{leaving, behind} {
+		if nodes != nil {
+			sets = append(sets, nodes)
+		}
 	}
 	return w.choose(p, sets, is)
 }
@@ -103,7 +94,7 @@ func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) (
 		return nil, refused(Unproven, "its successor cannot be judged: %v", d.Err)
 	case d.Node == nil:
 		failure := s.decider.Diagnose(next.Pod)
-		if hasClaims(next) && slices.ContainsFunc(failure.Plugins, func(name string) bool { return s.objects[name] }) {
+		if (next.hasVolumes() || next.hasDevices()) && slices.ContainsFunc(failure.Plugins, func(name string) bool { return s.objects[name] }) {
 			return nil, refused(VolumeBound, "%s", failure.Message(""))
 		}
 		return nil, refused(NoBetterNode, "%s", failure.Message(""))
@@ -143,22 +134,18 @@ func (w *world) returns(s *scheduler, next *pod, from *cluster.Node, feasible in
 	if volume := s.boundBy(e, next, from); volume != "" {
 		return refused(VolumeBound, "%s", volume)
 	}
-	return refused(NoBetterNode, "no other node can take it:%s", e.Message(""))
+	return refused(NoBetterNode, "no other node can take it: %s", e.Message(""))
 }
 
-// boundBy looks for a node that only the pod's volumes rule out.
+// boundBy looks for a node that only the pod's volumes or devices rule out.
 func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
-		if v.Node != from && v.Rejection != nil && s.objects[v.Plugin] && hasClaims(next) {
-			return fmt.Sprintf("%s could take it, but not its volumes", v.Node.Name)
+		if v.Node != from && v.Rejection != nil && s.objects[v.Plugin] && (next.hasVolumes() || next.hasDevices()) {
+			return fmt.Sprintf("%s could take it, but not its %s", v.Node.Name, next.holds())
 		}
 	}
 	return ""
-}
-
-func hasClaims(p *pod) bool {
-	return slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
 // choose judges the nodes on which a successor may land, and picks the best of those on which it

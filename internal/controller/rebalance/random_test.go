@@ -126,12 +126,14 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 			say("%s is moved twice", m.Name)
 		}
 		moved[m.UID] = true
+		for _, wrong := range misclaimed(upTo(plan, m.Number).After(s)) {
+			say("after move %d: %s", m.Number, wrong)
+		}
 		if m.From == m.To {
 			say("%s goes back to %s", m.Name, m.To)
 		}
-		prefix := *plan
-		prefix.Moves, prefix.Empties = slices.Clone(plan.Moves[:i]), m.Closed
-		prefix.Arrivals = slices.DeleteFunc(slices.Clone(plan.Arrivals), func(a rebalance.Arrival) bool { return a.After > i })
+		prefix := upTo(plan, i)
+		prefix.Empties = m.Closed
 		now := prefix.After(s)
 		for _, budget := range overdrawn(now, pods[m.UID]) {
 			say("move %d: the budget %s does not allow %s to go", m.Number, budget, m.Name)
@@ -139,7 +141,7 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 		if m.Closes == rebalance.MakingRoom {
 			now = closing(now, m.From)
 		}
-		if why := lands(now, profile, pods[m.UID], m.To); why != "" {
+		if why := lands(now, profile, pods[m.UID], m.To); why != "" && !claimed(pods[m.UID]) {
 			say("move %d: %s does not pass the filters on %s: %s", m.Number, m.Name, m.To, why)
 		}
 	}
@@ -167,6 +169,19 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 	return list
 }
 
+// upTo is the plan with its first moves only.
+func upTo(plan *rebalance.Plan, moves int) *rebalance.Plan {
+	prefix := *plan
+	prefix.Moves = slices.Clone(plan.Moves[:moves])
+	prefix.Arrivals = slices.DeleteFunc(slices.Clone(plan.Arrivals), func(a rebalance.Arrival) bool { return a.After > moves })
+	return &prefix
+}
+
+// unready reports whether a kubelet says so.
+func unready(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status != v1.ConditionTrue })
+}
+
 // overdrawn names the budgets that the Eviction API would refuse a pod for.
 func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
 	for _, o := range s.Objects {
@@ -178,12 +193,16 @@ func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
 		for _, other := range s.Objects {
 			if p, ok := other.(*v1.Pod); ok && p.Labels["app"] == victim.Labels["app"] {
 				expected++
-				if p.Spec.NodeName != "" {
+				if p.Spec.NodeName != "" && !unready(p) {
 					healthy++
 				}
 			}
 		}
-		if healthy-1 < expected-b.Spec.MaxUnavailable.IntValue() {
+		desired := max(expected-b.Spec.MaxUnavailable.IntValue(), 0)
+		if unready(victim) && healthy >= desired && desired > 0 {
+			continue // it is not one of the healthy ones
+		}
+		if healthy-1 < desired {
 			names = append(names, b.Name)
 		}
 	}
@@ -262,8 +281,9 @@ func draw(r *rand.Rand) (text string, goals []rebalance.Goal) {
 	var b strings.Builder
 	one := func(of ...string) string { return of[r.IntN(len(of))] }
 	nodes := 2 + r.IntN(5)
+	stores := &stores{r: r, ports: map[int]bool{}}
 	for i := range nodes {
-		fmt.Fprintf(&b, "node n%d zone=z%d cpu=%d pods=%d%s%s%s\n", i, r.IntN(3), 2+r.IntN(6), 3+r.IntN(8),
+		fmt.Fprintf(&b, "node n%d%s zone=z%d cpu=%d pods=%d%s%s%s\n", i, stores.node(), r.IntN(3), 2+r.IntN(6), 3+r.IntN(8),
 			one("", "", "", " label=spot:yes"), one("", "", "", "", " taint=old:NoSchedule", " taint=soft:PreferNoSchedule"), one("", "", "", "", "", "", " cordoned"))
 	}
 	apps := 1 + r.IntN(4)
@@ -273,12 +293,16 @@ func draw(r *rand.Rand) (text string, goals []rebalance.Goal) {
 		options += one("", "", "", fmt.Sprintf(" anti=app:a%d:host", r.IntN(apps)), fmt.Sprintf(" near=app:a%d:zone", r.IntN(apps)))
 		options += one("", "", " prefer=spot:yes", " prefer=zone:z1", "")
 		options += one("", "", "", " need=spot:yes", " tolerate=old", " emptydir", " prio=100")
+		claims := one("", "", "", "", "", "", " ephemeral", " device", " port")
 		for j := range 1 + r.IntN(5) {
-			on := fmt.Sprintf(" on=n%d", r.IntN(nodes))
+			node := r.IntN(nodes)
+			on := fmt.Sprintf(" on=n%d%s", node, one("", "", "", "", "", " unready"))
 			if r.IntN(12) == 0 {
-				on = ""
+				on, node = "", -1
 			}
-			fmt.Fprintf(&b, "pod a%d-%d%s%s age=%dm\n", i, j, on, options, r.IntN(90))
+			if has, ok := stores.pod(claims, node); ok {
+				fmt.Fprintf(&b, "pod a%d-%d%s%s%s age=%dm\n", i, j, on, options, has, r.IntN(90))
+			}
 		}
 		if r.IntN(3) == 0 {
 			fmt.Fprintf(&b, "budget a%d of=app:a%d unavailable=%d\n", i, i, r.IntN(3))

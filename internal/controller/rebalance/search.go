@@ -204,7 +204,15 @@ func (s *search) step(st *strategy, p *pod, is wish, attempt string, closing Clo
 	m := s.describe(st, p, found)
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.values(), p.NodeName
-	_, undo := s.w.move(p, found.to)
+	next, back := s.w.move(p, found.to)
+	undo := back
+	if !ready(p.object) { // its successor is, before the next move is made
+		s.w.recover(next, 1)
+		undo = func() {
+			s.w.recover(next, -1)
+			back()
+		}
+	}
 	s.improve(&m, before)
 	if u := st.Utilization; u != nil && u.Deviation { // another search begins from another average
 		s.w.unsettled = true
@@ -245,7 +253,7 @@ func (s *search) describe(st *strategy, p *pod, found proof) Move {
 		Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
 	}
 	if found.to != nil {
-		m.To = found.to.Name
+		m.To, m.successor = found.to.Name, s.w.successor(p).Name
 	}
 	for _, n := range found.or {
 		m.Or = append(m.Or, n.Name)
@@ -339,7 +347,7 @@ func (s *search) stayNode(st *strategy, n *cluster.Node, code Code, message stri
 func (s *search) plan(state *State) *Plan {
 	plan := &Plan{
 		APIVersion: APIVersion, Kind: Kind, Placing: s.w.options.Placing, Moves: []Move{}, Stays: []Stay{},
-		Notes: slices.Concat(s.policy.Notes, s.idle), Measures: []Measure{},
+		Notes: slices.Concat(s.policy.Notes, s.idle), Measures: []Measure{}, options: s.w.options,
 	}
 	if !state.AsOf.IsZero() {
 		plan.AsOf = metav1.NewTime(state.AsOf)

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -86,11 +87,14 @@ type objects struct {
 	nodes       map[string]*v1.Node
 	pods        []*v1.Pod // by namespace and name
 	deployments map[types.NamespacedName]*appsv1.Deployment
+	templates   map[cluster.Name]*resourcev1.ResourceClaimTemplate
 }
 
 // load distributes a state's objects over the cluster and the plan's own.
 func load(c *cluster.Cluster, state *State) *objects {
-	o := &objects{nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{}}
+	o := &objects{
+		nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{}, templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
+	}
 	for _, object := range state.Objects {
 		switch object := object.(type) {
 		case *v1.Node:
@@ -99,6 +103,8 @@ func load(c *cluster.Cluster, state *State) *objects {
 			o.pods = append(o.pods, object)
 		case *appsv1.Deployment:
 			o.deployments[types.NamespacedName{Namespace: object.Namespace, Name: object.Name}] = object
+		case *resourcev1.ResourceClaimTemplate:
+			o.templates[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
 		default:
 			c.Put(object)
 		}

@@ -14,11 +14,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // world is the cluster after the moves so far. Every change of it can be undone.
 type world struct {
 	*objects
+	*claiming
 	c          *cluster.Cluster
 	now        time.Time
 	options    Options
@@ -70,13 +72,14 @@ type pod struct {
 	orphan bool     // nobody makes it again, although it has a controller
 	// late is set if it was pending when the plan began, or is a successor. It is not moved.
 	late    bool
-	after   int           // for a pod that was pending: how many moves were made before it was placed
-	counted *cluster.Node // where the gauges count it, also while it is taken off that node for a proof
-	next    *pod          // its successor, once it was needed
+	after   int             // for a pod that was pending: how many moves were made before it was placed
+	counted *cluster.Node   // where the gauges count it, also while it is taken off that node for a proof
+	next    *pod            // its successor, once it was needed
+	claims  []metav1.Object // that controllers make for it, if it is a successor
 }
 
-// open loads a state and places the pending pods.
-func open(state *State, policy *Policy, options Options) *world {
+// begin loads a state without its pods.
+func begin(state *State, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{}, placed: map[types.UID]*pod{}, siblings: map[string]int{},
 		covering: map[int32][]*budget{},
@@ -88,6 +91,13 @@ func open(state *State, policy *Policy, options Options) *world {
 	for _, profile := range options.Profiles {
 		w.schedulers[profile.SchedulerName] = newScheduler(w.c, profile)
 	}
+	w.claiming = newClaiming(w.c, w.templates, metav1.NewTime(w.now))
+	return w
+}
+
+// open loads a state and places the pending pods.
+func open(state *State, policy *Policy, options Options) *world {
+	w := begin(state, options)
 	w.strategies = policy.bind(w)
 	for _, object := range w.pods {
 		w.enter(object)
@@ -205,6 +215,7 @@ func (w *world) placeWaiting() (undo func()) {
 	before := slices.Clone(w.waiting)
 	hopeless := map[*cluster.PodClass]bool{}
 	var came []*pod
+	var back []func()
 	w.waiting = slices.DeleteFunc(w.waiting, func(p *pod) bool {
 		s := w.schedulerOf(p)
 		if s == nil || hopeless[p.Class] || len(p.Spec().SchedulingGates) > 0 {
@@ -215,7 +226,7 @@ func (w *world) placeWaiting() (undo func()) {
 			hopeless[p.Class] = p.Nominated == ""
 			return false
 		}
-		w.put(p, d.Node)
+		back = append(back, w.put(p, d.Node))
 		p.after = w.moved
 		w.recover(p, 1)
 		came = append(came, p)
@@ -224,10 +235,10 @@ func (w *world) placeWaiting() (undo func()) {
 	w.arrivals = append(w.arrivals, came...)
 	return func() {
 		w.arrivals = w.arrivals[:len(w.arrivals)-len(came)]
-		for _, p := range slices.Backward(came) {
+		for i, p := range slices.Backward(came) {
 			nominated := p.Nominated
 			w.recover(p, -1)
-			w.take(p)
+			back[i]()
 			if nominated != "" {
 				w.c.Nominate(p.Pod, nominated)
 			}
@@ -236,8 +247,30 @@ func (w *world) placeWaiting() (undo func()) {
 	}
 }
 
-// put places a pod and counts it; take undoes that.
-func (w *world) put(p *pod, n *cluster.Node) {
+// put places a pod with what it claims and counts it, and returns how to undo that.
+func (w *world) put(p *pod, n *cluster.Node) (undo func()) {
+	notes := len(w.notes)
+	w.reserve(p, n, w.schedulerOf(p))
+	w.add(p, n)
+	return func() {
+		w.drop(p)
+		w.back(notes)
+	}
+}
+
+// take removes a pod, which gives back what it held, and returns how to undo that.
+func (w *world) take(p *pod) (undo func()) {
+	from, notes := p.Node, len(w.notes)
+	w.drop(p)
+	w.release(p)
+	return func() {
+		w.back(notes)
+		w.add(p, from)
+	}
+}
+
+// add places a pod and counts it; drop undoes that.
+func (w *world) add(p *pod, n *cluster.Node) {
 	w.c.Place(p.Pod, n)
 	w.placed[p.UID] = p
 	if w.byName != nil {
@@ -247,7 +280,7 @@ func (w *world) put(p *pod, n *cluster.Node) {
 	w.count(p, 1)
 }
 
-func (w *world) take(p *pod) {
+func (w *world) drop(p *pod) {
 	w.count(p, -1)
 	w.c.RemovePod(p.UID)
 	p.NodeName = ""
@@ -260,19 +293,53 @@ func (w *world) take(p *pod) {
 // move makes a move: the victim leaves, its successor is placed, and so are pending pods that fit
 // now.
 func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
+	next, back := w.replace(p, to)
+	w.moved++
+	arrived := w.placeWaiting()
+	return next, func() {
+		arrived()
+		w.moved--
+		back()
+	}
+}
+
+// replace has a pod leave, and places its successor.
+func (w *world) replace(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	from := p.Node
-	w.take(p)
+	restore := w.take(p)
 	next = w.successor(p)
 	next.been = append(slices.Clone(p.been), from.Name)
-	w.put(next, to)
-	w.moved++
-	back := w.placeWaiting()
+	notes := len(w.notes)
+	w.create(next.claims)
+	remove := w.put(next, to)
 	return next, func() {
-		back()
-		w.moved--
-		w.take(next)
-		w.put(p, from)
+		remove()
+		w.back(notes)
+		restore()
 	}
+}
+
+// without takes a pod off its node for a proof. During the proof its successor exists, first beside
+// the pod while it terminates, unless the controller waits for its end, and then without it.
+func (w *world) without(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
+	next, from, notes := w.successor(p), p.Node, len(w.notes)
+	w.c.RemovePod(p.UID)
+	defer func() {
+		w.back(notes)
+		p.NodeName = from.Name
+		w.c.Place(p.Pod, from)
+	}()
+	if isStateful(p) == 0 {
+		w.create(next.claims)
+		guest := *p.Pod
+		guest.Terminating = true
+		visitor := w.c.Visit(&guest, from)
+		terminating(next, from)
+		w.c.Leave(visitor)
+	}
+	w.release(p)
+	w.create(next.claims)
+	gone(next, from)
 }
 
 // successor returns the pod that the controller creates in place of one. It is assumed to be
@@ -281,13 +348,26 @@ func (w *world) successor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
 	}
-	object := p.object.DeepCopy()
-	object.UID = p.UID + "'"
-	object.ResourceVersion, object.Spec.NodeName, object.DeletionTimestamp = "", "", nil
-	object.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: p.object.Status.QOSClass}
-	object.CreationTimestamp = metav1.NewTime(w.now)
-	next := &pod{Pod: w.c.Pending(object), object: object, victim: p.victim, late: true}
+	object, before := successorOf(p.object, w.now), p
+	if object.Name != p.Name {
+		before = nil
+	}
+	claims := w.makeFor(object, before)
+	next := &pod{Pod: w.c.Pending(object), object: object, victim: p.victim, late: true, claims: claims}
 	p.next = next
+	return next
+}
+
+// successorOf returns a pod's successor without claims. That of a StatefulSet's pod has its name.
+func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
+	next := victim.DeepCopy()
+	next.UID = uidOf(victim) + "'"
+	next.ResourceVersion, next.Spec.NodeName, next.DeletionTimestamp = "", "", nil
+	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: victim.Status.QOSClass}
+	next.CreationTimestamp = metav1.NewTime(now)
+	if owner := metav1.GetControllerOfNoCopy(next); owner != nil && owner.Kind != "StatefulSet" {
+		next.Name = standin.Name(next.Namespace, standin.BaseOf(next, owner), next.UID, func(string) bool { return false })
+	}
 	return next
 }
 

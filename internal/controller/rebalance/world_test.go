@@ -75,9 +75,10 @@ func object(t testing.TB, line string) []metav1.Object {
 	w := wordsOf(rest)
 	switch kind {
 	case "node":
-		return []metav1.Object{nodeOf(t, w)}
+		return append(storesOf(t, w), nodeOf(t, w))
 	case "pod":
-		return []metav1.Object{podOf(t, w, w.name)}
+		p := podOf(t, w, w.name)
+		return append(claimsOf(w, p), p)
 	case "pods":
 		count, err := strconv.Atoi(w.get("count", "1"))
 		if err != nil {

@@ -41,7 +41,7 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 			waits := admitted[i].Spec.NodeName == ""
 			isNew := waits && !admission.Stored(pods[i])
 			if isNew {
-				s.claims.makeFor(admitted[i])
+				s.claims.MakeFor(admitted[i])
 			}
 			s.enter(admitted[i], s.bounds.charge(admitted[i], isNew))
 			if discard {

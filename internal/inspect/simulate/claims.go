@@ -3,87 +3,30 @@ package simulate
 import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // claims stands in for what creates claims of volumes and devices: the API server's defaults, and
 // the controllers of ephemeral volumes and of claim templates.
 type claims struct {
+	standin.Claims
 	scheduler *scheduler
-	// storageClass is the default one, or nil.
-	storageClass *storagev1.StorageClass
-	// templates are the device claim templates.
-	templates map[Name]*resourcev1.ResourceClaimTemplate
-}
-
-// makeFor creates what controllers create for a pod before it can be scheduled: a claim for each
-// ephemeral volume, and for each device claim template. Existing claims are left alone.
-func (c *claims) makeFor(p *v1.Pod) {
-	for i := range p.Spec.Volumes {
-		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
-			c.volumeClaim(p, p.Spec.Volumes[i].Name, ephemeral.VolumeClaimTemplate)
-		}
-	}
-	for i := range p.Spec.ResourceClaims {
-		if p.Spec.ResourceClaims[i].ResourceClaimTemplateName != nil {
-			c.deviceClaim(p, &p.Spec.ResourceClaims[i])
-		}
-	}
-}
-
-func (c *claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
-	name := p.Name + "-" + volume
-	if _, there := c.scheduler.c.Claims.Get(p.Namespace, name); there {
-		return
-	}
-	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: name, UID: p.UID + types.UID("/"+volume), CreationTimestamp: p.CreationTimestamp,
-			Labels: template.Labels, Annotations: template.Annotations, OwnerReferences: ownedBy(p),
-		},
-		Spec:   template.Spec,
-		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
-	}
-	admission.Claim(claim, c.storageClass)
-	c.scheduler.show(cycle.Claims, claim)
-}
-
-// release deletes the claims of a pod's ephemeral volumes, and volumes that go with their claims,
-// as the garbage collector does when the pod has gone. Another pod of its name gets new ones.
-func (c *claims) release(p *v1.Pod) {
-	all := c.scheduler.c
-	for i := range p.Spec.Volumes {
-		if p.Spec.Volumes[i].Ephemeral == nil {
-			continue
-		}
-		claim, there := all.Claims.Get(p.Namespace, p.Name+"-"+p.Spec.Volumes[i].Name)
-		if !there || !metav1.IsControlledBy(claim, p) {
-			continue
-		}
-		c.scheduler.showGone(cycle.Claims, claim)
-		if volume, there := all.Volumes.Get("", claim.Spec.VolumeName); there && volume.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
-			c.scheduler.showGone(cycle.Volumes, volume)
-		}
-	}
 }
 
 // identify gives new claims what the API server gives them: a UID and, if they name no
 // storage class, the default one.
 func (c *claims) identify() {
-	c.storageClass = admission.DefaultStorageClass(c.scheduler.c.StorageClasses.All())
+	c.StorageClass = admission.DefaultStorageClass(c.scheduler.c.StorageClasses.All())
 	for _, claim := range c.scheduler.c.Claims.All() {
 		if claim.UID == "" && claim.Spec.VolumeName == "" {
 			claim = claim.DeepCopy()
-			if c.storageClass != nil {
-				admission.Claim(claim, c.storageClass)
+			if c.StorageClass != nil {
+				admission.Claim(claim, c.StorageClass)
 			}
 			claim.UID = types.UID("claim/" + claim.Namespace + "/" + claim.Name)
 			c.scheduler.show(cycle.Claims, claim)
@@ -91,63 +34,10 @@ func (c *claims) identify() {
 	}
 }
 
-// deviceClaim creates the claim and records its name in the pod's status. Without the template, the
-// pod waits for both. The pods of a group that has the same claim share one.
-func (c *claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
-	for i := range p.Status.ResourceClaimStatuses {
-		if p.Status.ResourceClaimStatuses[i].Name == of.Name {
-			return
-		}
-	}
-	name, owner := p.Name+"-"+of.Name, ownedBy(p)
-	shared := false
-	if g := c.sharingGroup(p, of); g != nil {
-		name = g.Name + "-" + of.Name
-		for i := range g.Status.ResourceClaimStatuses {
-			if made := &g.Status.ResourceClaimStatuses[i]; made.Name == of.Name && made.ResourceClaimName != nil {
-				name = *made.ResourceClaimName
-			}
-		}
-		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1alpha2.SchemeGroupVersion.WithKind("PodGroup"))}
-		known, there := c.scheduler.c.ResourceClaims.Get(p.Namespace, name)
-		shared = there && metav1.IsControlledBy(known, g)
-	}
-	if !shared {
-		from := c.templates[Name{p.Namespace, *of.ResourceClaimTemplateName}]
-		if from == nil {
-			return
-		}
-		c.scheduler.show(cycle.ResourceClaims, &resourcev1.ResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: p.Namespace, Name: name, UID: owner[0].UID + types.UID("/"+of.Name), CreationTimestamp: p.CreationTimestamp,
-				Labels: from.Spec.Labels, Annotations: from.Spec.Annotations, OwnerReferences: owner,
-			},
-			Spec: from.Spec.Spec,
-		})
-	}
-	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
-}
-
-// sharingGroup is the pod's group if it has the same claim, or nil.
-func (c *claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1alpha2.PodGroup {
-	g, there := c.scheduler.c.PodGroups.Get(p.Namespace, groups.NameOf(p))
-	if !there {
-		return nil
-	}
-	if holder, err := resourceclaim.BindTo(p, g, of); err != nil || holder.UID != g.UID {
-		return nil
-	}
-	return g
-}
-
-func ownedBy(p *v1.Pod) []metav1.OwnerReference {
-	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
-}
-
 // know adds templates, or replaces those of the same name.
 func (c *claims) know(templates []*resourcev1.ResourceClaimTemplate) {
 	for _, t := range templates {
-		c.templates[Name{t.Namespace, t.Name}] = t
+		c.Templates[cluster.Name{Namespace: t.Namespace, Name: t.Name}] = t
 	}
 }
 

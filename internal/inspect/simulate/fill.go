@@ -64,10 +64,10 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	for fill.Placed < limit && !w.allowed.halted() {
 		p := w.pods.copyOf(model, &number)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
-			w.claims.makeFor(p.object)
+			w.claims.MakeFor(p.object)
 			if fill.Stops, fill.Reasons = w.scheduler.tryAlone(p); fill.Stops != "" {
 				w.bounds.release(p.object)
-				w.claims.release(p.object)
+				w.claims.Release(p.object)
 			}
 		}
 		if fill.Stops != "" {
@@ -82,7 +82,7 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	}
 	for i := fill.Placed + 1; i <= op.Count && !w.allowed.halted(); i++ { // the others stay pending, or preempt
 		p := w.pods.copyOf(model, &number)
-		w.claims.makeFor(p.object)
+		w.claims.MakeFor(p.object)
 		w.budgets.expect(w.pods.enter(p.object, w.bounds.charge(p.object, true)), 1)
 	}
 	if fill.Placed == limit && op.Max {

@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // pods are the world's pods as the API server has them. It admits new ones, and has the others
@@ -179,7 +179,7 @@ func (s *pods) forget(p *pod) {
 		s.bounds.release(p.object)
 		p.charged = false
 	}
-	s.claims.release(p.object)
+	s.claims.Release(p.object)
 	if name := (Name{p.object.Namespace, p.object.Name}); s.named[name] == p {
 		delete(s.named, name)
 	}
@@ -198,7 +198,7 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 	if admitted.UID == "" || s.scheduler.c.Pod(admitted.UID) != nil || s.named[Name{p.Namespace, p.Name}] != nil {
 		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, s.entered+1))
 	}
-	s.claims.makeFor(admitted)
+	s.claims.MakeFor(admitted)
 	s.report.touched = true
 	made := s.enter(admitted, s.bounds.charge(admitted, true))
 	if !replaces {
@@ -238,7 +238,7 @@ func (s *pods) allow() {
 
 // add adds a pod in place of one that has left, which its quotas have room for.
 func (s *pods) add(object *v1.Pod) *pod {
-	s.claims.makeFor(object)
+	s.claims.MakeFor(object)
 	s.bounds.charge(object, false)
 	return s.enter(object, "")
 }
@@ -335,27 +335,11 @@ func (s *pods) endedOn(node string) []*pod {
 
 // nameFor generates a name as the API server would, the same in every run.
 func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
-	base := p.GenerateName
-	if base == "" {
-		base = owner.Name + "-"
-	}
-	return s.generated(p.Namespace, base)
+	return s.generated(p.Namespace, standin.BaseOf(p, owner))
 }
 
 func (s *pods) generated(namespace, base string) string {
-	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s/%s#%d", namespace, base, s.entered+1)
-	for {
-		name := []byte(base)
-		for sum := h.Sum64(); len(name) < len(base)+suffix; sum /= uint64(len(alphabet)) {
-			name = append(name, alphabet[sum%uint64(len(alphabet))])
-		}
-		if s.named[Name{namespace, string(name)}] == nil {
-			return string(name)
-		}
-		h.Write([]byte{'+'}) // among thousands of pods, some would have the same name
-	}
+	return standin.Name(namespace, base, s.entered+1, func(name string) bool { return s.named[Name{namespace, name}] != nil })
 }
 
 // saysNotReady reports whether a kubelet has reported the pod as not ready. A pod in a hand-written

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
-	"github.com/berth-k8s/berth/internal/inspect/standin"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // Cause is why a pod left its node.

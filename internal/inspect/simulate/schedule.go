@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/inspect/standin"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // scheduler drives the core that schedules the world's pods, and keeps what an answer says about

@@ -65,7 +65,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
 	w.budgets = budgets{scheduler: &w.scheduler, unready: map[*cluster.PodClass]int{}}
-	w.claims = claims{scheduler: &w.scheduler, templates: map[Name]*resourcev1.ResourceClaimTemplate{}}
+	w.claims = claims{scheduler: &w.scheduler}
+	w.claims.Templates = map[cluster.Name]*resourcev1.ResourceClaimTemplate{}
 	w.pods = pods{
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds, claims: &w.claims, evictions: &w.evictions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
@@ -95,6 +96,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		return nil, err
 	}
 	w.c = w.scheduler.c
+	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.show, w.scheduler.showGone
 	w.load(set)
 	w.claims.identify()
 	w.claims.know(set.ResourceClaimTemplates)

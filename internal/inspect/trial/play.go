@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
-	"github.com/berth-k8s/berth/internal/inspect/standin"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // Options are how to play a course.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/inspect/standin"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 // pod is a pod of this course, with what the journal has of it.

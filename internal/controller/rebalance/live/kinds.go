@@ -50,6 +50,7 @@ func kindsOf(client kubernetes.Interface) []kind {
 		{storage, "volumeattachments", func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
 		{devices, "resourceslices", func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
 		{devices, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
+		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
 		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }},
 	}
 }

@@ -77,22 +77,25 @@ func (c *Controllers) answer(ticket cycle.Ticket, o cycle.Outcome) {
 	c.Feed(cycle.Answered{Ticket: ticket, Outcome: o})
 }
 
-// bindVolumes does the work of provisioners and of the volume binding controller.
 func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
-	node := c.Cluster.Node(a.Attempt.Node)
-	for _, volume := range a.Volumes.Volumes {
+	c.Bind(a.Volumes, c.Cluster.Node(a.Attempt.Node))
+	c.answer(a.Ticket, cycle.Outcome{})
+}
+
+// Bind does the work of provisioners and of the volume binding controller for a pod's volumes.
+func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
+	for _, volume := range volumes.Volumes {
 		c.show(cycle.Volumes, volume)
 		ref := volume.Spec.ClaimRef
 		if claim, ok := c.Cluster.Claims.Get(ref.Namespace, ref.Name); ok {
 			c.bindClaim(claim, volume.Name)
 		}
 	}
-	for _, claim := range a.Volumes.Claims {
+	for _, claim := range volumes.Claims {
 		volume := c.provision(claim, node)
 		c.show(cycle.Volumes, volume)
 		c.bindClaim(claim, volume.Name)
 	}
-	c.answer(a.Ticket, cycle.Outcome{})
 }
 
 func (c *Controllers) bindClaim(claim *v1.PersistentVolumeClaim, volume string) {

@@ -1,0 +1,219 @@
+package rebalance
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world/standin"
+)
+
+// claiming makes, binds and releases the claims of pods that come and go in a world. What changes
+// is noted, so that it can be undone.
+type claiming struct {
+	c        *cluster.Cluster
+	claims   standin.Claims
+	standin  standin.Controllers
+	notes    []func()        // how to undo the changes of claims and volumes, in order
+	recorded []metav1.Object // what was shown since the record began; nil: none is made
+}
+
+func newClaiming(c *cluster.Cluster, templates map[cluster.Name]*resourcev1.ResourceClaimTemplate, now metav1.Time) *claiming {
+	k := &claiming{c: c}
+	k.claims = standin.Claims{
+		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()), Templates: templates, Show: k.show, ShowGone: k.showGone,
+	}
+	k.standin = standin.Controllers{Cluster: c, Feed: k.feed, Now: func() metav1.Time { return now }}
+	return k
+}
+
+// feed takes what controllers write. There is no core that waits for answers.
+func (k *claiming) feed(e cycle.Event) {
+	switch e := e.(type) {
+	case cycle.Seen:
+		k.show(e.Kind, e.Object)
+	case cycle.Gone:
+		k.showGone(e.Kind, e.Object)
+	}
+}
+
+func (k *claiming) show(_ cycle.Kind, object metav1.Object) {
+	k.recorded = append(k.recorded, object)
+	switch object := object.(type) {
+	case *v1.PersistentVolumeClaim:
+		set(k, &k.c.Claims, object)
+	case *v1.PersistentVolume:
+		set(k, &k.c.Volumes, object)
+	case *resourcev1.ResourceClaim:
+		set(k, &k.c.ResourceClaims, object)
+	}
+}
+
+func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) {
+	switch object := object.(type) {
+	case *v1.PersistentVolumeClaim:
+		note(k, &k.c.Claims, object)
+		k.c.Claims.Delete(object.Namespace, object.Name)
+	case *v1.PersistentVolume:
+		note(k, &k.c.Volumes, object)
+		k.c.Volumes.Delete("", object.Name)
+	case *resourcev1.ResourceClaim:
+		note(k, &k.c.ResourceClaims, object)
+		k.c.ResourceClaims.Delete(object.Namespace, object.Name)
+	}
+}
+
+func set[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
+	note(k, table, object)
+	table.Set(object)
+}
+
+// note notes how to undo a change of the object.
+func note[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
+	namespace, name := object.GetNamespace(), object.GetName()
+	before, there := table.Get(namespace, name)
+	k.notes = append(k.notes, func() {
+		if there {
+			table.Set(before)
+		} else {
+			table.Delete(namespace, name)
+		}
+	})
+}
+
+// back undoes all changes since there were so many notes.
+func (k *claiming) back(notes int) {
+	for _, undo := range slices.Backward(k.notes[notes:]) {
+		undo()
+	}
+	k.notes = k.notes[:notes]
+}
+
+// makeFor returns the claims that controllers make for a new pod, which gets their names. A victim
+// of the same name has gone before.
+func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
+	defer k.back(len(k.notes))
+	if before != nil {
+		k.release(before)
+	}
+	k.recorded = nil
+	k.claims.MakeFor(object)
+	return k.recorded
+}
+
+// create shows the claims that controllers make for a pod.
+func (k *claiming) create(claims []metav1.Object) {
+	for _, object := range claims {
+		k.show("", object)
+	}
+}
+
+// reserve takes what a pod needs besides room on the node that it is placed on: volumes, which are
+// bound at once, and devices.
+func (k *claiming) reserve(p *pod, n *cluster.Node, s *scheduler) {
+	if s == nil {
+		return
+	}
+	for _, r := range s.profile.Reservers {
+		volumes, ofVolumes := r.(plugins.VolumeReserver)
+		switch {
+		case ofVolumes && p.hasVolumes():
+			if chosen, err := volumes.PodVolumes(k.c, p.Pod, n); err == nil {
+				k.standin.Bind(chosen, n)
+			}
+		case !ofVolumes:
+			if undo, err := r.Reserve(k.c, p.Pod, n); err == nil {
+				k.notes = append(k.notes, undo)
+			}
+		}
+	}
+}
+
+// release gives back what a pod held that has gone.
+func (k *claiming) release(p *pod) {
+	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
+		k.standin.Gone(p.Pod)
+	}
+	if p.hasVolumes() {
+		k.claims.Release(p.object)
+	}
+}
+
+// hasVolumes reports whether the pod has claims of volumes, and hasDevices whether it has some of
+// devices.
+func (p *pod) hasVolumes() bool { return claimsVolumes(p.object) }
+func (p *pod) hasDevices() bool { return len(p.object.Spec.ResourceClaims) > 0 }
+
+func claimsVolumes(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
+}
+
+// mayClaim reports whether a pod may claim volumes or devices; these may be behind any extended
+// resource.
+func mayClaim(p *v1.Pod) bool {
+	extended := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
+		for name := range c.Resources.Requests {
+			if cluster.IsScalar(name) {
+				return true
+			}
+		}
+		return false
+	})
+	return extended || len(p.Spec.ResourceClaims) > 0 || claimsVolumes(p)
+}
+
+// holds names what keeps a pod on a node where its claims are bound.
+func (p *pod) holds() string {
+	switch {
+	case p.hasVolumes() && p.hasDevices():
+		return "volumes or devices"
+	case p.hasDevices():
+		return "devices"
+	}
+	return "volumes"
+}
+
+// claimsAfter carries out a plan on the claims of a state. It returns those of volumes and devices
+// as they are afterwards, and the successors by the UIDs of their victims.
+func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors map[types.UID]*v1.Pod) {
+	w := begin(state, plan.options)
+	for _, object := range w.pods {
+		w.enter(object)
+	}
+	arrive := func(moves int) {
+		for _, p := range slices.Clone(w.waiting) {
+			for i := range plan.Arrivals {
+				if a := &plan.Arrivals[i]; a.After == moves && a.UID == p.object.UID && w.c.Node(a.Node) != nil {
+					w.put(p, w.c.Node(a.Node))
+				}
+			}
+		}
+	}
+	successors = map[types.UID]*v1.Pod{}
+	arrive(0)
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		if p := w.placed[m.UID]; p != nil && w.c.Node(m.To) != nil {
+			next, _ := w.replace(p, w.c.Node(m.To))
+			successors[m.UID] = next.object
+		}
+		arrive(i + 1)
+	}
+	for _, claim := range w.c.Claims.All() {
+		claims = append(claims, claim)
+	}
+	for _, volume := range w.c.Volumes.All() {
+		claims = append(claims, volume)
+	}
+	for _, claim := range w.c.ResourceClaims.All() {
+		claims = append(claims, claim)
+	}
+	return claims, successors
+}

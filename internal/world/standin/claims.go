@@ -1,0 +1,132 @@
+package standin
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// Claims stands in for the controllers of ephemeral volumes and of claim templates: they make a
+// pod's claims, and delete them when the pod has gone.
+type Claims struct {
+	Cluster *cluster.Cluster
+	// StorageClass is the default one, or nil.
+	StorageClass *storagev1.StorageClass
+	// Templates are the device claim templates.
+	Templates map[cluster.Name]*resourcev1.ResourceClaimTemplate
+	// Show and ShowGone are called with what is made, and with what is deleted.
+	Show, ShowGone func(kind cycle.Kind, object metav1.Object)
+}
+
+// MakeFor creates what controllers create for a pod before it can be scheduled: a claim for each
+// ephemeral volume, and for each device claim template. Existing claims are left alone.
+func (c *Claims) MakeFor(p *v1.Pod) {
+	for i := range p.Spec.Volumes {
+		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
+			c.volumeClaim(p, p.Spec.Volumes[i].Name, ephemeral.VolumeClaimTemplate)
+		}
+	}
+	for i := range p.Spec.ResourceClaims {
+		if p.Spec.ResourceClaims[i].ResourceClaimTemplateName != nil {
+			c.deviceClaim(p, &p.Spec.ResourceClaims[i])
+		}
+	}
+}
+
+func (c *Claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
+	name := p.Name + "-" + volume
+	if _, there := c.Cluster.Claims.Get(p.Namespace, name); there {
+		return
+	}
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: name, UID: p.UID + types.UID("/"+volume), CreationTimestamp: p.CreationTimestamp,
+			Labels: template.Labels, Annotations: template.Annotations, OwnerReferences: ownedBy(p),
+		},
+		Spec:   template.Spec,
+		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
+	}
+	admission.Claim(claim, c.StorageClass)
+	c.Show(cycle.Claims, claim)
+}
+
+// Release deletes the claims of a pod's ephemeral volumes, and volumes that go with their claims,
+// as the garbage collector does when the pod has gone. Another pod of its name gets new ones.
+func (c *Claims) Release(p *v1.Pod) {
+	all := c.Cluster
+	for i := range p.Spec.Volumes {
+		if p.Spec.Volumes[i].Ephemeral == nil {
+			continue
+		}
+		claim, there := all.Claims.Get(p.Namespace, p.Name+"-"+p.Spec.Volumes[i].Name)
+		if !there || !metav1.IsControlledBy(claim, p) {
+			continue
+		}
+		c.ShowGone(cycle.Claims, claim)
+		if volume, there := all.Volumes.Get("", claim.Spec.VolumeName); there && volume.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
+			c.ShowGone(cycle.Volumes, volume)
+		}
+	}
+}
+
+// deviceClaim creates the claim and records its name in the pod's status. Without the template, the
+// pod waits for both. The pods of a group that has the same claim share one.
+func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
+	for i := range p.Status.ResourceClaimStatuses {
+		if p.Status.ResourceClaimStatuses[i].Name == of.Name {
+			return
+		}
+	}
+	name, owner := p.Name+"-"+of.Name, ownedBy(p)
+	shared := false
+	if g := c.sharingGroup(p, of); g != nil {
+		name = g.Name + "-" + of.Name
+		for i := range g.Status.ResourceClaimStatuses {
+			if made := &g.Status.ResourceClaimStatuses[i]; made.Name == of.Name && made.ResourceClaimName != nil {
+				name = *made.ResourceClaimName
+			}
+		}
+		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1alpha2.SchemeGroupVersion.WithKind("PodGroup"))}
+		known, there := c.Cluster.ResourceClaims.Get(p.Namespace, name)
+		shared = there && metav1.IsControlledBy(known, g)
+	}
+	if !shared {
+		from := c.Templates[cluster.Name{Namespace: p.Namespace, Name: *of.ResourceClaimTemplateName}]
+		if from == nil {
+			return
+		}
+		c.Show(cycle.ResourceClaims, &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: p.Namespace, Name: name, UID: owner[0].UID + types.UID("/"+of.Name), CreationTimestamp: p.CreationTimestamp,
+				Labels: from.Spec.Labels, Annotations: from.Spec.Annotations, OwnerReferences: owner,
+			},
+			Spec: from.Spec.Spec,
+		})
+	}
+	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
+}
+
+// sharingGroup is the pod's group if it has the same claim, or nil.
+func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1alpha2.PodGroup {
+	g, there := c.Cluster.PodGroups.Get(p.Namespace, groups.NameOf(p))
+	if !there {
+		return nil
+	}
+	if holder, err := resourceclaim.BindTo(p, g, of); err != nil || holder.UID != g.UID {
+		return nil
+	}
+	return g
+}
+
+func ownedBy(p *v1.Pod) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
+}

@@ -1,0 +1,33 @@
+package standin
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Name generates the name of a pod that begins with base, as the API server would: the same one for
+// the same seed. One that is taken is not given.
+func Name(namespace, base string, seed any, taken func(name string) bool) string {
+	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s#%v", namespace, base, seed)
+	for {
+		name := []byte(base)
+		for sum := h.Sum64(); len(name) < len(base)+suffix; sum /= uint64(len(alphabet)) {
+			name = append(name, alphabet[sum%uint64(len(alphabet))])
+		}
+		if !taken(string(name)) {
+			return string(name)
+		}
+		h.Write([]byte{'+'}) // among thousands of pods, some would have the same name
+	}
+}
+
+// BaseOf is what the names of a controller's pods begin with.
+func BaseOf(p *v1.Pod, owner *metav1.OwnerReference) string {
+	return cmp.Or(p.GenerateName, owner.Name+"-")
+}
