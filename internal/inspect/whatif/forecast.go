@@ -68,9 +68,11 @@ type Leaving struct {
 	Fate   simulate.Fate `json:"fate"`
 	Reason string        `json:"reason,omitempty"`
 	// Again is set if the pod was the replacement of an evicted one, on a node where it may not
-	// stay either.
-	Again bool  `json:"again,omitempty"`
-	Next  *Next `json:"next,omitempty"`
+	// stay either, and the one that it replaced is not listed. Otherwise that one says how long its
+	// replacements stay, Every time; they are not listed.
+	Again bool             `json:"again,omitempty"`
+	Every simulate.Seconds `json:"every,omitempty"`
+	Next  *Next            `json:"next,omitempty"`
 	// Otherwise is how the pod leaves without the operations: later, or for another cause.
 	Otherwise *Otherwise `json:"otherwise,omitempty"`
 }

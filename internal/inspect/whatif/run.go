@@ -100,6 +100,8 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	}
 	f.compare(w, base, departed, drains)
 	f.outcome(w, base, waited, decided)
+	f.Leaving, f.Later = recur(f.Leaving, f.Later)
+	f.Anyway, _ = recur(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisation(w)
 	return f, nil
 }

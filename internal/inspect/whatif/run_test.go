@@ -187,3 +187,42 @@ func TestNamesOfForecast(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A pod that tolerates a taint for 30 s and returns to it leaves again every 30 s. It is listed once,
+// however long the forecast looks, and another one that leaves later does not hide that.
+func TestAPodThatReturnsIsListedOnce(t *testing.T) {
+	objects, seconds := town("1", 1), int64(30)
+	first := objects[1].(*v1.Pod)
+	first.Spec.Tolerations = []v1.Toleration{{Key: "old", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
+	objects = append(objects, town("1", 0, 1)[1:]...)
+	other, hour := objects[3].(*v1.Pod), int64(3660)
+	other.OwnerReferences, other.Spec.Containers[0].Resources = nil, v1.ResourceRequirements{}
+	other.Spec.Tolerations = []v1.Toleration{{Key: "old", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &hour}}
+	first.Spec.NodeSelector = map[string]string{v1.LabelHostname: "node-0"}
+	taint := simulate.Operation{Taint: &simulate.Tainting{Nodes: simulate.Nodes{Nodes: []string{"node-0", "node-1"}}, Taints: []string{"old=yes:NoExecute"}}}
+	for _, span := range []time.Duration{0, time.Hour} {
+		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := whatif.Run(w, []whatif.Step{{Operation: &taint}}, whatif.Options{For: span})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := map[string]int{}
+		for _, l := range f.Leaving {
+			count[l.Controller]++
+			if l.Controller != "" && l.Every != simulate.Seconds(30*time.Second) {
+				t.Errorf("for %s: it leaves every %v", span, l.Every)
+			}
+		}
+		for _, e := range f.Later {
+			if e.Name != other.Name {
+				t.Errorf("for %s: %s is said to leave once more", span, e.Name)
+			}
+		}
+		if count["ReplicaSet/web"] != 1 {
+			t.Errorf("for %s: listed: %v", span, count)
+		}
+	}
+}

@@ -100,15 +100,12 @@ func (f *Forecast) placedByThis() []Placed {
 // later says how many pods are still to leave when the forecast ends.
 func (f *Forecast) later() string {
 	n := len(f.Later)
-	if f.Settled {
-		return answer.Count(n, "pod") + " " + verb(n, "has", "have") + " come back to where " + verb(n, "it", "they") + " may not stay, and would leave again"
-	}
 	return answer.Count(n, "more pod") + " " + verb(n, "is", "are") + " evicted later"
 }
 
 // then says what becomes of the pod.
 func (l *Leaving) then() string {
-	text := l.fate()
+	text := l.fate() + l.recurs()
 	if o := l.Otherwise; o != nil {
 		text += fmt.Sprintf(" (leaves anyway after %s: %s)", told(o.After), strings.TrimSpace(string(o.Cause)+" "+o.Detail))
 	}

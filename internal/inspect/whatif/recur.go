@@ -1,0 +1,64 @@
+package whatif
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// returning is a pod of a list that comes back to where it may not stay.
+type returning struct {
+	at   int              // its index in the list
+	last simulate.Seconds // when it, or what has replaced it, left last
+}
+
+// recur lists each pod once that comes back to where it may not stay, with how long it stays each
+// time. later are the evictions to come; those of pods that have come back are left out of rest.
+func recur(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
+	back := map[simulate.Name]returning{} // the replacements, by name
+	follow := func(l *Leaving, r returning) {
+		if l.Next != nil {
+			back[simulate.Name{Namespace: l.Namespace, Name: l.Next.Name}] = r
+		}
+	}
+	stays := func(r returning, until simulate.Seconds) {
+		if once[r.at].Every == 0 {
+			once[r.at].Every = until - r.last
+		}
+	}
+	for i := range list {
+		l := &list[i]
+		r, known := back[simulate.Name{Namespace: l.Namespace, Name: l.Name}]
+		if !l.Again || !known {
+			once = append(once, *l)
+			follow(l, returning{len(once) - 1, l.After})
+			continue
+		}
+		stays(r, l.After)
+		follow(l, returning{r.at, l.After})
+	}
+	for _, e := range later {
+		if r, known := back[simulate.Name{Namespace: e.Namespace, Name: e.Name}]; known {
+			stays(r, e.After)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	return once, rest
+}
+
+// atOnce is how long the world takes to evict a pod that may not stay at all: controllers need some
+// time.
+const atOnce = simulate.Seconds(time.Second)
+
+// recurs says how often a pod leaves that comes back to where it may not stay, or "".
+func (l *Leaving) recurs() string {
+	switch {
+	case l.Every == 0:
+		return ""
+	case l.Every <= atOnce:
+		return ", where it may not stay either: it leaves again at once, each time"
+	}
+	return fmt.Sprintf(", where it may not stay either: it leaves again every %s", told(l.Every))
+}
