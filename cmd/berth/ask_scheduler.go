@@ -28,6 +28,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
 // addressFile is where a scheduler leaves its URLs, next to its cluster's kubeconfig.
@@ -252,9 +253,9 @@ func (q *question) opening(out io.Writer) error {
 // proving is the configuration that moves are proved by before pods are evicted for them. It is not
 // assumed: a successor that lands elsewhere is an eviction for nothing.
 func (q *question) proving(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
-	leases, err := snapshot.Leases(cmd.Context(), client)
+	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
 	if err != nil && !snapshot.Optional(err) {
-		return nil, err
+		return nil, connect.Reach(err)
 	}
 	r, err := q.running(cmd, leases, time.Now())
 	if err == nil && r.Assumed != "" {

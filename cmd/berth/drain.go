@@ -22,6 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
 // drain is what the flags of berth drain say.
@@ -182,9 +183,9 @@ func (d *drain) configuration(cmd *cobra.Command, client kubernetes.Interface) (
 	if !d.options.AllowPending && !d.options.DryRun {
 		return d.proving(cmd, client)
 	}
-	leases, err := snapshot.Leases(cmd.Context(), client)
+	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
 	if err != nil && !snapshot.Optional(err) {
-		return nil, err
+		return nil, connect.Reach(err)
 	}
 	r, err := d.running(cmd, leases, time.Now())
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
 // shortestEvery is the shortest time between two plans: pods need time to settle.
@@ -39,7 +40,7 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Policy, "policy", o.Policy, "rebalance: a DeschedulerPolicy file to plan by, instead of goals")
 	flags.StringSliceVar(&o.Goals, "goals", o.Goals, "rebalance: what to move pods for, the most important first: heal, spread, return, consolidate=N (default heal)")
 	flags.DurationVar(&o.Every, "every", o.Every, "rebalance: how often a run of moves begins")
-	flags.StringVar(&o.Config, "scheduler-config", o.Config, "rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: the default profile)")
+	flags.StringVar(&o.Config, "scheduler-config", o.Config, "rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: what schedulers tell by their Leases, else the default profile)")
 	flags.BoolVar(&o.Sampled, "sampled", o.Sampled, "rebalance: successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
 }
 
@@ -100,6 +101,27 @@ func (o *RebalanceOptions) profiles() (*config.Config, error) {
 	return read, nil
 }
 
+// running is the configuration that moves are proved by: the file, or what the schedulers of the
+// cluster tell by their Leases. What none of them tells is the default profile.
+func (o *RebalanceOptions) running(ctx context.Context, client kubernetes.Interface) (*config.Running, error) {
+	if o.Config != "" {
+		read, err := o.profiles()
+		if err != nil {
+			return nil, err
+		}
+		return &config.Running{Profiles: read.Profiles}, nil
+	}
+	leases, err := lead.List(ctx, client.CoordinationV1())
+	if err != nil {
+		return nil, err
+	}
+	r, err := config.RunningOf(nil, leases, time.Now())
+	if err == nil && r.Assumed != "" {
+		klog.FromContext(ctx).Info("Moves are proved by a configuration that is not known to run; --scheduler-config names the file", "assumed", r.Assumed)
+	}
+	return r, err
+}
+
 // rebalance moves pods while this replica leads. After an error, such as a missing permission, it
 // starts again later; the other controllers keep running. The Lease of this replica, and the
 // resource version of the journal, keep two replicas from moving pods at the same time.
@@ -110,7 +132,7 @@ func (c *Controller) rebalance(ctx context.Context, client kubernetes.Interface,
 		placing = rebalance.Sampled
 	}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		read, err := o.profiles()
+		read, err := o.running(ctx, client)
 		if err == nil {
 			mover := rebalancelive.New(client, events, rebalancelive.Options{
 				Execute: execute.Options{Every: o.Every}, Policy: o.read, Profiles: read.Profiles, Placing: placing,

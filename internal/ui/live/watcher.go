@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
@@ -75,7 +76,7 @@ func New(config *rest.Config) (*Watcher, error) {
 // Names that cannot be found out stay as they were.
 func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Context, []*coordinationv1.Lease) ([]string, error)) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		leases, err := snapshot.Leases(ctx, w.clients)
+		leases, err := lead.List(ctx, w.clients.CoordinationV1())
 		if err != nil && !snapshot.Optional(err) {
 			return
 		}
