@@ -113,6 +113,7 @@ func (r Reports) saved() section {
 	if p := r.Scheduler; p != nil {
 		add("pods that were placed on a node that was not the best", fmt.Sprintf("%s, %.1f points below it on average, %d at most", share(p.Worse, p.Pods), p.MeanGainWorse, p.MaxGain))
 		add("pods that were placed on a node that Berth's filters refuse", share(p.Rejected, p.Pods))
+		add("pods whose placement could not be judged: the cluster changed while they were decided", share(p.Unclear, p.Pods))
 	}
 	if len(s.Rows) == 0 {
 		s.Text = []string{"Nothing was compared."}

@@ -20,6 +20,7 @@ type Placements struct {
 	Best          int         `json:"best"`
 	Worse         int         `json:"worse"`
 	Rejected      int         `json:"rejected"`
+	Unclear       int         `json:"unclear"`
 	MeanGain      float64     `json:"meanGain"`
 	MeanGainWorse float64     `json:"meanGainWorse"`
 	MaxGain       int64       `json:"maxGain"`
@@ -88,7 +89,7 @@ func Tell(r Reports) {
 		}
 	}
 	if r.Scheduler != nil {
-		for outcome, n := range map[string]int{"best": r.Scheduler.Best, "worse": r.Scheduler.Worse, "rejected": r.Scheduler.Rejected} {
+		for outcome, n := range map[string]int{"best": r.Scheduler.Best, "worse": r.Scheduler.Worse, "rejected": r.Scheduler.Rejected, "unclear": r.Scheduler.Unclear} {
 			placements.WithLabelValues(outcome).Set(float64(n))
 		}
 		meanGain.Set(r.Scheduler.MeanGain)

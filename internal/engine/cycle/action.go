@@ -163,11 +163,13 @@ type Announce struct{ Attempt *Attempt }
 type ReadPod struct{ Name cluster.Name }
 
 // Compared reports where another scheduler placed a pod that a profile serves, and what every
-// plugin said of every node before that. Only a shadow core returns it.
+// plugin said of every node before that; see hindsight. Only a shadow core returns it.
 type Compared struct {
 	Pod  *v1.Pod
 	Node string
 	Said *decide.Evaluation
+	// Unclear is set if the pod can have been decided in a state that is not known.
+	Unclear bool
 }
 
 // Panicked reports that deciding a pod panicked. The attempt has ended, and everything derived from

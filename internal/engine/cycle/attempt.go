@@ -31,6 +31,7 @@ type attempts struct {
 	reserved    *reservations
 	preemptions *preemptions
 	profiles    *profiles
+	hindsight   *hindsight
 
 	asking      int            // questions asked aside and not answered yet
 	preparing   map[string]int // pods for which something is prepared aside, by namespace

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -35,6 +36,7 @@ type Core struct {
 	reserved    *reservations
 	preemptions *preemptions
 	profiles    *profiles
+	hindsight   *hindsight
 	attempts    *attempts
 	intake      *intake
 	mirrors     map[Kind]mirror
@@ -113,9 +115,11 @@ func assemble(s *common) *Core {
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
+	c.hindsight = &hindsight{common: s, ready: c.ready, foreseen: map[types.UID]*v1.Pod{}, rejected: map[types.UID]struct{}{}}
 	c.attempts = &attempts{
 		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
-		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, preparing: map[string]int{}, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), mostWork: max(mostWork, s.options.SearchLimit),
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, hindsight: c.hindsight, preparing: map[string]int{},
+		searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), mostWork: max(mostWork, s.options.SearchLimit),
 	}
 	c.placements.outcome = c.attempts
 	c.intake = &intake{
@@ -159,6 +163,15 @@ func (c *Core) configure(list []Profile) error {
 func (c *Core) Step(now time.Time, e Event) []Action {
 	c.begin(now)
 	c.decisions.begin()
+	if c.options.Shadow {
+		c.hindsight.take(e, c.take)
+	} else {
+		c.take(e)
+	}
+	return c.actions
+}
+
+func (c *Core) take(e Event) {
 	switch e := e.(type) {
 	case Follows:
 		c.ready.follow(e.Kinds)
@@ -183,10 +196,10 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 		c.resume(e)
 	case Activate:
 		for _, uid := range e.Pods {
-			c.queue.Activate(uid, now)
+			c.queue.Activate(uid, c.now)
 		}
 	case Happened:
-		c.queue.Happened(e.Event, now)
+		c.queue.Happened(e.Event, c.now)
 	case PermitAllowed:
 		c.placements.permitAllowed(e)
 	case PermitRejected:
@@ -198,7 +211,6 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 	case Tick:
 		c.tick()
 	}
-	return c.actions
 }
 
 // flushEvery is how often the queue is searched for pods that have waited too long.
@@ -262,6 +274,9 @@ func (c *Core) Due() (next time.Time, ok bool) {
 		sooner(b.permit.next())
 	}
 	if at := c.placements.conditions.next(); !at.IsZero() {
+		sooner(at)
+	}
+	if at, waits := c.hindsight.due(); waits {
 		sooner(at)
 	}
 	if c.reserved.held != nil {

@@ -115,7 +115,12 @@ func (a Announce) String() string {
 
 func (a ReadPod) String() string { return fmt.Sprintf("read %s/%s", a.Name.Namespace, a.Name.Name) }
 
-func (a Compared) String() string { return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node) }
+func (a Compared) String() string {
+	if a.Unclear {
+		return fmt.Sprintf("compared %s on %s: unclear", podName(a.Pod), a.Node)
+	}
+	return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node)
+}
 
 func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Aside.Whom, a.Attempt) }
 

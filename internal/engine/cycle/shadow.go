@@ -3,11 +3,12 @@ package cycle
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// compare evaluates every node for a pod that another scheduler has just bound, as the nodes were
-// before.
+// compare evaluates every node for a pod that another scheduler has bound, as the nodes were when
+// that scheduler can have decided it.
 func (as *attempts) compare(pod *v1.Pod) {
 	if !as.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
 		return
@@ -21,6 +22,8 @@ func (as *attempts) compare(pod *v1.Pod) {
 	for _, e := range p.begin {
 		e.Begin(&b.Attempt)
 	}
-	as.do(Compared{pod, pod.Spec.NodeName, p.Evaluate(b.Waiting)})
+	said, unclear := as.hindsight.judge(item, pod.Spec.NodeName, func() *decide.Evaluation { return p.Evaluate(b.Waiting) })
+	as.do(Compared{pod, pod.Spec.NodeName, said, unclear})
 	b.end(false)
+	as.hindsight.note(item)
 }

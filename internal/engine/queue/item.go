@@ -51,6 +51,9 @@ type Item struct {
 	counted  []string  // the plugins for which Queue.Counted counts it
 }
 
+// Came is more for pods that came to the queue later.
+func (i *Item) Came() uint64 { return i.order }
+
 // Told is a condition that was decided to be written to a pod of this version. While the pod has
 // it, nobody has seen the condition written.
 type Told struct {

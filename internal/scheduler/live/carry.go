@@ -79,7 +79,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
 		s.observer.Panicked()
 	case cycle.Compared:
-		s.shadow.Bound(a.Pod, a.Node, a.Said)
+		s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
 	default:
 		s.write(action)
 	}

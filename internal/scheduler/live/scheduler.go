@@ -111,7 +111,7 @@ type Journal interface {
 
 // Shadow gets the pods that others have bound. The owner calls it.
 type Shadow interface {
-	Bound(pod *v1.Pod, node string, said *decide.Evaluation)
+	Bound(pod *v1.Pod, node string, said *decide.Evaluation, unclear bool)
 }
 
 // helperCount is the number of workers for what is not urgent: statuses, victims.
@@ -219,6 +219,14 @@ func (s *Scheduler) returns(returned <-chan struct{}) error {
 // finish takes the answers to the actions that were under way when the scheduler was stopped, and
 // writes the events that follow; nothing new is begun.
 func (s *Scheduler) finish() {
+	if s.shadow != nil { // what it has seen and not judged yet
+		for _, action := range s.step(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
+			if a, ok := action.(cycle.Compared); ok {
+				s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
+			}
+		}
+		return
+	}
 	for _, event := range s.loop.Left() {
 		if _, ok := event.(cycle.Answered); !ok {
 			continue

@@ -17,7 +17,7 @@ type seenBound struct {
 
 type shadowLog []seenBound
 
-func (l *shadowLog) Bound(pod *v1.Pod, node string, said *decide.Evaluation) {
+func (l *shadowLog) Bound(pod *v1.Pod, node string, said *decide.Evaluation, _ bool) {
 	for i := range said.Nodes {
 		if v := &said.Nodes[i]; v.Node.Name == node {
 			*l = append(*l, seenBound{pod.Name, node, said.Feasible, v.Rejection != nil})

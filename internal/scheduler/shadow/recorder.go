@@ -23,14 +23,21 @@ func New(now time.Time) *Recorder {
 	return &Recorder{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "Shadow", Since: now.UTC()}}
 }
 
-// Bound records a binding by the other scheduler, and the evaluation of all nodes as they were
-// before.
-func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation) {
+// Bound records a binding by the other scheduler, and the evaluation of all nodes as they were when
+// it was decided. unclear says that they can also have been otherwise: then a node that is not the
+// best is no difference.
+func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear bool) {
 	c := compare(pod, node, e)
+	if unclear && c.Outcome != Best {
+		c.Outcome = Unclear
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Pods++
 	switch c.Outcome {
+	case Unclear:
+		r.report.Unclear++
+		return
 	case Rejected:
 		r.report.Rejected++
 		if len(r.report.Refused) < answer.Most {

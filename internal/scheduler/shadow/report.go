@@ -16,7 +16,8 @@ type Outcome string
 const (
 	Best     Outcome = "Best"     // one of the nodes with the highest total
 	Worse    Outcome = "Worse"    // another node had a higher one
-	Rejected Outcome = "Rejected" // the node could not take the pod, by then
+	Rejected Outcome = "Rejected" // the node could not take the pod
+	Unclear  Outcome = "Unclear"  // one of the last two, or it was decided by a state that is not known
 )
 
 // Comparison is one pod that the other scheduler bound.
@@ -54,6 +55,10 @@ type Report struct {
 	Best       int       `json:"best"`
 	Worse      int       `json:"worse"`
 	Rejected   int       `json:"rejected"`
+	// Unclear counts the pods that could not be judged: while they were decided, the cluster
+	// changed in an order that is not known, and the node was not the best in any state that was
+	// tried.
+	Unclear int `json:"unclear"`
 	// MeanGain is the mean over the pods that were judged, also those that were placed best;
 	// MeanGainWorse over the others alone.
 	MeanGain      float64 `json:"meanGain"`
@@ -70,8 +75,8 @@ type Report struct {
 
 // Line is the report in one line.
 func (r *Report) Line() string {
-	return fmt.Sprintf("%d pods bound by others: %d on a best node, %d not (%.1f points below the best on average, at most %d), %d on a node that could not take them by then",
-		r.Pods, r.Best, r.Worse, r.MeanGainWorse, r.MaxGain, r.Rejected)
+	return fmt.Sprintf("%d pods bound by others: %d on a best node, %d not (%.1f points below the best on average, at most %d), %d on a node that could not take them, %d could not be judged",
+		r.Pods, r.Best, r.Worse, r.MeanGainWorse, r.MaxGain, r.Rejected, r.Unclear)
 }
 
 // Write writes the report in one of answer.Formats; any other is for people.
@@ -87,10 +92,11 @@ func (r *Report) text(out *answer.Page) {
 	out.Table("  ", [][]string{
 		{"", "THE OTHER SCHEDULER", "BERTH"},
 		{"on a best node", share(r.Best, r.Pods), share(r.Best+r.Worse, r.Pods)},
+		{"could not be judged", share(r.Unclear, r.Pods), "-"},
 		{"mean total of the node", fmt.Sprintf("%.1f", r.MeanTotal), fmt.Sprintf("%.1f", r.MeanBestTotal)},
 	})
 	list(out, "The widest gaps:", r.Widest)
-	list(out, "Nodes that could not take their pod by then:", r.Refused)
+	list(out, "Nodes that could not take their pod:", r.Refused)
 }
 
 func share(part, whole int) string {

@@ -37,7 +37,7 @@ func TestChoicesAreComparedWithTheBest(t *testing.T) {
 	r := New(time.Unix(0, 0))
 	pod, verdicts := judged(8, 2, 0, 8)
 	for _, node := range []string{"node-0", "node-3", "node-1", "node-2", "gone"} {
-		r.Bound(pod, node, verdicts)
+		r.Bound(pod, node, verdicts, false)
 	}
 	report := r.Report(time.Unix(60, 0))
 	if report.Pods != 5 || report.Best != 2 || report.Worse != 1 || report.Rejected != 2 {

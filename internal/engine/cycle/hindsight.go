@@ -1,0 +1,248 @@
+package cycle
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Lookout is how long before its binding is seen a scheduler is thought to have decided a pod, at
+// most. A kube-scheduler with its default limit of 50 requests a second needs 20 s to write the
+// bindings of a burst of 1,000 pods.
+const Lookout = 30 * time.Second
+
+// skew is by how much later than the shadow a scheduler may see a change: kinds are watched
+// separately.
+const skew = time.Second
+
+// mostUnordered is how many bindings may be of unknown order for every order to be tried: there are
+// two to the power of it.
+const mostUnordered = 6
+
+// hindsight is what a shadow knows about the time at which another scheduler decided a pod.
+//
+// Bindings are seen in the order in which they were written, which is not the order in which the
+// pods were decided: a scheduler writes many at a time, and decides each pod by a cluster in which
+// all pods that it has decided before have their nodes. So a shadow takes in what it sees a Lookout
+// later. When it then judges a binding, it knows the later ones, too, and finds the states in which
+// the pod can have been decided: schedulers decide pods of one priority in the order in which they
+// came.
+type hindsight struct {
+	*common
+	ready *readiness
+
+	held     []heldEvent            // what was seen and is not taken in yet
+	foreseen map[types.UID]*v1.Pod  // the pods of held events that are bound
+	bound    []boundItem            // the pods that were judged within the last Lookout
+	rejected map[types.UID]struct{} // pending pods that were found unschedulable at least once
+	began    time.Time              // when everything was listed: pods from before came in an unknown order
+	changed  time.Time              // when something else than a binding has changed the cluster
+}
+
+type heldEvent struct {
+	Event
+	at time.Time
+}
+
+type boundItem struct {
+	*queue.Item
+	at time.Time
+}
+
+// take holds an event back, and takes in those that have been held for long enough.
+func (h *hindsight) take(e Event, take func(Event)) {
+	watched := false
+	switch e := e.(type) {
+	case Seen:
+		watched = true
+		if pod, ok := e.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" && h.ready.synced() {
+			h.foreseen[pod.UID] = pod
+		}
+	case Gone, Listing, Listed:
+		watched = true
+	}
+	if watched && (len(h.held) > 0 || h.ready.synced()) {
+		h.held = append(h.held, heldEvent{e, h.now})
+	} else {
+		take(e)
+	}
+	if h.began.IsZero() && h.ready.synced() {
+		h.began = h.now
+	}
+	for len(h.held) > 0 && h.now.Sub(h.held[0].at) >= Lookout {
+		due := h.held[0]
+		h.held = h.held[1:]
+		h.takeLate(due, take)
+	}
+}
+
+// takeLate takes in an event, and notes whether it changes more than the node of a pod that is
+// judged.
+func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
+	position, judged := h.cluster.Log.Len(), false
+	seen, _ := e.Event.(Seen)
+	pod, ofPod := seen.Object.(*v1.Pod)
+	if ofPod {
+		judged = pod.Spec.NodeName != "" && h.queue.Get(pod.UID) != nil
+		if h.foreseen[pod.UID] == pod {
+			delete(h.foreseen, pod.UID)
+		}
+		if isRejected(pod) {
+			h.rejected[pod.UID] = struct{}{}
+		}
+	}
+	if gone, ok := e.Event.(Gone); ok {
+		delete(h.rejected, gone.Object.GetUID())
+	}
+	take(e.Event)
+	if judged {
+		return
+	}
+	if _, ofNode := seen.Object.(*v1.Node); !ofPod && !ofNode {
+		h.changed = h.now
+		return
+	}
+	changes, ok := h.cluster.Log.Since(position)
+	if !ok || slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged }) {
+		h.changed = h.now
+	}
+}
+
+func isRejected(pod *v1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
+			return true
+		}
+	}
+	return pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
+}
+
+// due returns when the next event is taken in.
+func (h *hindsight) due() (at time.Time, ok bool) {
+	if len(h.held) == 0 {
+		return at, false
+	}
+	return h.held[0].at.Add(Lookout), true
+}
+
+// note remembers a pod that was judged.
+func (h *hindsight) note(item *queue.Item) {
+	h.bound = slices.DeleteFunc(h.bound, func(b boundItem) bool { return h.now.Sub(b.at) > Lookout })
+	h.bound = append(h.bound, boundItem{item, h.now})
+	delete(h.rejected, item.Pod.UID)
+}
+
+// judge evaluates the nodes as they can have been when the pod was decided. If the chosen node was
+// one of the best in any of these states, it returns that one; or else the state in which pods were
+// decided in their order. unclear is set if there may be others, which were not tried.
+func (h *hindsight) judge(item *queue.Item, node string, evaluate func() *decide.Evaluation) (said *decide.Evaluation, unclear bool) {
+	if said = evaluate(); isBest(said, node) { // as bindings were written
+		return said, false
+	}
+	around, ordered := h.around(item)
+	still := h.changed.Before(laterOf(item.Since, h.now.Add(-Lookout)).Add(-skew))
+	if len(around) == 0 {
+		return said, !still
+	}
+	said = h.with(around, func(o *other) bool { return o.ahead }, evaluate)
+	switch {
+	case isBest(said, node):
+		return said, false
+	case still && ordered:
+		return said, false
+	case !still || len(around) > mostUnordered:
+		return said, true
+	}
+	for subset := range 1 << len(around) {
+		state := h.with(around, func(o *other) bool { return subset>>o.number&1 == 1 }, evaluate)
+		if isBest(state, node) {
+			return state, false
+		}
+	}
+	return said, false
+}
+
+// other is a pod that may have been decided before or after the one that is judged.
+type other struct {
+	number int
+	item   *queue.Item
+	bound  *v1.Pod      // if its binding is yet to come
+	placed *cluster.Pod // if it has been seen
+	ahead  bool         // in the queue
+}
+
+// around returns the pods that were pending at the same time. ordered is set if it is known which
+// of them were decided before.
+func (h *hindsight) around(item *queue.Item) (list []other, ordered bool) {
+	for _, b := range h.bound {
+		if p := h.cluster.Pod(b.Pod.UID); !b.at.Before(item.Since) && p != nil && p.Node != nil {
+			list = append(list, other{item: b.Item, placed: p})
+		}
+	}
+	for uid, pod := range h.foreseen {
+		if i := h.queue.Get(uid); i != nil && i != item && h.cluster.Pod(uid) == nil && h.cluster.Node(pod.Spec.NodeName) != nil {
+			list = append(list, other{item: i, bound: pod})
+		}
+	}
+	slices.SortFunc(list, func(a, b other) int { return cmp.Compare(a.item.Came(), b.item.Came()) })
+	ordered = h.isOrdered(item)
+	own := rules.Priority(item.Pod)
+	for i := range list {
+		o := &list[i]
+		its := rules.Priority(o.item.Pod)
+		o.number, o.ahead = i, its > own || its == own && o.item.Came() < item.Came()
+		ordered = ordered && its == own && h.isOrdered(o.item) && o.item.Pod.Spec.SchedulerName == item.Pod.Spec.SchedulerName
+	}
+	return list, ordered
+}
+
+// isOrdered tells whether a pod was decided in the order in which it came: at its first attempt.
+func (h *hindsight) isOrdered(item *queue.Item) bool {
+	_, rejected := h.rejected[item.Pod.UID]
+	return !rejected && !item.Patient && item.Since.After(h.began)
+}
+
+// with evaluates the nodes with those of the other pods placed that were decided before, and puts
+// everything back.
+func (h *hindsight) with(around []other, before func(*other) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
+	var undo []func()
+	for i := range around {
+		o := &around[i]
+		switch decided := before(o); {
+		case decided && o.bound != nil:
+			p := h.cluster.Pending(o.bound)
+			h.cluster.Place(p, h.cluster.Node(o.bound.Spec.NodeName))
+			undo = append(undo, func() { h.cluster.RemovePod(p.UID) })
+		case !decided && o.placed != nil:
+			p, on := o.placed, o.placed.Node
+			h.cluster.RemovePod(p.UID)
+			undo = append(undo, func() { h.cluster.Place(p, on) })
+		}
+	}
+	defer func() {
+		for _, back := range slices.Backward(undo) {
+			back()
+		}
+	}()
+	return evaluate()
+}
+
+// isBest tells whether no node has a higher total than this one.
+func isBest(e *decide.Evaluation, node string) bool {
+	return e.Err == nil && slices.ContainsFunc(e.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == node })
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
