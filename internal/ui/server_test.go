@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
@@ -49,6 +53,28 @@ func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 		return []whatif.Step{half, half}, nil
 	}
 	return nil, fmt.Errorf("what is %v?", args)
+}
+
+// TestQuestionsAreByTheConfigurationOfTheMoment: it is asked for with every question, by the Leases
+// of the cluster, and what was assumed is part of the answer.
+func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
+	s, api := serving(t)
+	api.Set("leases", fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "a", "namespace": "b"}})
+	serves := "default-scheduler"
+	s.asker.options.Running = func(_ context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
+		if len(leases) != 1 || at.IsZero() {
+			t.Errorf("%d Leases at %v", len(leases), at)
+		}
+		profile := plugins.Default()
+		profile.SchedulerName = serves
+		return &config.Running{Profiles: []*plugins.Profile{profile}, Assumed: "Assumed: much."}, nil
+	}
+	for _, serves = range []string{"default-scheduler", "another"} {
+		_, body := ask(t, s, "GET", "api/explain?namespace=default&name=web-1", "")
+		if served := !strings.Contains(body, "which this configuration does not serve"); served != (serves == "default-scheduler") || !strings.Contains(body, `"assumed":"Assumed: much."`) {
+			t.Errorf("served by %s: %s", serves, body)
+		}
+	}
 }
 
 // serving runs a server of a small cluster. The API server of the test fails it at every request

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
@@ -182,6 +183,8 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	api.Set("deployments", fakeapi.Object{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web", "namespace": "default"}, "spec": map[string]any{"template": template},
 	})
+	api.Set("leases", fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{
+		"name": "kube-scheduler", "namespace": "kube-system", "annotations": map[string]any{config.InUseAnnotation: "{}"}}})
 	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -191,6 +194,7 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	}
 	for key, why := range map[string]string{
 		v1.MirrorPodAnnotationKey:              "of static pods, which a drain asks for",
+		config.InUseAnnotation:                 "by which a scheduler tells what it decides by",
 		batchv1.JobIndexFailureCountAnnotation: "that counts an index's failures, which its Job asks for",
 	} {
 		if !strings.Contains(text, key) {
