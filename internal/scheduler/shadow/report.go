@@ -89,9 +89,10 @@ func (r *Report) text(out *answer.Page) {
 	if r.Pods == 0 {
 		return
 	}
+	judged := r.Pods - r.Unclear
 	out.Table("  ", [][]string{
 		{"", "THE OTHER SCHEDULER", "BERTH"},
-		{"on a best node", share(r.Best, r.Pods), share(r.Best+r.Worse, r.Pods)},
+		{"on a best node, of those judged", share(r.Best, judged), share(r.Best+r.Worse, judged)},
 		{"could not be judged", share(r.Unclear, r.Pods), "-"},
 		{"mean total of the node", fmt.Sprintf("%.1f", r.MeanTotal), fmt.Sprintf("%.1f", r.MeanBestTotal)},
 	})
@@ -100,6 +101,9 @@ func (r *Report) text(out *answer.Page) {
 }
 
 func share(part, whole int) string {
+	if whole == 0 {
+		return "-"
+	}
 	return fmt.Sprintf("%d of %d (%.1f%%)", part, whole, 100*float64(part)/float64(whole))
 }
 

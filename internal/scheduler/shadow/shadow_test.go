@@ -54,7 +54,25 @@ func TestChoicesAreComparedWithTheBest(t *testing.T) {
 		t.Errorf("why %q", why)
 	}
 	var text strings.Builder
-	if err := report.Write(&text, ""); err != nil || !strings.Contains(text.String(), "on a best node           2 of 5 (40.0%)") {
+	if err := report.Write(&text, ""); err != nil || !strings.Contains(text.String(), "on a best node, of those judged   2 of 5 (40.0%)") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// A placement that can have been decided in a state that is not known is no difference, unless it is
+// the best in one that is.
+func TestWhatCannotBeJudgedIsCounted(t *testing.T) {
+	r := New(time.Unix(0, 0))
+	pod, verdicts := judged(8, 2, 0)
+	for _, node := range []string{"node-0", "node-1", "node-2"} {
+		r.Bound(pod, node, verdicts, true)
+	}
+	report := r.Report(time.Unix(60, 0))
+	if report.Best != 1 || report.Worse+report.Rejected != 0 || report.Unclear != 2 || report.MeanGain != 0 {
+		t.Errorf("%s", report.Line())
+	}
+	var text strings.Builder
+	if err := report.Write(&text, ""); err != nil || !strings.Contains(text.String(), "could not be judged               2 of 3 (66.7%)") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 }
