@@ -48,7 +48,7 @@ func TestLongNamesAreToldApart(t *testing.T) {
 	ui := ofCrowd(t, crowd)
 	p := open(t, ui.URL, "#/evictions", stage.View{Width: 1440, Height: 900})
 	p.click("#shape [data-value=table]")
-	for _, where := range []string{"#nodes .row a bdi", "#body .row a bdi"} {
+	for _, where := range []string{"#nodes .row a bdi", "#body .row .tail bdi"} {
 		p.wait(fmt.Sprintf("document.querySelector(%q)", where))
 		if whole := eval[bool](p, fmt.Sprintf("document.querySelector(%q).getBoundingClientRect().width <= document.querySelector(%q).closest('.cell').clientWidth", where, where)); whole {
 			t.Errorf("%s: the name fits, which shows nothing", where)
@@ -105,5 +105,35 @@ func TestAReasonOfNoNodeIsNotCounted(t *testing.T) {
 	p.shows("#body .why", "pod has unbound immediate PersistentVolumeClaims")
 	if words := eval[string](p, "document.querySelector('#body .why').textContent"); words != "pod has unbound immediate PersistentVolumeClaims" {
 		t.Errorf("%q", words)
+	}
+}
+
+// Names that differ at their end only are read whole in every list, in two lines if need be.
+func TestNoTwoRowsReadTheSame(t *testing.T) {
+	c := stage.NewCrowd(1, 1, 0)
+	for i := range 3 {
+		name := fmt.Sprintf("recommendation-service-canary-%c7d9f8b6c5-x2%c4k", 'a'+i, 'a'+i)
+		for kind, on := range map[string]string{"p": "", "n": "node-1"} {
+			pod := c.Pod(10*i+len(on), on)
+			pod.Namespace, pod.Name = "commerce", name+kind
+			c.Pods = append(c.Pods, pod)
+		}
+	}
+	c.Nodes[0].Spec.Taints = []v1.Taint{{Key: "out", Effect: v1.TaintEffectNoExecute}}
+	ui := ofCrowd(t, c)
+	for _, v := range []stage.View{{Width: 1280, Height: 800}, {Width: 390, Height: 844}} {
+		for _, hash := range []string{"#/queue", "#/evictions", "#/node/node-1"} {
+			p := open(t, ui.URL, hash, v)
+			p.wait("document.querySelectorAll('#body .rows .row').length === 3")
+			cut := eval[[]string](p, `[...document.querySelectorAll('#body .rows .row a.name')].filter((a) => a.textContent.includes('canary')).flatMap((a) => {
+				const cell = a.closest('.row').getBoundingClientRect(), range = document.createRange();
+				range.selectNodeContents(a);
+				const out = [...range.getClientRects()].some((r) => r.right > cell.right + 1 || r.bottom > cell.bottom + 1 || r.bottom > a.getBoundingClientRect().bottom + 3);
+				return out || !a.textContent.includes('recommendation-service-canary-') ? [a.textContent] : [];
+			})`)
+			for _, name := range cut {
+				t.Errorf("%d wide, %s: %s is cut", v.Width, hash, name)
+			}
+		}
 	}
 }

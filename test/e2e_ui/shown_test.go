@@ -252,7 +252,7 @@ func TestWhatIsWrittenOnTheMapCanBeRead(t *testing.T) {
 	p := open(t, ui.URL, "", stage.View{Width: 1440, Height: 900})
 	p.wait("document.querySelector('#map').dataset.nodes === '60'")
 	p.shows("#legend", "gke-production-europe-west1-pool-….c.internal")
-	for _, colour := range []string{"fill", "stranded", "taint", "zone"} {
+	for _, colour := range []string{"workload", "priority", "fill", "stranded", "taint", "zone"} {
 		p.click("#colour [data-value=" + colour + "]")
 		written := eval[map[string]int](p, `new Promise((done) => {
 			const pen = CanvasRenderingContext2D.prototype, {fillText, rect} = pen, texts = [], hatched = [];
@@ -321,6 +321,11 @@ func TestWhatHappenedIsOnTheStrip(t *testing.T) {
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "", desk)
 	p.shows("#strip", "0 evictions, 0 preemptions, 0 nodes failed, up to 0 pending")
+	// Of before the dashboard started it knows nothing, and does not say that nothing happened.
+	p.wait(`/^Since \d\d:\d\d:\d\d, when this dashboard started: 0 evictions/.test(document.querySelector('.strip-said').textContent)`)
+	eval[bool](p, "((s) => { s.cursor = s.store.now() - 600e3; s.plan(); return true; })(document.querySelector('#strip').strip)")
+	p.shows("#strip", "not known, this dashboard started at")
+	eval[bool](p, "((s) => { s.cursor = null; s.plan(); return true; })(document.querySelector('#strip').strip)")
 	for i, cause := range []string{"DeletionByTaintManager", "PreemptionByScheduler", "DeletionByTaintManager"} {
 		gone := c.Pods[i].DeepCopy()
 		gone.Status.Conditions = append(gone.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: cause})

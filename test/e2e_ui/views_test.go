@@ -137,7 +137,7 @@ func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 		at := eval[[]float64](p, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
 			const map = document.querySelector('#map').map, cell = map.layout.cells[map.layout.index.get('node-3')], canvas = map.base.getBoundingClientRect();
 			map.box.scrollTop = 1e6;
-			done([canvas.left + cell.x + map.layout.size.w / 2, canvas.top + cell.y + map.layout.size.h / 2 - map.box.scrollTop]);
+			done([canvas.left + cell.x + map.layout.size.w / 2, canvas.top + cell.y + 9 - map.box.scrollTop]);
 		})))`)
 		if err := p.ClickAt(at[0], at[1]); err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestByKeyboardAlone(t *testing.T) {
 	p.wait("document.activeElement.id === 'map-box'")
 	option := "document.querySelector('#map-option').textContent"
 	p.wait(option + ".startsWith('node-1, zone z1, ready, CPU')")
-	p.press(kb.ArrowDown)
+	p.press(kb.ArrowRight) // zones are side by side
 	p.wait(option + ".startsWith('node-2, zone z2')")
 	p.press(kb.End)
 	p.wait(option + ".startsWith('node-3')")

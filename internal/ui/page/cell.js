@@ -2,28 +2,28 @@
 
 import {contrast, fill, isDark, kindColour, kindOf, mixed, signsOf, zoneColour} from './colours.js';
 import {count, percent, pairOf, share, stranded} from './format.js';
+import {drawBlocks, podColours} from './blocks.js';
 import {without} from './names.js';
 
 const font = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 
-// colourOf is the colour that the view gives a node.
+// colourOf is the colour that the view gives a node. Where pods have the colours, it is that of its taints; where they are to have them
+// and are not drawn, how full it is.
 export function colourOf(node, view, zone) {
-  switch (view.colour) {
-    case 'taint': return kindColour(kindOf(node));
-    case 'zone': return zoneColour(zone);
-  }
+  if (view.colour === 'taint' || podColours.has(view.colour) && view.blocks) return kindColour(kindOf(node));
+  if (view.colour === 'zone') return zoneColour(zone);
   return fill(partOf(node, view));
 }
 
 // partOf is the share that the view shows of a node.
 const partOf = (node, view) => (view.colour === 'stranded' ? stranded(node).part : share(pairOf(node, view.metric)));
 
-export function drawTitle(pen, group, words, width, index, ink, view) {
-  pen.clearRect(0, group.y, width, 24);
+export function drawTitle(pen, group, words, index, ink, view) {
+  pen.clearRect(group.x, group.y, group.width, 24);
   pen.textBaseline = 'middle';
   pen.textAlign = 'left';
   pen.font = '600 12px ' + font;
-  let x = 14;
+  let x = group.x;
   if (view.colour === 'zone') {
     pen.fillStyle = zoneColour(index);
     pen.beginPath();
@@ -32,8 +32,21 @@ export function drawTitle(pen, group, words, width, index, ink, view) {
     x += 16;
   }
   pen.fillStyle = ink.quiet;
-  pen.fillText(words, x, group.y + 12);
+  const fits = words.find((w) => pen.measureText(w).width <= group.x + group.width - x) || words[words.length - 1];
+  pen.fillText(clip(pen, fits, group.x + group.width - x), x, group.y + 12);
 }
+
+// boxOf is the part of a cell in which its pods are; null if they are not drawn.
+export function boxOf(cell, size) {
+  const {x, y} = cell, {w, h, kind} = size;
+  if (kind === 'card') return {x: x + 14, y: y + 30, w: w - 24, h: h - 40 - (foot(size) ? 18 : 0)};
+  if (kind === 'tile') return {x: x + 8, y: y + (headed(size) ? 21 : 5), w: w - 13, h: h - (headed(size) ? 26 : 10)};
+  return {x: x + 1, y: y + 1, w: w - 2, h: h - 2};
+}
+
+// foot tells whether a card has room for a line below its pods, headed whether a tile has room for its name above them.
+const foot = (size) => size.h >= 120;
+const headed = (size) => size.w >= 52 && size.h >= 44;
 
 export function drawCell(pen, cell, size, row, view, ink) {
   if (!row) return;
@@ -42,8 +55,14 @@ export function drawCell(pen, cell, size, row, view, ink) {
   const faded = view.marked ? !view.marked.has(cell.name) : view.selected ? !view.selected.has(cell.name) : view.plan ? !change : false;
   let colour = colourOf(node, view, cell.zone);
   if (faded) colour = mixed(colour, ink.ground, 0.2); // not by transparency: what is written stays readable
-  if (size.kind === 'card') card(pen, cell, size, node, colour, view, ink, faded);
-  else if (size.kind === 'tile') tile(pen, cell, size, node, colour, view, ink);
+  if (view.blocks && row.blocks || size.kind === 'card') {
+    const box = boxOf(cell, size);
+    if (size.kind === 'card') card(pen, cell, size, node, colour, view, ink);
+    else if (size.kind === 'tile') frame(pen, cell, size, node, colour, view, ink);
+    const ofNode = podColours.has(view.colour) || view.colour !== 'fill' ? colour : faded ? colour : fill(Math.max(0.3, partOf(node, view)));
+    drawBlocks(pen, box, row, {view, ink, ofNode, faded, change, words: size.kind === 'card'});
+    if (size.kind === 'dot' || size.kind === 'tile' && !headed(size)) badge(pen, cell, size, node, ink);
+  } else if (size.kind === 'tile') tile(pen, cell, size, node, colour, view, ink);
   else dot(pen, cell, size, node, colour, view, ink);
   marks(pen, cell, size, node, change, ink);
 }
@@ -107,6 +126,66 @@ function tile(pen, cell, size, node, colour, view, ink) {
   }
 }
 
+// shell is the ground of a cell with pods in it: its edge has the node's colour, hatched if the node is not ready.
+function shell(pen, cell, size, node, colour, ink, edge, radius) {
+  pen.fillStyle = ink.card;
+  pen.strokeStyle = ink.line;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  pen.roundRect(cell.x + 0.5, cell.y + 0.5, size.w - 1, size.h - 1, radius);
+  pen.fill();
+  pen.stroke();
+  pen.save();
+  pen.beginPath();
+  pen.roundRect(cell.x, cell.y, size.w, size.h, radius);
+  pen.clip();
+  pen.fillStyle = colour;
+  pen.fillRect(cell.x, cell.y, edge, size.h);
+  if (!isReady(node)) hatch(pen, cell.x, cell.y, edge, size.h, contrast(colour));
+  pen.restore();
+}
+
+// frame is a tile with pods in it: the name above them, if there is room, and signs.
+function frame(pen, cell, size, node, colour, view, ink) {
+  shell(pen, cell, size, node, colour, ink, 4, 5);
+  if (!headed(size)) return;
+  pen.textBaseline = 'alphabetic';
+  const right = written(pen, node, cell.x + size.w - 6 - (node.leaving > 0 ? 9 : 0), cell.y + 15, ink.text, 10);
+  pen.textAlign = 'left';
+  pen.font = '600 11px ' + font;
+  pen.fillStyle = ink.text;
+  pen.fillText(clip(pen, named(node, view), right - cell.x - 9), cell.x + 9, cell.y + 15);
+}
+
+// written writes the signs of a node from right to left, and returns where what is beside them ends.
+function written(pen, node, right, y, colour, width) {
+  pen.font = '700 11px ' + font;
+  pen.textAlign = 'right';
+  pen.fillStyle = colour;
+  for (const sign of signsOf(node)) {
+    pen.fillText(sign, right, y);
+    right -= width;
+  }
+  return right - 3;
+}
+
+// badge puts the most important sign of a node onto its pods, where there is no room beside them.
+function badge(pen, cell, size, node, ink) {
+  if (size.kind === 'dot') {
+    pen.strokeStyle = ink.line;
+    pen.lineWidth = 1;
+    pen.strokeRect(cell.x + 0.5, cell.y + 0.5, size.w - 1, size.h - 1);
+    if (!isReady(node)) { hatch(pen, cell.x, cell.y, size.w, size.h, ink.text); return; }
+  }
+  const [sign] = signsOf(node);
+  if (!sign) return;
+  pen.fillStyle = ink.card;
+  pen.beginPath();
+  pen.arc(cell.x + size.w / 2, cell.y + size.h / 2, 7, 0, 7);
+  pen.fill();
+  centred(pen, sign, cell, size, ink.text, 12);
+}
+
 const isReady = (node) => node.ready === undefined || node.ready === 'True';
 
 // named is a node's name without what all have in common, where names do not fit as they are.
@@ -120,75 +199,36 @@ function centred(pen, sign, cell, size, colour, height) {
   pen.fillText(sign, cell.x + size.w / 2, cell.y + size.h / 2 + 0.5);
 }
 
-// card has the node's name, bars for CPU and memory, and what there is to say of it in a line.
-function card(pen, cell, size, node, colour, view, ink, faded) {
-  const {x, y} = cell;
-  pen.fillStyle = ink.card;
-  pen.strokeStyle = ink.line;
-  pen.lineWidth = 1;
-  pen.beginPath();
-  pen.roundRect(x + 0.5, y + 0.5, size.w - 1, size.h - 1, 8);
-  pen.fill();
-  pen.stroke();
-  pen.save();
-  pen.beginPath();
-  pen.roundRect(x, y, size.w, size.h, 8);
-  pen.clip();
-  pen.fillStyle = colour;
-  pen.fillRect(x, y, 7, size.h);
-  if (!isReady(node)) hatch(pen, x, y, 7, size.h, contrast(colour));
-  pen.restore();
-  const left = x + 17, right = x + size.w - 12;
+// card has the node's name, how full it is, and what there is to say of it in a line at its foot.
+function card(pen, cell, size, node, colour, view, ink) {
+  shell(pen, cell, size, node, colour, ink, 6, 8);
+  const left = cell.x + 14, right = cell.x + size.w - 10, y = cell.y + 20;
   pen.textBaseline = 'alphabetic';
   pen.textAlign = 'right';
-  pen.font = '11px ' + font;
+  pen.font = '12px ' + font;
   pen.fillStyle = ink.quiet;
-  const pods = String(node.pods[0]) + (node.pods[0] === 1 ? ' pod' : ' pods');
-  pen.fillText(pods, right, y + 21);
-  const room = right - left - pen.measureText(pods).width - 8;
+  const words = percent(partOf(node, view)), inset = node.leaving > 0 ? 8 : 0;
+  pen.fillText(words, right - inset, y);
+  const end = written(pen, node, right - inset - pen.measureText(words).width - 8, y, ink.text, 12);
   pen.textAlign = 'left';
   pen.font = '600 13px ' + font;
   pen.fillStyle = ink.text;
-  pen.fillText(clip(pen, named(node, view), room), left, y + 21);
-  const other = node.others && view.metric in node.others ? view.metric : null; // in the place of memory
-  bar(pen, 'CPU', share(node.cpu), left, right, y + 38, ink, faded);
-  bar(pen, other ? short(other) : 'Mem', share(other ? node.others[other] : node.memory), left, right, y + 54, ink, faded);
-  note(pen, node, left, right, y + size.h - 12, ink);
+  pen.fillText(clip(pen, named(node, view), end - left), left, y);
+  if (foot(size)) note(pen, node, left, right, cell.y + size.h - 9, ink);
 }
 
 // short is a resource's name in three letters or so: nvidia.com/gpu is gpu.
 const short = (name) => name.replace(/^.*\//, '').slice(0, 4);
 
-function bar(pen, label, part, left, right, y, ink, faded) {
-  pen.font = '10px ' + font;
-  pen.textAlign = 'left';
-  pen.fillStyle = ink.quiet;
-  pen.fillText(label, left, y);
-  pen.textAlign = 'right';
-  pen.fillText(percent(part), right, y);
-  const from = left + 28, to = right - 34;
-  pen.fillStyle = ink.track;
-  pen.beginPath();
-  pen.roundRect(from, y - 7, to - from, 6, 3);
-  pen.fill();
-  if (part <= 0) return;
-  const colour = fill(Math.max(0.35, part));
-  pen.fillStyle = faded ? mixed(colour, ink.card, 0.2) : colour;
-  pen.beginPath();
-  pen.roundRect(from, y - 7, Math.max(4, (to - from) * Math.min(1, part)), 6, 3);
-  pen.fill();
-}
-
 // note is the line at the foot of a card: what is the matter, or the taints, or nothing.
 function note(pen, node, left, right, y, ink) {
-  const kind = kindOf(node), words = [];
+  const kind = kindOf(node), words = [node.pods[0] === 1 ? '1 pod' : count(node.pods[0]) + ' pods'];
   if (kind === 'unready') words.push(node.ready === undefined ? 'new node' : 'not ready');
   if (node.cordoned) words.push('cordoned');
   words.push(...(node.trouble || []), ...node.taints.filter((t) => !t.startsWith('node.kubernetes.io/')));
   for (const [name, [requested, all]] of Object.entries(node.others || {})) if (/gpu|accelerator|tpu/i.test(name)) words.push(`${short(name).toUpperCase()} ${count(requested)}/${count(all)}`);
   pen.font = '11px ' + font;
   pen.textAlign = 'left';
-  if (!words.length) return;
   if (kind !== 'free') {
     pen.fillStyle = kindColour(kind);
     pen.beginPath();
@@ -196,8 +236,8 @@ function note(pen, node, left, right, y, ink) {
     pen.fill();
     left += 13;
   }
-  pen.fillStyle = ink.text;
-  pen.fillText(clipEnd(pen, words.join('  '), right - left), left, y);
+  pen.fillStyle = ink.quiet;
+  pen.fillText(clipEnd(pen, words.join('  ·  '), right - left), left, y);
 }
 
 // marks say what must be seen whatever the colours stand for.

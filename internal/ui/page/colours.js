@@ -69,6 +69,32 @@ export const kindColour = (kind) => kinds[dark ? 'dark' : 'light'][kind];
 
 export const zoneColour = (index) => hues[index % hues.length];
 
+// tints are colours of workloads: as many as can be told apart side by side, none louder than the others.
+const tints = {
+  light: ['#6b9ac4', '#e0a458', '#6fae8f', '#c98bb0', '#9b8fd0', '#cf7f68', '#a8ad52', '#5fb0b7', '#b89070', '#8298a8', '#d0889a', '#7fb06a'],
+  dark: ['#4f82b3', '#c1883f', '#4f9475', '#ad6f95', '#7f74b8', '#b5654f', '#8c9140', '#45959d', '#9b7657', '#6a8294', '#b36d80', '#659650'],
+};
+const slots = new Map(), taken = new Set();
+
+// settleWorkloads gives each workload a colour, which it keeps; while there are enough, each one of its own.
+export function settleWorkloads(names) {
+  for (const name of [...names].sort()) {
+    if (slots.has(name)) continue;
+    let slot = [...name].reduce((sum, c) => (sum * 31 + c.charCodeAt(0)) >>> 0, 7) % tints.light.length;
+    for (let tries = 0; taken.has(slot) && taken.size < tints.light.length && tries < tints.light.length; tries++) slot = (slot + 1) % tints.light.length;
+    taken.add(slot);
+    slots.set(name, slot);
+  }
+}
+
+export function workloadColour(name) {
+  if (!slots.has(name)) settleWorkloads([name]);
+  return tints[dark ? 'dark' : 'light'][slots.get(name)];
+}
+
+// freeColour is of pods that nothing made.
+export const freeColour = () => (dark ? '#5a6780' : '#a7b1c2');
+
 // Text and lines on the map, which CSS does not reach.
 export function inks() {
   return dark

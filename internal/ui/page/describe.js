@@ -2,6 +2,16 @@
 
 import {count, cpu, memory, percent, plural, share, stranded} from './format.js';
 
+// describePod is a pod in a node, in a few words each.
+export function describePod(pod, node) {
+  const others = Object.entries(pod.o || {}).map(([name, n]) => `${count(n)} ${name}`);
+  const requests = [pod.c ? cpu(pod.c) + ' CPU' : '', pod.m ? memory(pod.m) : '', ...others].filter(Boolean);
+  return [
+    pod.w ? pod.w.replace('/', ' ') : '', pod.ns === 'default' ? '' : 'namespace ' + pod.ns, 'on ' + node.name,
+    requests.length ? 'requests ' + requests.join(', ') : 'requests nothing', 'priority ' + count(pod.p || 0), pod.l ? 'leaves' : '',
+  ].filter(Boolean);
+}
+
 export function describe(node, change) {
   const words = [node.name, node.zone ? 'zone ' + node.zone : 'no zone'];
   words.push(node.ready === 'True' ? 'ready' : node.ready === undefined ? 'new' : 'not ready');

@@ -65,8 +65,8 @@ export function link(...parts) {
 }
 
 export function podLink(namespace, name, words) {
-  return h('a', {href: link('pod', namespace, name), class: 'name'},
-    namespace === 'default' ? null : h('span', {class: 'space'}, namespace + '/'), words || name);
+  return h('a', {href: link('pod', namespace, name), class: 'name wraps'},
+    namespace === 'default' ? null : h('span', {class: 'space'}, namespace + '/'), words || whole(name, namespace === 'default' ? longest : longest - namespace.length - 1));
 }
 
 export function nodeLink(name) {
@@ -76,10 +76,17 @@ export function nodeLink(name) {
 // tail is a name of which the end is kept where there is no room for all of it: names of nodes and zones differ there.
 export const tail = (name) => h('span', {class: 'tail', title: name.length > 12 ? name : null}, h('bdi', {}, name));
 
-// middle is a name that is cut in its middle where there is no room for all of it: names of workloads differ at either end.
-const kept = 12;
-export const middle = (name) => (name.length < 2 * kept ? h('bdi', {}, name) :
-  h('span', {class: 'middle', title: name}, h('span', {class: 'beginning'}, name.slice(0, -kept)), h('bdi', {}, name.slice(-kept))));
+// whole is a name that is broken into two lines where it does not fit into one, in smaller letters if it is long. What is longer than
+// two lines is cut in its middle: names of workloads and pods differ at either end.
+const longest = 60, end = 26;
+export function whole(name, most = longest) {
+  const kind = name.length > 30 ? 'fine' : null;
+  if (name.length <= most) return h('bdi', {class: kind}, name);
+  return h('span', {class: kind, title: name}, name.slice(0, Math.max(8, most - end - 1)) + '…', h('bdi', {}, name.slice(-end)));
+}
+
+// narrow tells whether the screen is a phone's: there, lists give names more lines.
+export const narrow = matchMedia('(max-width: 899px)');
 
 // nodeTail is a link to a node in a column.
 export const nodeTail = (name) => h('a', {href: link('node', name), class: 'name'}, tail(name));

@@ -16,7 +16,11 @@ export class Plan {
     }
     for (const name of forecast.removed) this.#at(name).removed = true;
     for (const l of forecast.leaving) {
-      if (l.node) this.#at(l.node).out++;
+      if (l.node) {
+        const change = this.#at(l.node);
+        change.out++;
+        (change.leavers ||= new Set()).add(l.namespace + '/' + l.name);
+      }
       if (!l.next?.node) continue;
       this.#at(l.next.node).in++;
       if (l.node) this.#flow(l.node, l.next.node);

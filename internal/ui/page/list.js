@@ -5,10 +5,11 @@ import {h, replace} from './dom.js';
 const headHeight = 32; // which stays at the top, above the rows
 
 export class List {
+  // height is that of a row, or says it for the rows that there are.
   // columns: {key, title, width, cell(row) → text or node, sort(row), end, tick(row, element)}; open(row) is where Enter leads.
   // arrange(rows, column, sign), if given, sorts in the place of the list: column is undefined where the reader has chosen none.
   constructor({label, columns, key, height = 34, sort = '', descending = false, open, empty, classOf, arrange}) {
-    Object.assign(this, {columns, key, height, sort, descending, open, empty, classOf, arrange});
+    Object.assign(this, {columns, key, tall: height, sort, descending, open, empty, classOf, arrange});
     this.rows = [];
     this.shown = new Map(); // by key: {element, row, cells}
     this.heads = columns.map((c) => this.#head(c));
@@ -17,6 +18,7 @@ export class List {
     const heads = h('div', {role: 'rowgroup', class: 'heads'}, h('div', {role: 'row', class: 'row head'}, this.heads));
     this.scroller = h('div', {class: 'list-scroll', tabindex: '0', role: 'table', 'aria-label': label}, heads, this.inner);
     this.element = h('div', {class: 'list'}, this.scroller, this.blank);
+    this.#stand([]);
     this.element.style.setProperty('--columns', columns.map((c) => c.width || '1fr').join(' '));
     // Where it is scrolled to and how tall it is are noted when they change: to ask while rows are made would lay out the page for each.
     this.top = 0;
@@ -24,6 +26,15 @@ export class List {
     this.scroller.addEventListener('scroll', () => { this.top = this.scroller.scrollTop; this.draw(); }, {passive: true});
     this.scroller.addEventListener('keydown', (e) => this.#key(e));
     new ResizeObserver(() => { this.room = this.scroller.clientHeight || 600; this.top = this.scroller.scrollTop; this.draw(); }).observe(this.scroller);
+  }
+
+  // #stand makes rows as high as these need.
+  #stand(rows) {
+    const height = typeof this.tall === 'function' ? this.tall(rows) : this.tall;
+    if (height === this.height) return;
+    this.height = height;
+    this.element.style.setProperty('--row', height + 'px');
+    for (const shown of this.shown.values()) shown.at = -1; // they stand elsewhere
   }
 
   #head(column) {
@@ -57,6 +68,7 @@ export class List {
   // set shows these rows, sorted as the reader chose.
   set(rows) {
     this.given = rows = [...rows];
+    this.#stand(rows);
     const column = this.columns.find((c) => c.key === this.sort && c.sort);
     const sign = this.descending ? -1 : 1;
     if (this.arrange) rows = this.arrange(rows, column, sign);
@@ -88,7 +100,7 @@ export class List {
       keep.add(key);
       let shown = this.shown.get(key);
       if (!shown) {
-        shown = {element: h('div', {role: 'row', class: 'row'}), cells: this.columns.map((c) => h('div', {role: 'cell', class: c.end ? 'cell end' : 'cell'}))};
+        shown = {element: h('div', {role: 'row', class: 'row'}), cells: this.columns.map((c) => h('div', {role: 'cell', 'data-title': c.title, class: c.end ? 'cell end' : 'cell'}))};
         shown.element.append(...shown.cells);
         this.shown.set(key, shown);
         this.inner.append(shown.element);

@@ -1,6 +1,6 @@
 // Lists beside the map: which pods have to leave, and what happened; and the nodes as a table.
 
-import {h, link, nodeLink, nodeTail, podLink, tail, text} from './dom.js';
+import {h, link, narrow, nodeLink, nodeTail, podLink, tail, text} from './dom.js';
 import {age, clock, count, natural, percent, share, time} from './format.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {List} from './list.js';
@@ -9,15 +9,18 @@ export function blank(title, words) {
   return [h('strong', {}, title), h('span', {}, words)];
 }
 
+// tall is the height of rows with a name and a line of what there is to say of it: more if a name is long.
+export const tall = (usual) => (rows) => (rows.some((r) => (r.namespace || '').length + (r.name || '').length > (narrow.matches ? 18 : 28)) ? 74 : usual);
+
 // Evictions is the pods that have to leave, the next one first.
 export class Evictions {
   constructor(store, filters) {
     Object.assign(this, {store, filters});
     this.list = new List({
-      label: 'Pods that have to leave their node', key: (p) => p.uid, height: 56, sort: 'due', classOf: (p) => (p.going ? 'tall going' : 'tall'),
+      label: 'Pods that have to leave their node', key: (p) => p.uid, height: tall(56), sort: 'due', classOf: (p) => (p.going ? 'going' : ''),
       columns: [
         {key: 'pod', title: 'Pod and taint', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
-        {key: 'node', title: 'Node', width: 'minmax(56px, 92px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeTail(p.node)},
+        {key: 'node', title: 'Node', width: 'minmax(56px, 84px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeTail(p.node)},
         {key: 'due', title: 'Leaves in', width: '84px', end: true, sort: (p) => p.due, cell: () => h('span', {class: 'countdown'}), tick: (p, e) => countdown(store, p, e.firstChild)},
       ],
       empty: () => (store.evictions.size ? blank('No leaving pod matches', 'Show all to see the others.') : blank('No pod has to leave', 'When a NoExecute taint sends pods away, they are counted down here.')),
@@ -46,7 +49,7 @@ export class Events {
   constructor(store, filters) {
     Object.assign(this, {store, filters});
     this.list = new List({
-      label: 'Events, the newest first', key: (e) => e.uid, height: 56, classOf: (e) => (e.warning ? 'tall warning' : 'tall'),
+      label: 'Events, the newest first', key: (e) => e.uid, height: tall(56), classOf: (e) => (e.warning ? 'warning' : ''),
       columns: [
         {key: 'what', title: 'What happened', width: 'minmax(0, 1fr)', cell: (e) => this.#event(e)},
         {key: 'at', title: 'When', width: '78px', end: true, cell: (e) => time(e.at)},

@@ -2,8 +2,9 @@
 
 import {h, link, radios, remembered, replace, text} from './dom.js';
 import {count, natural, plural, span, time} from './format.js';
-import {setDark} from './colours.js';
-import {describe} from './describe.js';
+import {podColours, tally} from './blocks.js';
+import {setDark, settleWorkloads} from './colours.js';
+import {describe, describePod} from './describe.js';
 import {Filters} from './filters.js';
 import {Keys} from './keys.js';
 import {drawLegend} from './legend.js';
@@ -23,12 +24,14 @@ import {ask, follow} from './stream.js';
 
 const $ = (id) => document.getElementById(id);
 const store = new Store();
-const choices = {colour: 'fill', metric: 'cpu', shape: 'map'};
-const view = {plan: null, marked: null, selected: null, chosen: ''};
+const choices = {colour: 'workload', metric: 'cpu', shape: 'map'};
+const view = {blocks: false, tally: null, plan: null, marked: null, selected: null, chosen: ''};
 for (const [key, usual] of Object.entries(choices)) view[key] = read(key) || remembered.get(key, usual);
 
 const filters = new Filters(store);
-const map = new Map2D($('map'), store, view, {open: (name) => { location.hash = link('node', name); }, hover: tip, named: () => legend()});
+const map = new Map2D($('map'), store, view, {
+  open: (name) => { location.hash = link('node', name); }, openPod: (namespace, name) => { location.hash = link('pod', namespace, name); }, hover: tip, named: () => legend(),
+});
 const table = new NodeTable(store, view, filters);
 $('nodes').append(table.element);
 $('node-filter').append(filters.nodeBar);
@@ -41,7 +44,7 @@ let shown, shownTab, route = '', cluster = '';
 // The stage: map or table, and what colours mean.
 
 const chosen = {};
-chosen.colour = radios($('colour'), [['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
+chosen.colour = radios($('colour'), [['workload', 'Workloads'], ['priority', 'Priorities'], ['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
 chosen.metric = radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
 chosen.shape = radios($('shape'), [['map', 'Map'], ['table', 'Table']], view.shape, (value) => { choose('shape', value); });
 
@@ -91,7 +94,7 @@ function stage() {
   $('map').hidden = !known || empty || view.shape !== 'map';
   $('nodes').hidden = !known || empty || view.shape !== 'table';
   $('blank').hidden = known && !empty;
-  $('metric').hidden = view.colour !== 'fill' || view.shape !== 'map';
+  $('metric').hidden = view.shape !== 'map' || view.colour === 'stranded';
   others();
   $('colour').hidden = view.shape !== 'map';
   if (empty) replace($('blank'), blank('No nodes yet', 'They appear here as they register. On a machine to try: berth nodes --count 3'));
@@ -100,14 +103,23 @@ function stage() {
   map.redraw();
 }
 
-function legend() { drawLegend($('legend'), store, view); }
+function legend() {
+  if (podColours.has(view.colour)) {
+    const before = JSON.stringify(view.tally?.priorities);
+    view.tally = tally(store.nodes.values());
+    settleWorkloads(view.tally.workloads);
+    if (view.colour === 'priority' && JSON.stringify(view.tally.priorities) !== before) map.redraw();
+  }
+  drawLegend($('legend'), store, view);
+}
 
-function tip(node, event) {
+// tip says what is under the pointer: a node, or a pod in it.
+function tip(node, event, pod) {
   const box = $('tip');
   box.hidden = !node;
   if (!node) return;
   const change = view.plan?.of(node.name);
-  replace(box, h('b', {}, node.name), h('span', {}, describe(node, change).split(', ').slice(1).join(' · ')));
+  replace(box, h('b', {}, pod ? pod.n : node.name), h('span', {}, (pod ? describePod(pod, node) : describe(node, change).split(', ').slice(1)).join(' · ')));
   const width = box.offsetWidth, height = box.offsetHeight;
   box.style.setProperty('left', Math.max(8, Math.min(innerWidth - width - 8, event.clientX + 14)) + 'px');
   box.style.setProperty('top', (event.clientY + height + 24 > innerHeight ? event.clientY - height - 12 : event.clientY + 18) + 'px');

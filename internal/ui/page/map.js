@@ -1,18 +1,19 @@
-// The map of nodes: a canvas that draws only what changed, and beside it, for keyboards and screen readers, a list box of which the
+// The map of nodes and the pods in them: a canvas that draws only what changed, and beside it, for keyboards and screen readers, a list box of which the
 // canvas is the picture.
 
 import {h, text} from './dom.js';
 import {inks, isDark} from './colours.js';
-import {layout, at, step} from './layout.js';
-import {drawCell, drawTally, drawTitle} from './cell.js';
+import {layout, at, roomFor, step} from './layout.js';
+import {blocksOf} from './blocks.js';
+import {boxOf, drawCell, drawTally, drawTitle} from './cell.js';
 import {drawFlows} from './flows.js';
 import {common} from './names.js';
 import {describe} from './describe.js';
 
 export class Map2D {
   // view says how to colour: {colour, metric, plan, marked}.
-  constructor(element, store, view, {open, hover, named}) {
-    Object.assign(this, {element, store, view, open, hover, named});
+  constructor(element, store, view, {open, openPod, hover, named}) {
+    Object.assign(this, {element, store, view, open, openPod, hover, named});
     this.dirty = new Set();
     this.all = true; // everything has to be drawn
     this.stale = true; // the layout has to be made
@@ -33,8 +34,10 @@ export class Map2D {
     this.box.addEventListener('pointermove', (e) => this.point(e));
     this.box.addEventListener('pointerleave', () => this.point(null));
     this.box.addEventListener('click', (e) => {
-      const i = this.at(e);
-      if (i >= 0) { this.activate(i); this.open(this.layout.cells[i].name); }
+      const i = this.at(e), block = this.blockAt(i, e);
+      if (i >= 0) this.activate(i);
+      if (block) this.openPod(block.pod.ns, block.pod.n);
+      else if (i >= 0) this.open(this.layout.cells[i].name);
     });
     this.box.addEventListener('keydown', (e) => this.key(e));
     this.box.addEventListener('focus', () => { this.overlay(); });
@@ -89,15 +92,27 @@ export class Map2D {
     const i = event ? this.at(event) : -1;
     if (i === this.over && event === null) return;
     this.over = i;
+    this.overBlock = event ? this.blockAt(i, event) : null;
     this.box.classList.toggle('over', i >= 0);
-    this.hover(i >= 0 ? this.node(this.layout.cells[i].name) : null, event);
+    this.hover(i >= 0 ? this.node(this.layout.cells[i].name) : null, event, this.overBlock?.pod);
     this.overlay();
   }
 
-  at(event) {
-    if (!this.layout) return -1;
+  // where an event is on the map, wherever that is scrolled to.
+  where(event) {
     const r = this.box.getBoundingClientRect();
-    return at(this.layout, event.clientX - r.left, event.clientY - r.top + this.box.scrollTop);
+    return [event.clientX - r.left, event.clientY - r.top + this.box.scrollTop];
+  }
+
+  at(event) { return this.layout ? at(this.layout, ...this.where(event)) : -1; }
+
+  // blockAt is the pod's block of a cell that an event is on, large enough to be meant: {x, y, w, h, pod}.
+  blockAt(i, event) {
+    const cell = this.layout?.cells[i], node = cell && this.store.nodes.get(cell.name);
+    if (!node?.blocks || !this.view.blocks) return null;
+    const box = boxOf(cell, this.layout.size), [px, py] = this.where(event), x = px - box.x, y = py - box.y;
+    const found = blocksOf(node, this.view.metric, box.w, box.h).list.find((b) => x >= b.x && x < b.x + b.w && y >= b.y && y < b.y + b.h);
+    return found && Math.min(found.w, found.h) >= 5 ? {...found, x: found.x + box.x, y: found.y + box.y} : null;
   }
 
   // changed says which nodes are to be drawn again; shape: that some came or went.
@@ -127,7 +142,7 @@ export class Map2D {
     const ink = inks();
     if (this.all) {
       pen.clearRect(0, from, width, height);
-      this.layout.groups.forEach((group, i) => { if (group.y + 30 > from && group.y < from + height) drawTitle(pen, group, this.zoneText(group), width, i, ink, this.view); });
+      this.layout.groups.forEach((group, i) => { if (group.y + 30 > from && group.y < from + height) drawTitle(pen, group, this.zoneText(group), i, ink, this.view); });
       for (const cell of this.layout.cells) this.cell(pen, cell, from, height, ink);
     } else {
       for (const name of this.dirty) {
@@ -152,6 +167,7 @@ export class Map2D {
     if (this.view.plan) for (const node of this.view.plan.added.values()) nodes.push(node);
     this.layout = layout(nodes, width, height);
     this.ratio = Math.min(devicePixelRatio || 1, 3);
+    this.view.blocks = roomFor(this.layout.size) && nodes.some((node) => node.blocks);
     this.names(nodes);
     for (const canvas of [this.base, this.top]) {
       canvas.width = width * this.ratio;
@@ -170,7 +186,7 @@ export class Map2D {
 
   // names decides whether names fit as they are, or are written without what all have in common.
   names(nodes) {
-    const {kind, w} = this.layout.size, room = kind === 'card' ? w - 92 : w - 12;
+    const {kind, w} = this.layout.size, room = kind === 'card' ? w - 100 : w - 44;
     const pen = this.base.getContext('2d');
     pen.font = `600 ${kind === 'card' ? 13 : 11}px system-ui, sans-serif`;
     const longest = nodes.reduce((a, n) => (n.name.length > a.length ? n.name : a), '');
@@ -179,8 +195,10 @@ export class Map2D {
     this.named?.();
   }
 
+  // zoneText is what is said of a zone, and what is said in less room.
   zoneText(group) {
-    return (group.name || (this.layout.groups.length > 1 ? 'no zone' : 'all nodes')) + '  ·  ' + group.count;
+    const name = group.name || (this.layout.groups.length > 1 ? 'no zone' : 'all nodes');
+    return [name + '  ·  ' + group.count, name];
   }
 
   drawPlan(pen, ink) {
@@ -211,6 +229,12 @@ export class Map2D {
     const chosen = this.layout.index.get(this.view.chosen);
     if (chosen !== undefined) ring(chosen, 2, ink.come);
     ring(this.over, 1.5, ink.quiet);
+    if (this.overBlock) {
+      const {x, y, w, h} = this.overBlock;
+      pen.lineWidth = 2;
+      pen.strokeStyle = ink.focus;
+      pen.strokeRect(x, y, w - 1, h - 1);
+    }
     if (document.activeElement === this.box) {
       ring(this.active, 2.5, ink.focus);
       ring(this.active, 1, isDark() ? '#10151f' : '#ffffff');

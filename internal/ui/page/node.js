@@ -1,9 +1,9 @@
 // One node: what it is, what is the matter with it, how full it is and with whom.
 
-import {h, podLink, replace} from './dom.js';
+import {h, narrow, podLink, replace} from './dom.js';
 import {age, count, cpu, memory, moment, natural, percent, plural} from './format.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
-import {blank, countdown} from './lists.js';
+import {blank, countdown, tall} from './lists.js';
 import {List} from './list.js';
 import {ask} from './stream.js';
 
@@ -13,7 +13,7 @@ export class NodeView {
     this.head = h('div', {class: 'detail-head'});
     this.facts = h('div', {class: 'facts'});
     this.list = new List({
-      label: 'Pods of ' + name, key: (p) => p.uid, height: 44, sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
+      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44)(rows)), sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
       columns: [
         {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
         {key: 'cpu', title: 'CPU', width: '52px', end: true, sort: (p) => p.cpu, cell: (p) => withOverhead(cpu, p.cpu, p.overheadCPU)},

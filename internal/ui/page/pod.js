@@ -34,7 +34,7 @@ export class PodView {
 
   show(e, missing) {
     this.said = e;
-    this.rows = this.#rows();
+    this.rows = this.store.summary ? this.#rows() : null; // null: the cluster has not been read yet
     this.marks(null);
     replace(this.answer,
       h('div', {class: 'chips'},
@@ -44,6 +44,7 @@ export class PodView {
         h('span', {class: 'chip'}, 'priority ' + count(e.pod.priority))),
       h('p', {class: 'summary-line'}, e.summary),
       e.eviction ? this.eviction(e.eviction) : null,
+      e.leaving ? section(e.leaving.preempted ? 'Preemption is under way' : 'Room is being made', this.leaving(e.leaving)) : null,
       e.suggestions?.length ? section('What would let it run', suggestions(e.suggestions)) : null,
       e.groups?.length ? this.groups(e) : null,
       e.preemption ? section('Preemption', preemption(e.preemption)) : null,
@@ -62,6 +63,15 @@ export class PodView {
       h('p', {}, 'Taint ', h('code', {}, e.taint), ', there since ' + moment(Date.parse(e.since)) +
         (e.tolerationSeconds === undefined ? ', which it does not tolerate.' : `, which it tolerates for ${span(e.tolerationSeconds * 1000)}.`)),
       e.cancel?.length ? [h('p', {class: 'quiet'}, 'What would let it stay:'), h('ul', {class: 'plain'}, e.cancel.map((c) => h('li', {}, c.text, command(c.command))))] : null);
+  }
+
+  // leaving are the pods that make room for it: nothing needs to be done.
+  leaving({node, pods, until}) {
+    return [
+      h('p', {}, `${plural(pods.length, 'pod')} on `, nodeLink(node), pods.length === 1 ? ' is terminating: ' : ' are terminating: ', named(pods), '. ',
+        `The pod fits there once ${pods.length === 1 ? 'it has' : 'they have'} gone, by ${moment(Date.parse(until))}.`),
+      h('p', {class: 'quiet'}, 'Nothing needs to be done.'),
+    ];
   }
 
   // groups are the nodes that cannot take it, by reason; one can be shown on the map.
@@ -87,19 +97,22 @@ export class PodView {
     this.mark(nodes ? new Set(nodes) : null);
   }
 
-  // changed says that the explanation may be outdated: the pod's own rows came, went or changed, or its node did.
-  changed(detail) {
+  // changed says that the explanation may be outdated: what the lists say of the pod, or what matters of its node, differs.
+  changed() {
     if (!this.said) return;
-    const own = (row) => row.name === this.name && row.namespace === this.namespace;
     const rows = this.#rows();
-    if (detail.fresh || rows !== this.rows || detail.touched.queue?.rows?.some(own) || detail.nodes.has(this.said.pod.node)) this.stale.hidden = false;
+    if (this.rows !== null && rows !== this.rows) this.stale.hidden = false;
     this.rows = rows;
   }
 
-  // #rows tells in which lists the pod is.
+  // #rows is what the lists say of the pod, and the state of its node.
   #rows() {
     const own = (row) => row.name === this.name && row.namespace === this.namespace;
-    return [this.store.queue, this.store.evictions].map((table) => [...table.values()].find(own)?.uid || '').join(' ');
+    const node = this.store.nodes.get(this.said.pod.node);
+    return JSON.stringify([
+      ...[this.store.queue, this.store.evictions].map((table) => [...table.values()].find(own)),
+      node ? [node.zone, node.ready, node.cordoned, node.taints, node.trouble] : null,
+    ]);
   }
 
   tick() {
@@ -141,10 +154,13 @@ export function command(words) {
   return h('div', {class: 'command'}, code, button);
 }
 
+// named are links to pods, as many as are read.
+const named = (pods) => [pods.slice(0, 10).flatMap((v, i) => [i ? ', ' : '', podLink(v.namespace, v.name)]), pods.length > 10 ? ` and ${pods.length - 10} more` : ''];
+
 function preemption(p) {
   if (!p.helps) return h('p', {}, 'It does not help: ' + p.message.replace(/\.+$/, '') + '.');
   return h('p', {}, 'It helps on ', nodeLink(p.node), `: ${plural(p.victims.length, 'pod')} would have to go: `,
-    p.victims.slice(0, 10).flatMap((v, i) => [i ? ', ' : '', podLink(v.namespace, v.name)]), p.victims.length > 10 ? ` and ${p.victims.length - 10} more` : '',
+    named(p.victims),
     p.violations ? `. The disruption budget of ${p.violations} of them would be broken.` : '.');
 }
 
@@ -167,7 +183,7 @@ function decided(d, holds) {
   const q = d.queue;
   return [
     h('p', {}, `At ${moment(Date.parse(d.at))}${took}, `, what, '. ', h('span', {class: 'quiet'}, holds ? 'This still holds.' : 'The cluster has changed since; what is said above is as of now.')),
-    d.victims?.length ? h('p', {}, `It had room made on ${d.nominatedNode || 'a node'}: `, d.victims.slice(0, 10).flatMap((v, i) => [i ? ', ' : '', podLink(v.namespace, v.name)]), ' had to leave.') : null,
+    d.victims?.length ? h('p', {}, `It had room made on ${d.nominatedNode || 'a node'}: `, named(d.victims), ' had to leave.') : null,
     q ? h('p', {class: 'quiet'}, `In its queue since ${moment(Date.parse(q.since))}, ${plural(q.attempts, 'attempt')}` + (q.notAfter ? `; retried by ${moment(Date.parse(q.notAfter))} at the latest` : '') + '.') : null,
   ];
 }

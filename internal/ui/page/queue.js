@@ -1,6 +1,6 @@
 // The queue: a line per workload or pod group with what keeps its pods pending, which unfolds to the pods, in the order in which they are tried.
 
-import {h, link, middle, tail, text} from './dom.js';
+import {h, link, narrow, text, whole} from './dom.js';
 import {age, count, natural, plural} from './format.js';
 import {workloadOf} from './filters.js';
 import {blank} from './lists.js';
@@ -11,6 +11,8 @@ import {read, write} from './address.js';
 // Names come last and decide often: those of pods are compared plainly, since minding numbers in them takes ten times as long.
 const before = (a, b) => b.priority - a.priority || a.created - b.created || (a.pods && b.pods ? natural(a.name, b.name) : a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 
+const most = 5; // reasons that are seen at once
+
 export class Queue {
   constructor(store, filters) {
     Object.assign(this, {store, filters});
@@ -19,7 +21,7 @@ export class Queue {
     this.groups = new Map(); // as drawn, by key: what has not changed keeps the focus
     this.reasons = h('div', {class: 'reasons', role: 'group', 'aria-label': 'Reasons'});
     this.list = new List({
-      label: 'Pending pods by workload, in the order in which they are tried', key: (r) => r.key, height: 74, classOf: (r) => 'taller' + (r.within ? ' within' : ''),
+      label: 'Pending pods by workload, in the order in which they are tried', key: (r) => r.key, height: 78, classOf: (r) => (r.within ? 'within' : ''),
       arrange: (groups, column, sign) => this.#arrange(groups, column, sign),
       columns: [
         {key: 'pod', title: 'Pending, and why', width: 'minmax(0, 1fr)', sort: (r) => r.name, compare: natural, cell: (r) => (r.pods ? this.#group(r) : this.#pod(r))},
@@ -33,19 +35,20 @@ export class Queue {
 
   #group(g) {
     const [kind, name] = g.together ? ['Pod group', g.name.replace(/^.*?\//, '')] : g.pods[0].workload.split(/\/(.*)/s);
-    const button = h('button', {type: 'button', class: 'fold', 'aria-expanded': String(g.open), onclick: () => {
+    const made = [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, kind].filter(Boolean).join(' · '), long = narrow.matches || name.length + made.length > 32;
+    const button = h('button', {type: 'button', class: long ? 'fold long' : 'fold', 'aria-expanded': String(g.open), onclick: () => {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
-    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, middle(name)), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
-      h('span', {class: 'quiet kind'}, [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, kind].filter(Boolean).join(' · ')));
-    return h('div', {class: 'two'}, h('div', {class: 'line'}, button), h('div', {class: 'why both', title: g.why}, g.why));
+    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, whole(name)), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
+      h('span', {class: 'quiet kind'}, made));
+    return h('div', {class: 'two'}, h('div', {class: 'line'}, button), h('div', {class: long ? 'why' : 'why both', title: g.why}, g.why));
   }
 
   #pod(r) {
     const p = r.pod;
     return h('div', {class: 'two'},
-      h('div', {class: 'line'}, h('a', {href: link('pod', p.namespace, p.name), class: 'name'}, tail(r.within || p.namespace === 'default' ? p.name : r.name)), p.nominated ? h('span', {class: 'chip come'}, 'nominated to ' + p.nominated) : null),
-      h('div', {class: 'why both', title: p.message}, decisive(p)));
+      h('div', {class: 'line'}, h('a', {href: link('pod', p.namespace, p.name), class: 'name wraps'}, whole(r.within || p.namespace === 'default' ? p.name : r.name))),
+      h('div', {class: 'why both', title: p.message}, p.nominated ? h('span', {class: 'chip come'}, 'nominated to ' + p.nominated) : null, p.nominated ? ' ' : null, decisive(p)));
   }
 
   update() {
@@ -73,8 +76,8 @@ export class Queue {
     pods.sort(before);
     const tally = new Map();
     for (const p of pods) tally.set(reasonOf(p), (tally.get(reasonOf(p)) || 0) + 1);
-    const most = [...tally].reduce((a, b) => (b[1] > a[1] ? b : a))[0];
-    const common = decisive(pods.find((p) => reasonOf(p) === most)) + (tally.size > 1 ? ` · ${count(tally.size - 1)} more reason${tally.size > 2 ? 's' : ''}` : '');
+    const first = [...tally].reduce((a, b) => (b[1] > a[1] || b[1] === a[1] && b[0] < a[0] ? b : a))[0];
+    const common = decisive(pods.find((p) => reasonOf(p) === first)) + (tally.size > 1 ? ` · ${count(tally.size - 1)} more reason${tally.size > 2 ? 's' : ''}` : '');
     const why = together ? groupSays(this.store.groups.get(together), common) : common;
     const row = {key, together, name: together || workloadOf(pods[0]), pods, why, priority: pods[0].priority, created: Math.min(...pods.map((p) => p.created)), open: this.open.has(key), rows: new Map()};
     if (known?.pods && known.why === why && known.open === row.open && known.pods.length === pods.length && known.priority === row.priority && known.created === row.created) {
@@ -98,18 +101,24 @@ export class Queue {
     return order ? [...rows.values()].sort(order) : [...rows.values()];
   }
 
-  #reasons(all) {
+  #reasons(pods) {
     const tally = new Map();
-    for (const p of all) tally.set(reasonOf(p), (tally.get(reasonOf(p)) || 0) + 1);
+    for (const p of pods) tally.set(reasonOf(p), (tally.get(reasonOf(p)) || 0) + 1);
     if (this.chosen && this.store.queue.size && !tally.has(this.chosen)) this.#choose('');
-    const top = [...tally].sort((a, b) => b[1] - a[1]).slice(0, 6);
+    // Of reasons that are as frequent, the order is that of their words: the same each time.
+    const all = [...tally].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)), top = this.unfolded ? all : all.slice(0, most);
     this.reasons.hidden = tally.size < 2;
-    const drawn = JSON.stringify([top, this.chosen]);
-    if (drawn !== this.drawn) this.reasons.replaceChildren(...top.map(([reason, n]) => h('button', {
+    const drawn = JSON.stringify([top, this.chosen, all.length, this.unfolded]);
+    if (drawn === this.drawn) return; // what has not changed keeps the focus
+    this.drawn = drawn;
+    this.reasons.replaceChildren(...top.map(([reason, n]) => h('button', {
       type: 'button', class: 'reason', 'aria-pressed': String(reason === this.chosen), title: reason,
       onclick: () => { this.#choose(reason === this.chosen ? '' : reason); this.update(); },
-    }, h('b', {}, count(n)), ' ' + reason)));
-    this.drawn = drawn; // what has not changed keeps the focus
+    }, h('b', {}, count(n)), ' ' + reason)), ...all.length > most ? [h('button', {type: 'button', class: 'reason more', 'aria-expanded': String(Boolean(this.unfolded)), onclick: () => {
+      this.unfolded = !this.unfolded;
+      this.update();
+      this.reasons.querySelector('.more')?.focus();
+    }}, this.unfolded ? 'Fewer' : `${count(all.length - most)} more`)] : []);
   }
 
   #choose(reason) {

@@ -9,6 +9,7 @@ export class Store extends EventTarget {
     this.groups = new Map(); // pod groups with pending pods, by key
     this.events = []; // the newest first
     this.history = []; // moments, the oldest first: [at, evictions, preemptions, nodes failed, pending]
+    this.since = null; // what happened before is not known
     this.summary = null;
     this.frozen = null; // the time that is looked at in a recording
     this.ahead = 0; // by how much this machine's clock is ahead of the server's
@@ -26,6 +27,7 @@ export class Store extends EventTarget {
     this.summary = delta.summary;
     const fresh = Boolean(delta.fresh);
     if (fresh) {
+      this.since = delta.since || null;
       this.nodes.clear(); this.queue.clear(); this.groups.clear(); this.evictions.clear(); this.words.clear(); this.events = []; this.history = [];
     }
     const nodes = new Set();

@@ -22,7 +22,10 @@ export class Strip {
     this.said = h('span', {class: 'strip-said'});
     this.now = h('button', {type: 'button', class: 'small', hidden: true, onclick: () => { this.end = this.cursor = null; this.plan(); }}, 'Now');
     this.select = h('select', {'aria-label': 'How much time is shown', onchange: (e) => { this.span = Number(e.target.value) * 1000; this.plan(); }}, spans.map(([words, s]) => h('option', {value: String(s)}, words)));
-    replace(element, h('div', {class: 'strip-head'}, this.said, h('span', {class: 'grow'}), this.now, this.select), this.box);
+    const fold = h('button', {type: 'button', class: 'small fold-strip', 'aria-expanded': 'false', onclick: () => {
+      fold.setAttribute('aria-expanded', String(element.classList.toggle('open')));
+    }}, 'Timeline'); // where there is little room, the rest is folded away
+    replace(element, h('div', {class: 'strip-head'}, this.said, h('span', {class: 'grow'}), this.now, this.select, fold), this.box);
     element.strip = this; // for tests
     this.box.addEventListener('pointermove', (e) => this.point(e.offsetX));
     this.box.addEventListener('pointerleave', () => { if (!this.go) this.cursor = null; this.plan(); });
@@ -42,7 +45,7 @@ export class Strip {
 
   // bounds are the first and the last time that something is known of.
   bounds() {
-    const first = this.store.history.length ? this.store.history[0][0] : this.store.now();
+    const first = Math.min(this.store.history[0]?.[0] ?? Infinity, this.store.since ?? Infinity, this.store.now());
     return [Math.min(first, this.until || this.store.now()), this.until || this.store.now()];
   }
 
@@ -96,7 +99,11 @@ export class Strip {
 
   draw() {
     const {width, height} = this, ratio = Math.min(devicePixelRatio || 1, 3);
-    if (!width || !height) return;
+    if (!width || !height) { // it is folded away
+      const end = this.end ?? this.bounds()[1];
+      this.speak(end - this.span, end, 1);
+      return;
+    }
     if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
       this.canvas.width = Math.round(width * ratio);
       this.canvas.height = Math.round(height * ratio);
@@ -129,8 +136,10 @@ export class Strip {
     word('pending', chart - 6);
     word(String(most), 6);
     lanes.forEach(([words], k) => word(words, chart + 6 + k * (laneHeight + 3) + laneHeight / 2));
+    // Of before the dashboard has watched, nothing is drawn: that nothing happened is not known.
+    const known = Math.max(0, (this.bounds()[0] - from) / this.span) * (width - left - right);
     pen.fillStyle = ink.track;
-    lanes.forEach((_, k) => pen.fillRect(left, chart + 6 + k * (laneHeight + 3), width - left - right, laneHeight));
+    lanes.forEach((_, k) => pen.fillRect(left + known, chart + 6 + k * (laneHeight + 3), Math.max(0, width - left - right - known), laneHeight));
     sums.forEach((sum, c) => {
       const x = left + c * 3;
       if (sum[3]) {
@@ -171,10 +180,13 @@ export class Strip {
     const [a, b] = some ? [this.cursor - reach, this.cursor + reach] : [from, end + 1];
     const [evicted, preempted, failed, pending] = this.at(a, b);
     const words = `${plural(evicted, 'eviction')}, ${plural(preempted, 'preemption')}, ${plural(failed, 'node')} failed, ${some ? '' : 'up to '}${count(pending)} pending`;
-    const when = some ? time(this.cursor) : spans.find(([, s]) => s * 1000 === this.span) ? (this.until ? '' : 'Last ') + spans.find(([, s]) => s * 1000 === this.span)[0] : 'In all';
-    text(this.said, `${this.end !== null && !some ? time(from).slice(0, 5) + ' to ' + time(end).slice(0, 5) : when}: ${words}`);
+    const [first, last] = this.bounds(), short = !this.until && first > from; // less is known than is shown
+    const named = spans.find(([, s]) => s * 1000 === this.span);
+    const when = some ? time(this.cursor) : short ? `Since ${time(first)}, when this dashboard started`
+      : this.end !== null ? time(from).slice(0, 5) + ' to ' + time(end).slice(0, 5) : named ? (this.until ? '' : 'Last ') + named[0] : 'In all';
+    const dark = short && some && this.cursor + reach < first;
+    text(this.said, dark ? `${when}: not known, this dashboard started at ${time(first)}` : `${when}: ${words}`);
     this.now.hidden = this.end === null || Boolean(this.go);
-    const [first, last] = this.bounds();
     this.box.setAttribute('aria-valuetext', this.said.textContent);
     this.box.setAttribute('aria-valuenow', String(Math.round(100 * ((this.cursor ?? end) - first) / Math.max(1, last - first))));
   }

@@ -5,7 +5,7 @@ import {h, nodeLink, nodeTail, podLink, replace} from './dom.js';
 import {count, cpu, memory, moment, percent, plural, span} from './format.js';
 import {Plan} from './flows.js';
 import {List} from './list.js';
-import {blank} from './lists.js';
+import {blank, tall} from './lists.js';
 import {read, write} from './address.js';
 import {ask} from './stream.js';
 import {command} from './pod.js';
@@ -189,9 +189,9 @@ function blocked(title, list) {
 
 function table(title, rows, columns) {
   if (!rows?.length) return null;
-  const list = new List({label: title, key: (r) => r.key, height: 44, columns, empty: () => blank('None', '')});
-  list.element.style.setProperty('height', Math.min(rows.length, 8) * 44 + 34 + 'px');
+  const list = new List({label: title, key: (r) => r.key, height: tall(44), columns, empty: () => blank('None', '')});
   list.set(rows.map((r, i) => ({...r, key: String(i)})));
+  list.element.style.setProperty('height', Math.min(rows.length, 8) * list.height + 34 + 'px');
   return part(`${title} (${count(rows.length)})`, list.element);
 }
 
@@ -201,10 +201,10 @@ const two = (top, below) => h('div', {class: 'two'}, h('div', {class: 'line'}, t
 const fates = {Returns: '', Fails: 'its Job fails', IndexFails: 'its index fails'};
 
 const leavingColumns = [
-  {key: 'pod', title: 'Pod', width: 'minmax(0, 1.2fr)', cell: (l) => two(podLink(l.namespace, l.name), [l.cause, l.detail].filter(Boolean).join(': '))},
+  {key: 'pod', title: 'Pod', width: 'minmax(0, 1.8fr)', cell: (l) => two(podLink(l.namespace, l.name), [l.cause, l.detail].filter(Boolean).join(': '))},
   {key: 'from', title: 'From', width: 'minmax(0, 0.7fr)', cell: (l) => nodeTail(l.node)},
   {key: 'to', title: 'To', width: 'minmax(0, 1fr)', cell: (l) => (l.next?.node ? nodeTail(l.next.node) : l.next ? h('span', {class: 'bad', title: l.next.message}, 'pending: ' + l.next.message) : h('span', {title: l.reason || null}, fates[l.fate] ?? l.fate.toLowerCase()))},
-  {key: 'after', title: 'After', width: '76px', end: true, cell: (l) => after(l.after)},
+  {key: 'after', title: 'After', width: '64px', end: true, cell: (l) => after(l.after)},
 ];
 const pendingColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.message)},
