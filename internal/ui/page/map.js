@@ -163,8 +163,9 @@ export class Map2D {
   }
 
   arrange(width, height) {
-    const nodes = [...this.store.nodes.values()];
-    if (this.view.plan) for (const node of this.view.plan.added.values()) nodes.push(node);
+    // In the order of before: to sort thousands of names takes long, unless they are nearly sorted.
+    const rows = new Map([...(this.layout?.cells || []).map((cell) => [cell.name, null]), ...this.store.nodes, ...(this.view.plan?.added || [])]);
+    const nodes = [...rows.values()].filter(Boolean);
     this.layout = layout(nodes, width, height);
     this.ratio = Math.min(devicePixelRatio || 1, 3);
     this.view.blocks = roomFor(this.layout.size) && nodes.some((node) => node.blocks);
