@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -82,7 +83,7 @@ func chaosRun(seed uint64) (binds int, err error) {
 		gentleInChaos(&profile, seed)
 		return []Profile{profile}
 	})}
-	c.budgets.keep = keep
+	c.budgets.keep, c.grown = keep, map[string]int{}
 	for range 5 {
 		c.addNode()
 	}
@@ -120,6 +121,7 @@ func (c *chaos) end() error {
 	}
 	c.settle(calm)
 	c.judge()
+	c.judgeByAnother()
 	if guest := c.guest(); guest != nil {
 		c.breaks("room is still kept on %s for the successor of %s", guest.Nominated, guest.Name)
 	}
@@ -147,11 +149,12 @@ func gentleInChaos(p *Profile, seed uint64) {
 
 type chaos struct {
 	*world
-	made int
+	made  int
+	grown map[string]int // by how many CPUs a node has, by name
 }
 
 func (c *chaos) something() {
-	switch n := c.rng.IntN(40); {
+	switch n := c.rng.IntN(42); {
 	case n < 8:
 		c.addPod(fmt.Sprintf("p%d", c.made))
 	case n < 10:
@@ -198,17 +201,45 @@ func (c *chaos) something() {
 		c.showRoom()
 	case n == 36:
 		c.deliver(Rooms)
+	case n == 37:
+		c.changeNode()
+	case n == 38: // resized in place, never up: nobody could decide right about that unseen
+		if p := c.anyPod(); p != nil && p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() > 200 {
+			c.change(p, func(p *v1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("200m")
+			})
+		}
 	default:
 		c.deliver(answers)
 	}
 }
 
-// nodeOf is a node as it always is under its name: nobody could decide right about one that changes
-// unseen.
+// changeNode has a node grow, or lose its zone, or come into another one: whoever runs there may be
+// where it would not go, and who waits may fit.
+func (c *chaos) changeNode() {
+	if len(c.nodes) == 0 {
+		return
+	}
+	names := sorted(c.nodes)
+	n := c.nodes[names[c.rng.IntN(len(names))]].DeepCopy()
+	switch c.rng.IntN(3) {
+	case 0:
+		c.grown[n.Name]++
+		n.Status.Allocatable[v1.ResourceCPU] = c.nodeOf(n.Name).Status.Allocatable[v1.ResourceCPU]
+	case 1:
+		delete(n.Labels, v1.LabelTopologyZone)
+	default:
+		n.Labels[v1.LabelTopologyZone] = string(rune('a' + c.rng.IntN(3)))
+	}
+	c.putNode(n)
+}
+
+// nodeOf is a node that takes as much as it ever did under its name: nobody could decide right about
+// one that shrinks unseen.
 func (c *chaos) nodeOf(name string) *v1.Node {
 	var i int
 	_, _ = fmt.Sscanf(name, "n%d", &i)
-	n := aNode(name, fmt.Sprint(1+i%3))
+	n := aNode(name, fmt.Sprint(1+i%3+c.grown[name]))
 	n.UID = types.UID(fmt.Sprintf("%s-%d", name, c.rng.IntN(1<<30)))
 	n.Labels[v1.LabelTopologyZone] = string(rune('a' + i%3))
 	return n
@@ -233,6 +264,9 @@ func (c *chaos) newPod(name string) *v1.Pod {
 		ownedBy(p)
 	}
 	*p.Spec.Priority = int32(c.rng.IntN(3) * 10)
+	if c.rng.IntN(8) == 0 {
+		p.Spec.PreemptionPolicy = new(v1.PreemptNever)
+	}
 	switch c.rng.IntN(8) {
 	case 0:
 		p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: string(rune('a' + c.rng.IntN(3)))}
@@ -306,6 +340,32 @@ func (c *chaos) judge() {
 	}
 	if c.reserves != nil && len(c.reserves.open) > 0 {
 		c.breaks("reserved for ever: %v", slices.Sorted(maps.Values(c.reserves.open)))
+	}
+}
+
+// judgeByAnother starts another core on what there is: it finds nothing to do for pods that wait for
+// an event. What plugins at Permit and Reserve say, and the room that is held for a group, are not
+// the same to both.
+func (c *chaos) judgeByAnother() {
+	own := reservesOf(c.options.Profiles)
+	if own != nil && own.moody || c.core.View().Reserved != nil || len(c.broken) > 0 {
+		return
+	}
+	o := c.options
+	o.Profiles = c.profiles()
+	core, err := New(o)
+	if err != nil {
+		c.breaks("%v", err)
+		return
+	}
+	show(core, c.now, c.kinds, c.objects)
+	uid, action, does := firstThing(core, c.now)
+	if item := c.core.View().Queue.Get(uid); !does || takesBack(c.core.View(), action, func(uid types.UID) *v1.Pod { return c.pods[uid] }) ||
+		item != nil && slices.Contains(item.Rejectors, "Holds") {
+		return
+	}
+	if said, asleep := sleeping(c.core.View(), uid); asleep {
+		c.breaks("another core begins with %s%s", action, said)
 	}
 }
 

@@ -58,6 +58,7 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 	c.options.Groups = c.gangs.gates
 	c.kinds = append(c.kinds, PodGroups)
 	c.start()
+	c.grown = map[string]int{}
 	defer func() { reservations.Add(int64(c.gangs.reservations)) }()
 	for range 6 {
 		c.addNode()
@@ -365,8 +366,8 @@ func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.
 			}
 		}
 		for _, p := range bound {
-			if n := truth.Node(p.Spec.NodeName); n == nil || n.Labels.Map[v1.LabelTopologyZone] != zones[0] {
-				return nil, false // it is in two zones: an error that nothing but their end mends
+			if n := truth.Node(p.Spec.NodeName); n == nil || zones[0] == "" || n.Labels.Map[v1.LabelTopologyZone] != zones[0] {
+				return nil, false // it is in two zones, or none: an error that nothing but their end mends
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func (a *groupAttempt) displaceAll(gone *absence) (units [][]*cluster.Pod, ok bo
 		}
 		units = append(units, a.displaceFrom(n, gone)...)
 	}
-	if len(units) == 0 || !a.placeInAnyOrder() {
+	if len(gone.pods) == 0 || !a.placeInAnyOrder() {
 		return nil, false
 	}
 
@@ -168,8 +168,8 @@ func (a *groupAttempt) displace(gone *absence, order []*member) (units [][]*clus
 		if found.Node == nil {
 			if found.Err == nil {
 				hopeless.add(m, a.cluster.Log.Len())
+				a.noteWhy(m, found.Plugins, len(gone.pods) > 0)
 			}
-			m.rescue.rejectors = append(m.rescue.rejectors, found.Plugins...)
 			continue
 		}
 		for _, victim := range found.Victims {
@@ -192,6 +192,20 @@ func (a *groupAttempt) displace(gone *absence, order []*member) (units [][]*clus
 		a.raise(m, highest)
 	}
 	return units, len(a.placed) >= a.need
+}
+
+// noteWhy notes what rejects a member for which no victims were found: as things are, that may be
+// other plugins than before pods were displaced and members were placed.
+func (a *groupAttempt) noteWhy(m *member, refused []string, changed bool) {
+	m.rescue.rejectors = withNames(m.rescue.rejectors, refused)
+	if !changed && len(a.placed) == 0 {
+		return
+	}
+	now := a.profile.Diagnose(m.asked)
+	m.rescue.rejectors = withNames(m.rescue.rejectors, now.Plugins)
+	if now.Rejector != "" {
+		m.rescue.rejectors = withNames(m.rescue.rejectors, []string{now.Rejector})
+	}
 }
 
 // raise keeps a member that was just placed from being a victim of the next one, whose priority is at

@@ -92,7 +92,7 @@ func (a *groupAttempt) planHere() *roomPlan {
 			return p
 		}
 	}
-	if a.fitsWithout() {
+	if a.fitsWithout() || len(gone.pods) > 0 && a.differ() && a.placeInAnyOrder() {
 		p := a.plan(nil)
 		p.waits = len(gone.pods) > 0
 		return p

@@ -111,16 +111,21 @@ func (s *served) anew() *Core {
 		panic(err)
 	}
 	kinds := slices.DeleteFunc(slices.Clone(servedKinds), func(kind Kind) bool { return kind == PodGroups && !s.gates.Generic })
-	core.Step(s.now, Follows{Kinds: kinds})
-	core.Step(s.now, Led{})
-	for _, kind := range kinds {
-		core.Step(s.now, Listing{kind})
-		for _, object := range s.all(kind) {
-			core.Step(s.now, Seen{kind, object})
-		}
-		core.Step(s.now, Listed{kind})
-	}
+	show(core, s.now, kinds, s.all)
 	return core
+}
+
+// show has a core lead that is shown all objects that there are.
+func show(core *Core, now time.Time, kinds []Kind, all func(Kind) []metav1.Object) {
+	core.Step(now, Follows{Kinds: kinds})
+	core.Step(now, Led{})
+	for _, kind := range kinds {
+		core.Step(now, Listing{kind})
+		for _, object := range all(kind) {
+			core.Step(now, Seen{kind, object})
+		}
+		core.Step(now, Listed{kind})
+	}
 }
 
 // all lists the objects of a kind by name.
@@ -292,17 +297,23 @@ func (s *served) judge() {
 	if view.Queue.Len(queue.Waiting)+view.Queue.Len(queue.Gated) == 0 {
 		return
 	}
-	other := s.anew()
-	for now, end := s.now, s.now.Add(25*time.Second); !now.After(end); now = latest(now, other.Wake(now)) {
-		for _, action := range other.Step(now, Tick{}) {
+	if uid, action, does := firstThing(s.anew(), s.now); does && !takesBack(view, action, s.podOf) {
+		if said, asleep := sleeping(view, uid); asleep {
+			s.breaks("another core begins with %s%s", action, said)
+		}
+	}
+}
+
+// firstThing is the first thing that a core does for a pod or group, within the longest back-off.
+func firstThing(core *Core, now time.Time) (uid types.UID, action Action, does bool) {
+	for end := now.Add(25 * time.Second); !now.After(end); now = latest(now, core.Wake(now)) {
+		for _, action := range core.Step(now, Tick{}) {
 			if uid, does := begins(action); does {
-				if !s.takesBack(action) {
-					s.blame(uid, action)
-				}
-				return
+				return uid, action, true
 			}
 		}
 	}
+	return "", nil, false
 }
 
 func latest(a, b time.Time) time.Time {
@@ -317,6 +328,10 @@ func begins(action Action) (uid types.UID, does bool) {
 	switch a := action.(type) {
 	case Bind:
 		return a.Attempt.Pod.UID, true
+	case Hold:
+		return a.Pod.UID, true
+	case Preflight:
+		return a.Attempt.Pod.UID, true
 	case WriteVolumes:
 		return a.Attempt.Pod.UID, true
 	case WriteClaims:
@@ -330,23 +345,18 @@ func begins(action Action) (uid types.UID, does bool) {
 // takesBack tells whether a pod makes room where a group has just done that with a priority that its
 // pods lack: by the priorities of the pods alone, the two would take the room from each other for
 // ever, so nobody is woken for that.
-func (s *served) takesBack(action Action) bool {
+func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 	a, ok := action.(Remove)
-	if !ok || !s.gates.Preemption {
+	if !ok || view.Groups == nil {
 		return false
 	}
-	victim, by := s.podOf(a.Victim.UID), s.podOf(a.For)
-	if victim == nil || by == nil {
-		return false
-	}
-	g := s.core.View().Groups.Of(victim.UID)
-	return g != nil && g.Object != nil && g.Priority() >= *by.Spec.Priority
+	by, g := podOf(a.For), view.Groups.Of(a.Victim.UID)
+	return by != nil && g != nil && g.Object != nil && g.Object.Spec.Priority != nil && g.Priority() >= *by.Spec.Priority
 }
 
-// blame says that pods sleep, unless the running core is about to try them, too.
-func (s *served) blame(uid types.UID, action Action) {
-	said, asleep := "", false
-	view := s.core.View()
+// sleeping says where a pod, or the pods of its group, are in the queue, and whether one of them
+// waits there for an event.
+func sleeping(view View, uid types.UID) (said string, asleep bool) {
 	of := func(uid types.UID) *groups.Group {
 		if view.Groups == nil {
 			return nil
@@ -360,7 +370,5 @@ func (s *served) blame(uid types.UID, action Action) {
 			asleep = asleep || item.Place() == queue.Waiting || item.Place() == queue.Gated
 		}
 	}
-	if asleep {
-		s.breaks("another core begins with %s%s", action, said)
-	}
+	return said, asleep
 }

@@ -288,29 +288,37 @@ func (w *world) removeNode(name string) {
 func (w *world) list(kind Kind) {
 	w.watches[kind] = nil
 	w.tell(Listing{kind})
+	for _, object := range w.objects(kind) {
+		w.tell(Seen{kind, object})
+	}
+	w.tell(Listed{kind})
+}
+
+// objects are all of a kind.
+func (w *world) objects(kind Kind) (all []metav1.Object) {
 	switch kind {
 	case Nodes:
 		for _, name := range sorted(w.nodes) {
-			w.tell(Seen{kind, w.nodes[name]})
+			all = append(all, w.nodes[name])
 		}
 	case Pods:
 		for _, uid := range sorted(w.pods) {
-			w.tell(Seen{kind, w.pods[uid]})
+			all = append(all, w.pods[uid])
 		}
 	case DisruptionBudgets:
 		for _, name := range sorted(w.budgets.all) {
-			w.tell(Seen{kind, w.budgets.all[name]})
+			all = append(all, w.budgets.all[name])
 		}
 	case Rooms:
 		if w.lease != nil {
-			w.tell(Seen{kind, w.lease})
+			all = append(all, w.lease)
 		}
 	case PodGroups:
 		for _, name := range sorted(w.gangs.all) {
-			w.tell(Seen{kind, w.gangs.all[name]})
+			all = append(all, w.gangs.all[name])
 		}
 	}
-	w.tell(Listed{kind})
+	return all
 }
 
 // deliver hands over the next of a watch, or of the answers.
