@@ -68,6 +68,9 @@ const (
 // Line writes a line, wrapped where it is too long. What wraps is indented by two columns more.
 func (p *Page) Line(format string, args ...any) { p.lines("", fmt.Sprintf(format, args...)) }
 
+// Command writes a command that is to be copied: on one line, however long it is.
+func (p *Page) Command(indent, command string) { p.styledLine("", indent+command) }
+
 // Heading writes a line in bold, Warning one in yellow, and Alarm one in red.
 func (p *Page) Heading(format string, args ...any) { p.lines(bold, fmt.Sprintf(format, args...)) }
 

@@ -46,6 +46,14 @@ func TestLinesWrapUnderTheirIndent(t *testing.T) {
 	}
 }
 
+// A command that was wrapped could not be copied.
+func TestCommandsAreOneLine(t *testing.T) {
+	const command = "kubectl patch deployment web -n default -p '{}'"
+	if got := page(40, false, func(p *Page) { p.Command("  ", command) }); got != "  "+command+"\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // Styles are written to terminals alone, and do not count as width.
 func TestStyles(t *testing.T) {
 	write := func(p *Page) { p.Heading("Pods"); p.Table("", [][]string{{"A", "B"}, {"1", "2"}}) }

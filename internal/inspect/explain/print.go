@@ -87,7 +87,7 @@ func tolerated(seconds *int64) string {
 func (p printer) change(bullet string, c *Change) {
 	p.Line("%s%s", bullet, c.Text)
 	if c.Command != "" {
-		p.Line("%s%s", strings.Repeat(" ", len(bullet)), c.Command)
+		p.Command(strings.Repeat(" ", len(bullet)), c.Command)
 	}
 }
 
@@ -192,7 +192,7 @@ func (p printer) suggestions(e *Explanation) {
 		}
 		p.Line("  %d. %s%s", i+1, s.Text, then)
 		if command := s.Command(); command != "" {
-			p.Line("     %s", command)
+			p.Command("     ", command)
 		}
 	}
 	changesPod := func(c Change) bool {

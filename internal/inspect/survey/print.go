@@ -107,7 +107,7 @@ func (p *Pending) helps(page *answer.Page) {
 		list := whom[h]
 		page.Line("  %s: %s", answer.List(len(list), func(i int) string { return list[i] }), h.text)
 		if h.command != "" {
-			page.Line("    %s", h.command)
+			page.Command("    ", h.command)
 		}
 	}
 }
