@@ -186,14 +186,13 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
 
 // onPod is a change of the pod itself. Its patch says what has to change, in the pod or in the
-// template that it is created from.
+// template that it is created from. Its command is worked out once it is known to help.
 func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
 	after := b.object.DeepCopy()
 	alter(after)
 	e.Patch = patch(b.object, after, v1.Pod{})
-	keeper := keeperOf(b.w, b.object)
-	e.Template, e.Command = keeper.ref(), keeper.command([]string{kind}, alter)
+	e.Template = keeperOf(b.w, b.object).ref()
 	return e
 }
 

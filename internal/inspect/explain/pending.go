@@ -129,6 +129,7 @@ func (e *explainer) ungate(node string) Suggestion {
 	}
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	change := b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
+	change.Command = keeperOf(e.w, e.object).command([]string{change.Kind}, change.pod)
 	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
 }
 
