@@ -90,13 +90,10 @@ cordoned, and the same command goes on.`,
 }
 
 func (d *drain) run(cmd *cobra.Command, args []string) error {
+	if err := d.checkNodes(cmd, args); err != nil {
+		return err
+	}
 	switch {
-	case len(args) > 0 && d.selector != "":
-		return usagef("--selector %s: must not stand beside names of nodes", d.selector)
-	case len(args) == 0 && d.selector == "":
-		return usagef("no node is named (see %s --help)", cmd.CommandPath())
-	case d.dryRun != "none" && d.dryRun != "client" && d.dryRun != "server":
-		return usagef("--dry-run %q: must be none, client or server", d.dryRun)
 	case d.options.Timeout < 0:
 		return usagef("--timeout %s: must not be negative", d.options.Timeout)
 	case d.overdue < 0:
@@ -105,9 +102,6 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	pods, err := labels.Parse(d.podSelector)
 	if err != nil {
 		return usagef("--pod-selector %q: %w", d.podSelector, err)
-	}
-	if _, err := labels.Parse(d.selector); err != nil {
-		return usagef("--selector %q: %w", d.selector, err)
 	}
 	if err := d.readConfig(cmd); err != nil {
 		return err

@@ -58,6 +58,7 @@ any cluster: they only read it, and install nothing.
 		newWhatIfCommand(),
 		newRebalanceCommand(),
 		newDrainCommand(),
+		newUncordonCommand(),
 		newRecordCommand(),
 		newReplayCommand(),
 		newCheckCommand(),

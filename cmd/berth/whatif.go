@@ -115,8 +115,12 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	f.work.begin(cmd.ErrOrStderr(), "forecasting")
-	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source})
+	meter := f.work.begin(cmd.ErrOrStderr(), "forecasting")
+	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source, Progress: func(elapsed, most time.Duration, without bool) {
+		if meter.shows() {
+			meter.say(forecasting(elapsed, most, without))
+		}
+	}})
 	f.work.end()
 	if err != nil {
 		return err
@@ -128,6 +132,15 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return f.held(answer)
+}
+
+// forecasting says how far a forecast is.
+func forecasting(elapsed, most time.Duration, without bool) string {
+	words := "forecasting: %s have passed, of %s at most"
+	if without {
+		words = "forecasting the same time without the operations: %s of %s"
+	}
+	return fmt.Sprintf(words, elapsed.Round(time.Second), most.Round(time.Second))
 }
 
 // held tells which conditions of --fail-on came true. A refused drain is one of them whatever is

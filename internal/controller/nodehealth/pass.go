@@ -11,7 +11,7 @@ import (
 // for a taint that evicts.
 func (c *Core) pass(now time.Time) {
 	type count struct{ ready, notReady int }
-	counts := map[string]*count{}
+	counts, waiting := map[string]*count{}, c.waiting()
 	for _, n := range c.sorted() {
 		met := n.known
 		c.settle(now, n)
@@ -30,7 +30,7 @@ func (c *Core) pass(now time.Time) {
 		default:
 			k.notReady++
 		}
-		c.line(n)
+		c.line(n, waiting[n])
 	}
 	states := map[*zone]State{}
 	for _, z := range c.sortedZones() {
@@ -79,16 +79,30 @@ func leave(n *node) {
 	}
 }
 
+// waiting returns the nodes that wait for a taint. Looking for each of all nodes in the queues would
+// take minutes of a day with thousands of them.
+func (c *Core) waiting() map[*node]bool {
+	nodes := map[*node]bool{}
+	for _, z := range c.zones {
+		for _, n := range z.toTaint {
+			nodes[n] = true
+		}
+	}
+	return nodes
+}
+
 // line queues a node that is not ready for the taint that evicts. It removes one that is ready from
-// the queue, and the taint from it.
-func (c *Core) line(n *node) {
+// the queue, and the taint from it. waited is set if it was queued when the pass began.
+func (c *Core) line(n *node, waited bool) {
 	switch n.state() {
 	case v1.ConditionTrue:
-		leave(n)
+		if waited || len(n.zone.toMark) > 0 {
+			leave(n)
+		}
 		n.evict, n.mark = false, false
 		c.touch(n)
 	case v1.ConditionFalse, v1.ConditionUnknown:
-		if !n.evict && !slices.Contains(n.zone.toTaint, n) {
+		if !n.evict && !(waited && slices.Contains(n.zone.toTaint, n)) { // it may have changed its zone
 			n.zone.toTaint = append(n.zone.toTaint, n)
 		}
 	}

@@ -104,9 +104,15 @@ func (w *World) Advance(until time.Duration) {
 	w.clock.now = max(w.clock.now, until)
 }
 
+// Watch has passing called with the time in the world, as it passes.
+func (w *World) Watch(passing func(elapsed time.Duration)) { w.passing = passing }
+
 // step carries out the events of one time.
 func (w *World) step(at time.Duration) {
 	w.clock.now = max(w.clock.now, at)
+	if w.passing != nil {
+		w.passing(w.clock.now)
+	}
 	log := w.c.Log.Len()
 	w.clock.strike()
 	w.health.step()

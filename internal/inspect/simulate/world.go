@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +26,7 @@ type World struct {
 	clock   clock
 	report  report
 	allowed allowed
+	passing func(elapsed time.Duration) // see Watch; nil: nobody does
 
 	// The API server's objects.
 	c         *cluster.Cluster // as decisions see them

@@ -27,6 +27,9 @@ type Options struct {
 	// day.
 	For    time.Duration
 	Source simulate.Source
+	// Progress, if set, is called with how far the forecast is: first with the operations, and
+	// then, where things happen anyway, without them.
+	Progress func(elapsed, most time.Duration, without bool)
 }
 
 // longest is how far a forecast looks by default: a cluster may never settle.
@@ -36,6 +39,10 @@ const longest = 24 * time.Hour
 // without them, so that what happens anyway is listed separately. Pending pods are tried first, for
 // the same reason.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
+	most := cmp.Or(o.For, longest)
+	if o.Progress != nil {
+		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, most, false) })
+	}
 	w.Settle()
 	w.BeginHealth()
 	if err := w.Err(); err != nil {
@@ -83,15 +90,18 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			f.Fills = append(f.Fills, *done.Fill)
 		}
 	}
-	f.Settled = w.AdvanceUntilQuiet(w.Elapsed() + cmp.Or(o.For, longest))
+	f.Settled = w.AdvanceUntilQuiet(w.Elapsed() + most)
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
 	f.For = simulate.Seconds(cmp.Or(o.For, w.Elapsed()))
 	var base *baseline
 	if without != nil {
-		before, placed := len(without.Departures()), len(without.Pods())
-		without.Advance(max(w.Elapsed(), o.For))
+		before, placed, until := len(without.Departures()), len(without.Pods()), max(w.Elapsed(), o.For)
+		if o.Progress != nil {
+			without.Watch(func(elapsed time.Duration) { o.Progress(elapsed, until, true) })
+		}
+		without.Advance(until)
 		if err := without.Err(); err != nil {
 			return nil, err
 		}

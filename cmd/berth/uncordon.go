@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/kube/connect"
+)
+
+// newUncordonCommand opens nodes again after a drain, with kubectl's flags and words.
+func newUncordonCommand() *cobra.Command {
+	d := &drain{question: question{userAgent: "berth-uncordon"}}
+	cmd := &cobra.Command{
+		Use:     "uncordon NODE...",
+		GroupID: groupOthers,
+		Short:   "Mark nodes as schedulable again, as kubectl uncordon does",
+		Long:    "Mark nodes as schedulable again: what berth drain and kubectl drain leave cordoned.",
+		Example: `  berth uncordon node-1
+  berth uncordon -l pool=old --dry-run=client`,
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return matching(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: d.uncordon,
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
+	flags.StringVar(&d.dryRun, "dry-run", "none", "client: say what would be changed, and change nothing; server: have the API server check it, too; none")
+	flags.Lookup("dry-run").NoOptDefVal = "client"
+	d.connection.addFlags(flags)
+	d.connection.to.AddKubectlFlags(flags)
+	completeChoices(cmd, "dry-run", "none", "client", "server")
+	d.completeFlags(cmd, nil)
+	return cmd
+}
+
+func (d *drain) uncordon(cmd *cobra.Command, args []string) error {
+	if err := d.checkNodes(cmd, args); err != nil {
+		return err
+	}
+	cfg, err := d.connection.config(d.userAgent)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(reachable(cfg))
+	if err != nil {
+		return err
+	}
+	names, err := d.nodes(cmd.Context(), client, args)
+	if err != nil {
+		return connect.Reach(err)
+	}
+	return openNodes(cmd.Context(), cmd.OutOrStdout(), client, names, d.dryRun)
+}
+
+// checkNodes checks the flags that say which nodes are meant, and whether they are changed.
+func (d *drain) checkNodes(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 0 && d.selector != "":
+		return usagef("--selector %s: must not stand beside names of nodes", d.selector)
+	case len(args) == 0 && d.selector == "":
+		return usagef("no node is named (see %s --help)", cmd.CommandPath())
+	case d.dryRun != "none" && d.dryRun != "client" && d.dryRun != "server":
+		return usagef("--dry-run %q: must be none, client or server", d.dryRun)
+	}
+	if _, err := labels.Parse(d.selector); err != nil {
+		return usagef("--selector %q: %w", d.selector, err)
+	}
+	return nil
+}
+
+// openNodes uncordons nodes. One that cannot be does not keep the others from it.
+func openNodes(ctx context.Context, out io.Writer, client kubernetes.Interface, names []string, dryRun string) error {
+	note := map[string]string{"client": " (dry run)", "server": " (server dry run)"}[dryRun]
+	var faults []error
+	for _, name := range names {
+		changed, err := openNode(ctx, client, name, dryRun)
+		switch {
+		case err != nil:
+			faults = append(faults, fmt.Errorf("unable to uncordon node %q: %w", name, err))
+		case changed:
+			fmt.Fprintf(out, "node/%s uncordoned%s\n", name, note)
+		default:
+			fmt.Fprintf(out, "node/%s already uncordoned%s\n", name, note)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// openNode uncordons a node, and reports whether it was cordoned.
+func openNode(ctx context.Context, client kubernetes.Interface, name, dryRun string) (changed bool, err error) {
+	var n *v1.Node
+	if n, err = client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil || !n.Spec.Unschedulable || dryRun == "client" {
+		return err == nil && n.Spec.Unschedulable, err
+	}
+	options := metav1.PatchOptions{}
+	if dryRun == "server" {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":null}}`), options)
+	return err == nil, err
+}
