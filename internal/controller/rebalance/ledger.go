@@ -121,7 +121,7 @@ func (l *ledger) readNode(k *concern, p *pod, s *scheduler) {
 }
 
 func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
-	if s.spread == nil || !l.hard() && len(p.Spec().TopologySpreadConstraints) == 0 {
+	if s.spread == nil {
 		return
 	}
 	var constraints []plugins.SpreadConstraint
@@ -134,8 +134,13 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	if err != nil {
 		return
 	}
+	byDefault := !l.hard() && len(p.Spec().TopologySpreadConstraints) == 0
 	for i := range constraints {
-		c := &constraints[i]
+		one := constraints[i]
+		c := &one
+		if byDefault { // nobody asked for a skew: to the scheduler, the more even node is the better one
+			c.MaxSkew = 1
+		}
 		key := fmt.Sprintf("%s/%s/%s/%d/%d/%s/%s/%x", p.Namespace(), c.TopologyKey, c.Selector, c.MaxSkew, c.MinDomains, c.NodeAffinityPolicy, c.NodeTaintsPolicy, p.Class.Static)
 		g := l.byKey[key]
 		if g == nil {

@@ -293,6 +293,9 @@ func draw(r *rand.Rand) (text string, goals []rebalance.Goal) {
 		options += one("", "", "", fmt.Sprintf(" anti=app:a%d:host", r.IntN(apps)), fmt.Sprintf(" near=app:a%d:zone", r.IntN(apps)))
 		options += one("", "", " prefer=spot:yes", " prefer=zone:z1", "")
 		options += one("", "", "", " need=spot:yes", " tolerate=old", " emptydir", " prio=100")
+		if r.IntN(5) == 0 {
+			fmt.Fprintf(&b, "service a%d of=app:a%d\n", i, i)
+		}
 		claims := one("", "", "", "", "", "", " ephemeral", " device", " port")
 		for j := range 1 + r.IntN(5) {
 			node := r.IntN(nodes)

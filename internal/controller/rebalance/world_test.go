@@ -95,6 +95,8 @@ func object(t testing.TB, line string) []metav1.Object {
 		n := intstr.Parse(w.get("unavailable", "1"))
 		b.Spec.MaxUnavailable = &n
 		return []metav1.Object{b}
+	case "service":
+		return []metav1.Object{&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}, Spec: v1.ServiceSpec{Selector: pairs(w.list("of"))}}}
 	case "daemonset":
 		return []metav1.Object{&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}}
 	case "statefulset":
