@@ -47,9 +47,9 @@ type schedulerAddress struct {
 // where is the scheduler's URL, as the flag says or as the scheduler of berth up has left it in the
 // data directory; "" if there is none. It is looked up every time: the scheduler may have been
 // restarted.
-func (s *schedulerAddress) where() string {
+func (s *schedulerAddress) where() (string, error) {
 	if s.url != "" {
-		return s.url
+		return s.url, nil
 	}
 	dir := connect.DataDirFromEnv()
 	if file := s.connection.to.Kubeconfig; file != "" {
@@ -57,16 +57,7 @@ func (s *schedulerAddress) where() string {
 	} else if file := os.Getenv("KUBECONFIG"); file != "" {
 		dir = filepath.Dir(filepath.SplitList(file)[0])
 	}
-	text, err := os.ReadFile(filepath.Join(dir, addressFile))
-	if err != nil {
-		return ""
-	}
-	for _, line := range strings.Fields(string(text)) {
-		if strings.HasPrefix(line, "http://") {
-			return line
-		}
-	}
-	return ""
+	return connect.FoundURL(filepath.Join(dir, addressFile))
 }
 
 // decision asks for the last decision about a pod; nil if the scheduler knows nothing of the pod,
@@ -106,9 +97,9 @@ func (s *schedulerAddress) inUse(ctx context.Context) (*config.InUse, error) {
 
 // get returns what the scheduler has at a path; nil if it has nothing there.
 func (s *schedulerAddress) get(ctx context.Context, path ...string) (text []byte, at string, err error) {
-	where := s.where()
-	if where == "" {
-		return nil, "", nil
+	where, err := s.where()
+	if where == "" || err != nil {
+		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, schedulerAnswersWithin)
 	defer cancel()
@@ -155,7 +146,8 @@ func (s *schedulerAddress) client(where string) (*http.Client, error) {
 	}
 	switch to.Scheme {
 	case "http":
-		return &http.Client{}, nil
+		elsewhere := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		return &http.Client{CheckRedirect: elsewhere}, nil
 	case "https":
 		config, err := s.connection.config(s.userAgent)
 		if err != nil {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // addFiles adds -f, and kubectl's -k beside it. In kubectl one excludes the other; here both add to
@@ -38,8 +42,53 @@ func (s *source) Set(path string) error {
 	return nil
 }
 
-// kustomize makes the manifests of a folder, as kubectl kustomize does: in the same order, and
-// without plugins, which would be programs of whoever wrote the folder.
+const fetchFlag = "fetch"
+
+// addFetch adds the flag that lets -k fetch.
+func addFetch(flags *pflag.FlagSet) {
+	flags.Bool(fetchFlag, false, "with -k, fetch what the kustomization refers to elsewhere, over HTTP and with git, from hosts that the folder names")
+}
+
+// kustomizer returns what makes the manifests of a folder, as kubectl kustomize does: in the same
+// order, and without plugins, which would be programs of whoever wrote the folder. Unless fetch, it
+// reaches no host, either: to look at a folder of somebody's must not tell them, or anybody.
+func kustomizer(fetch bool) func(folder string) ([]byte, error) {
+	if fetch {
+		return kustomize
+	}
+	return func(folder string) ([]byte, error) {
+		defer offline()()
+		text, err := kustomize(folder)
+		if err != nil && (errors.Is(err, errOffline) || strings.Contains(err.Error(), errOffline.Error()) || strings.Contains(err.Error(), "no 'git' program")) {
+			err = fmt.Errorf("%w: nothing is fetched without --%s", err, fetchFlag)
+		}
+		return text, err
+	}
+}
+
+var errOffline = errors.New("the kustomization refers to another host")
+
+// offline keeps the kustomize library, which has no option for it, from requests and from git until
+// the function that it returns is called. A command reads its files before it does anything else.
+func offline() (end func()) {
+	path, transport := os.Getenv("PATH"), http.DefaultTransport
+	http.DefaultTransport = refusing{}
+	_ = os.Setenv("PATH", "") // where git is looked for
+	return func() {
+		http.DefaultTransport = transport
+		_ = os.Setenv("PATH", path)
+	}
+}
+
+type refusing struct{}
+
+func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errOffline }
+
+// regular reads regular files only; see [owned.Open].
+type regular struct{ filesys.FileSystem }
+
+func (regular) ReadFile(path string) ([]byte, error) { return owned.ReadFile(path) }
+
 func kustomize(folder string) ([]byte, error) {
 	if !exists(folder) {
 		return nil, fmt.Errorf("-k %s: there is no such folder", folder)
@@ -50,7 +99,7 @@ func kustomize(folder string) ([]byte, error) {
 	}
 	options := krusty.MakeDefaultOptions()
 	options.Reorder = krusty.ReorderOptionUnspecified // the order of kubectl kustomize
-	made, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
+	made, err := krusty.MakeKustomizer(options).Run(regular{filesys.MakeFsOnDisk()}, folder)
 	if err != nil {
 		return nil, fmt.Errorf("-k %s: %w", folder, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // replay is what the flags of berth replay say.
@@ -161,7 +161,7 @@ func (r *replay) each(cmd *cobra.Command, files []string, ofControllers map[stri
 }
 
 func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err error) {
-	f, err := os.Open(file)
+	f, err := owned.Open(file)
 	if err != nil {
 		return one, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/journal"
 	enginejournal "github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // journals returns the files that the arguments name, those of a folder the oldest first, and which
@@ -79,7 +80,7 @@ func gaps(files []string, ofControllers map[string]bool) map[string]gap {
 // extent returns when a file began, and the one that it continues; the zero times if it cannot be
 // read, which playing it says.
 func extent(file string, ofControllers bool) (began, continues time.Time) {
-	f, err := os.Open(file)
+	f, err := owned.Open(file)
 	if err != nil {
 		return began, continues
 	}
@@ -117,7 +118,7 @@ func (r *replay) controllers(out io.Writer) func(_, stderr io.Writer, file strin
 		}
 	}
 	return func(_, stderr io.Writer, file string) (one replayed, err error) {
-		f, err := os.Open(file)
+		f, err := owned.Open(file)
 		if err != nil {
 			return one, err
 		}

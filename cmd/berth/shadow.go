@@ -39,8 +39,8 @@ differed, and what would have been different with Berth in charge.
 Each argument is a report: the file of --shadow-report, the URL of the
 controller's /shadow, which has both reports, or - for standard input.`,
 		Example: `  berth shadow report controller.json scheduler.json
-  berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html
-  kubectl get --raw /api/v1/namespaces/berth-system/services/http:berth-shadow:http/proxy/shadow | berth shadow report -`,
+  kubectl -n berth-system port-forward service/berth-shadow 10357:http
+  berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html`,
 		Args: someArguments("name a report: a file, a URL, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var all shadow.Reports

@@ -75,6 +75,7 @@ The same manifests and seed give the same output, byte for byte.`,
 	flags := cmd.Flags()
 	addFiles(flags, &s.files, "a file or folder of manifests, or - for standard input (repeatable)",
 		"a folder with a kustomization, of which its manifests are made (repeatable)")
+	addFetch(flags)
 	flags.BoolVarP(&s.recursive, "recursive", "R", false, "read subfolders, too")
 	flags.BoolVar(&s.strict, "strict", false, "refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&s.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
@@ -192,7 +193,8 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 	if i := slices.IndexFunc(files, isRecording); i >= 0 && options.Recursive {
 		return nil, usagef("--recursive: the folders in the recording %s are its past; leave it out", files[i])
 	}
-	options.Kustomize = kustomize
+	fetch, _ := cmd.Flags().GetBool(fetchFlag) // without the flag it is false
+	options.Kustomize = kustomizer(fetch)
 	set, err := manifest.Read(files, cmd.InOrStdin(), options)
 	var list manifest.Errors
 	if !errors.As(err, &list) || len(list) == 0 {

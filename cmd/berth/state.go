@@ -71,6 +71,7 @@ func (o *once) Write(text []byte) (int, error) {
 func (q *question) addFlags(flags *pflag.FlagSet) {
 	addFiles(flags, &q.files, "ask about the cluster in these manifests or recordings instead of a live one: files, folders, or - (repeatable)",
 		"as -f, with what the kustomization in this folder makes (repeatable)")
+	addFetch(flags)
 	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read subfolders, too")
 	flags.BoolVar(&q.strict, "strict", false, "with -f, refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&q.at, "at", "", "of a recording, the time to ask about: as 2026-11-20T10:00:00Z, or -5m before its end")

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/inspect/trial"
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // compared is the comparison for one journal.
@@ -72,7 +73,7 @@ func (r *replay) another(out, stderr io.Writer, files []string, missing map[stri
 func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*trial.Comparison, error) {
 	m := startMeter(stderr)
 	defer m.stop()
-	f, err := os.Open(file)
+	f, err := owned.Open(file)
 	if err != nil {
 		return nil, err
 	}

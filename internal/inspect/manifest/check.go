@@ -50,6 +50,7 @@ func (s *Set) check(options Options) Errors {
 	duplicates(&c, "ReplicationController", s.ReplicationControllers)
 	if !options.Lenient {
 		c.references()
+		c.withinLimit()
 	}
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))

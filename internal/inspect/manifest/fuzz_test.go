@@ -53,7 +53,7 @@ func large(s *Set) bool {
 		if n == nil {
 			return 1
 		}
-		return max(0, min(*n, maxReplicas))
+		return max(0, min(*n, mostPods))
 	}
 	for _, w := range s.Deployments {
 		total += count(w.Spec.Replicas)

@@ -77,7 +77,7 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 // missingPods returns how many pods the job makes now.
 func missingPods(job *batchv1.Job, pods []*v1.Pod) int {
 	running := len(slices.DeleteFunc(slices.Clone(pods), ended))
-	return min(wantedPods(job, pods, running), maxReplicas) - running
+	return min(wantedPods(job, pods, running), mostPods) - running
 }
 
 // NextIndexes returns the indexes that an Indexed Job with these pods makes pods for now.

@@ -205,18 +205,14 @@ func checkTemplate(template *v1.PodTemplateSpec, path *field.Path) field.ErrorLi
 	return rules.ValidatePodSpec(&pod.Spec, path.Child("spec"))
 }
 
-// maxReplicas is how many pods one workload is expanded to at most: several times what Kubernetes
-// is tested with in a whole cluster.
-const maxReplicas = 1_000_000
-
 func countOfPods(value *int32, path *field.Path) field.ErrorList {
 	switch {
 	case value == nil:
 		return nil
 	case *value < 0:
 		return field.ErrorList{field.Invalid(path, *value, "must be greater than or equal to 0")}
-	case *value > maxReplicas:
-		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", maxReplicas))}
+	case *value > mostPods:
+		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", mostPods))}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // Options say how to read. The zero value is strict.
@@ -71,6 +72,9 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}
+	if options.Lenient {
+		r.set.limit()
+	}
 	class := admission.DefaultStorageClass(r.set.StorageClasses)
 	for _, claim := range r.set.PersistentVolumeClaims {
 		admission.Claim(claim, class)
@@ -108,6 +112,7 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 				return fs.SkipDir
 			case !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(file))):
 				files = append(files, file)
+				return onlyRegular(file)
 			}
 			return nil
 		})
@@ -119,6 +124,16 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 		}
 	}
 	return files, nil
+}
+
+// onlyRegular refuses what lies in a folder and might be read for ever: a device or a FIFO, or a
+// link to one.
+func onlyRegular(file string) error {
+	f, err := owned.Open(file)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // reader runs three stages: one goroutine cuts files into batches of chunks, workers read the

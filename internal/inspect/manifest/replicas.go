@@ -109,7 +109,7 @@ func (e *expansion) replicate(w workload, replicas int32) {
 	if w.meta.DeletionTimestamp != nil || w.template == nil {
 		return
 	}
-	for range min(int(replicas), maxReplicas) - len(active(e.owned(w))) {
+	for range min(int(replicas), mostPods) - len(active(e.owned(w))) {
 		e.addNamed(w.pod(), w.meta.Name+"-", w.at)
 	}
 }

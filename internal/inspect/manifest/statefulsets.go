@@ -31,7 +31,7 @@ func (e *expansion) statefulSets() {
 			}
 		}
 		first := FirstOrdinal(set)
-		for ordinal := first; ordinal < first+min(int(*set.Spec.Replicas), maxReplicas); ordinal++ {
+		for ordinal := first; ordinal < first+min(int(*set.Spec.Replicas), mostPods); ordinal++ {
 			name := set.Name + "-" + strconv.Itoa(ordinal)
 			if e.names[types.NamespacedName{Namespace: set.Namespace, Name: name}] {
 				continue

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // At reads the objects as they were at a time. It is an error if the recording does not cover that
@@ -126,7 +127,7 @@ func spans(index *Index) string {
 }
 
 func readList(path string, take func([]byte) error) error {
-	text, err := os.ReadFile(path)
+	text, err := owned.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -156,7 +157,7 @@ func replay(folder string, until time.Time, take func(*Change) error) error {
 		if !strings.HasSuffix(path, fmt.Sprintf("%06d%s", i+1, changesSuffix)) {
 			return fmt.Errorf("%s: the changes before it are missing", path)
 		}
-		f, err := os.Open(path)
+		f, err := owned.Open(path)
 		if err != nil {
 			return err
 		}

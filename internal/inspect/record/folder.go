@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // Kind is the kind of the index file.
@@ -111,7 +112,7 @@ func (noRecording) Unwrap() error { return fs.ErrNotExist }
 // ReadIndex reads the index of a recording. Since anyone may have made the recording, it checks
 // that the sessions' folders are within it.
 func ReadIndex(dir string) (*Index, error) {
-	text, err := os.ReadFile(filepath.Join(dir, IndexFile))
+	text, err := owned.ReadFile(filepath.Join(dir, IndexFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, noRecording(dir)
 	}

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,6 +52,43 @@ func Found(dataDir, context string) (string, error) {
 	return path, nil
 }
 
+// FoundURL is the plain HTTP address in a file that a scheduler of berth up has left, "" if there
+// is none. As for Found, nobody has named the file: it must be the user's, and the address on this
+// machine.
+func FoundURL(path string) (string, error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	err := owned.Check(filepath.Dir(path), owned.Writable)
+	if err == nil {
+		err = owned.Check(path, owned.Writable)
+	}
+	var text []byte
+	if err == nil {
+		text, err = owned.ReadFile(path)
+	}
+	for _, line := range strings.Fields(string(text)) {
+		if err != nil || !strings.HasPrefix(line, "http://") {
+			continue
+		}
+		var at *url.URL
+		if at, err = url.Parse(line); err == nil && isHere(at) {
+			return line, nil
+		}
+		err = cmp.Or(err, fmt.Errorf("%s is not on this machine", line))
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, if you mean it, say --scheduler-url", path, err)
+	}
+	return "", nil
+}
+
+// isHere reports whether an address leads to this machine.
+func isHere(at *url.URL) bool {
+	host := at.Hostname()
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
 // used returns what of a kubeconfig a context uses.
 func used(config *clientcmdapi.Config, context string) *clientcmdapi.Config {
 	if context == AnyContext {
@@ -86,7 +125,7 @@ func harmless(config *clientcmdapi.Config) error {
 		if err != nil {
 			return fmt.Errorf("cluster %q: %w", name, err)
 		}
-		if host := server.Hostname(); host != "localhost" && !net.ParseIP(host).IsLoopback() || cluster.ProxyURL != "" {
+		if !isHere(server) || cluster.ProxyURL != "" {
 			return fmt.Errorf("cluster %q is not on this machine (%s)", name, cluster.Server)
 		}
 	}

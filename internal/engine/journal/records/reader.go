@@ -10,7 +10,8 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
+
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // ErrOther is the error of a file that does not begin as a journal does.
@@ -83,7 +84,7 @@ func (r *Reader) Wrong(err error) error { return fmt.Errorf("record at byte %d: 
 
 // Begins reports whether a file begins with magic.
 func Begins(name, magic string) (bool, error) {
-	f, err := os.Open(name)
+	f, err := owned.Open(name)
 	if err != nil {
 		return false, err
 	}

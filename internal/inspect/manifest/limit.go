@@ -1,0 +1,135 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// mostPods is how many pods workloads are expanded to at most, one alone and all together: several
+// times what Kubernetes is tested with in a whole cluster. Anybody who may create a Deployment may
+// write 2,000,000,000 into it, whatever the namespace's quota.
+const mostPods = 500_000
+
+// demand is how many pods a workload lacks.
+type demand struct {
+	kind  string
+	meta  *metav1.ObjectMeta
+	at    place
+	lacks int
+	// settle makes the workload want no more than it has.
+	settle func()
+}
+
+// tooMany returns the workloads that lack more pods than are made. It takes in small ones first.
+func tooMany(list []demand) (refused []demand) {
+	slices.SortStableFunc(list, func(a, b demand) int { return cmp.Compare(a.lacks, b.lacks) })
+	room := mostPods
+	for i := range list {
+		if list[i].lacks > room {
+			return list[i:]
+		}
+		room -= max(0, list[i].lacks)
+	}
+	return nil
+}
+
+// limit keeps workloads that lack more pods than are made as they are, with a warning each. Such
+// are in recordings of clusters whose quotas do not let them have the pods.
+func (s *Set) limit() {
+	for _, d := range tooMany(s.demands()) {
+		d.settle()
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s is left with the pods that it has: it lacks %d, and all workloads together may lack %d",
+			d.kind, d.meta.Namespace, d.meta.Name, d.lacks, mostPods))
+	}
+}
+
+// withinLimit fails for workloads that limit would not expand.
+func (c *checker) withinLimit() {
+	for _, d := range tooMany(c.set.demands()) {
+		c.about = subject{d.kind, d.meta}
+		c.fail(d.at, d.at.line, "spec", "%d pods are too many: all workloads together may lack %d", d.lacks, mostPods)
+	}
+}
+
+// demands are those of all workloads. A Deployment's are those beyond its ReplicaSets'.
+func (s *Set) demands() (list []demand) {
+	pods := map[types.UID]int{}
+	for _, pod := range s.Pods {
+		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+			pods[ref.UID]++
+		}
+	}
+	add := func(kind string, i int, meta *metav1.ObjectMeta, wants *int32) {
+		if wants == nil {
+			return // one
+		}
+		has := 0
+		if meta.UID != "" {
+			has = pods[meta.UID]
+		}
+		list = append(list, demand{kind, meta, s.placeOf(kind, i), int(*wants) - has, func() { *wants = min(*wants, int32(has)) }})
+	}
+	deployments := map[types.UID]*appsv1.Deployment{}
+	for _, d := range s.Deployments {
+		if d.UID != "" && d.Spec.Replicas != nil {
+			deployments[d.UID] = d
+		}
+	}
+	for i, rs := range s.ReplicaSets {
+		add("ReplicaSet", i, &rs.ObjectMeta, rs.Spec.Replicas)
+		ref := metav1.GetControllerOfNoCopy(rs)
+		if rs.Spec.Replicas == nil || ref == nil || deployments[ref.UID] == nil {
+			continue
+		}
+		of := deployments[ref.UID]
+		pods[of.UID] += int(*rs.Spec.Replicas)
+		last := &list[len(list)-1]
+		alone := last.settle
+		last.settle = func() { // or the Deployment would want the difference
+			before := *rs.Spec.Replicas
+			alone()
+			*of.Spec.Replicas -= min(*of.Spec.Replicas, before-*rs.Spec.Replicas)
+		}
+	}
+	for i, d := range s.Deployments {
+		add("Deployment", i, &d.ObjectMeta, d.Spec.Replicas)
+	}
+	for i, rc := range s.ReplicationControllers {
+		add("ReplicationController", i, &rc.ObjectMeta, rc.Spec.Replicas)
+	}
+	for i, set := range s.StatefulSets {
+		add("StatefulSet", i, &set.ObjectMeta, set.Spec.Replicas)
+	}
+	for i, job := range s.Jobs {
+		wants := job.Spec.Parallelism
+		if all := job.Spec.Completions; all != nil && wants != nil && *all < *wants {
+			wants = all
+		}
+		add("Job", i, &job.ObjectMeta, wants)
+	}
+	for i, set := range s.DaemonSets {
+		list = append(list, demand{"DaemonSet", &set.ObjectMeta, s.placeOf("DaemonSet", i), len(s.Nodes) - pods[set.UID], func() { s.leaveOut(set) }})
+	}
+	return list
+}
+
+// leaveOut removes a DaemonSet, whose pods there are stay.
+func (s *Set) leaveOut(set *appsv1.DaemonSet) {
+	i := slices.Index(s.DaemonSets, set)
+	s.DaemonSets = slices.Delete(s.DaemonSets, i, i+1)
+	if places := s.places["DaemonSet"]; i < len(places) {
+		s.places["DaemonSet"] = slices.Delete(places, i, i+1)
+	}
+}
+
+func (s *Set) placeOf(kind string, i int) (at place) {
+	if places := s.places[kind]; i < len(places) {
+		at = places[i]
+	}
+	return at
+}

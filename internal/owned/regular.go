@@ -1,0 +1,39 @@
+//go:build unix
+
+package owned
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// Open opens a file of a folder that somebody else may have made: a recording, a folder of
+// manifests, an archive. It may be a link; what is not a regular file in the end, as a device or a
+// FIFO, is refused, since it might be read for ever.
+func Open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // to open a FIFO does not wait for who writes into it
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: is no regular file (%s)", path, info.Mode().Type())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ReadFile is os.ReadFile for such a file.
+func ReadFile(path string) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
