@@ -3,10 +3,14 @@ package journal
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -29,21 +33,54 @@ func stripped(o object) object {
 		return strippedPod(o)
 	case *v1.Node:
 		n := *o
-		n.ObjectMeta = strippedMeta(n.ObjectMeta, false)
+		n.ObjectMeta = strippedMeta(n.ObjectMeta)
 		return &n
+	case *v1.Service:
+		s := *o
+		s.ObjectMeta = strippedMeta(s.ObjectMeta)
+		return &s
+	case *v1.Namespace:
+		n := *o
+		n.ObjectMeta = strippedMeta(n.ObjectMeta)
+		return &n
+	case *storagev1.StorageClass:
+		c := *o
+		c.Parameters = hashedValues(c.Parameters)
+		return strippedOther(&c)
 	}
+	return strippedOther(o)
+}
+
+// strippedOther keeps annotations: some of claims and volumes matter to decisions, and these are
+// written back to the API as the core knows them.
+func strippedOther(o object) object {
 	other := o
-	if _, templated := templates(o); templated || len(o.GetManagedFields()) > 0 || o.GetAnnotations()[v1.LastAppliedConfigAnnotation] != "" {
+	if _, templated := templates(o); templated || len(o.GetManagedFields()) > 0 || len(o.GetAnnotations()) > 0 {
 		other = o.(runtime.Object).DeepCopyObject().(object)
 		other.SetManagedFields(nil)
 		if template, ok := templates(other); ok {
 			*template = v1.PodTemplateSpec{} // decisions look at selectors
 		}
 	}
-	if annotations := other.GetAnnotations(); annotations[v1.LastAppliedConfigAnnotation] != "" {
+	switch annotations := other.GetAnnotations(); {
+	case len(annotations) == 0:
+	case !keepsAnnotations(other):
+		other.SetAnnotations(hashedValues(annotations))
+	case annotations[v1.LastAppliedConfigAnnotation] != "":
 		annotations[v1.LastAppliedConfigAnnotation] = hashed(annotations[v1.LastAppliedConfigAnnotation])
 	}
 	return other
+}
+
+// keepsAnnotations reports whether the scheduler writes objects of the kind, or reads annotations
+// of theirs.
+func keepsAnnotations(o object) bool {
+	switch o.(type) {
+	case *appsv1.ReplicaSet, *appsv1.StatefulSet, *v1.ReplicationController, *policyv1.PodDisruptionBudget, *resourcev1.ResourceSlice,
+		*storagev1.StorageClass, *storagev1.CSIDriver, *storagev1.CSIStorageCapacity, *storagev1.VolumeAttachment:
+		return false
+	}
+	return true
 }
 
 // templates returns the pod template of a workload.
@@ -59,20 +96,21 @@ func templates(o object) (*v1.PodTemplateSpec, bool) {
 	return nil, false
 }
 
-func strippedMeta(m metav1.ObjectMeta, all bool) metav1.ObjectMeta {
+func strippedMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	m.ManagedFields = nil
-	if !all && m.Annotations[v1.LastAppliedConfigAnnotation] == "" || len(m.Annotations) == 0 {
+	m.Annotations = hashedValues(m.Annotations)
+	return m
+}
+
+func hashedValues(m map[string]string) map[string]string {
+	if len(m) == 0 {
 		return m
 	}
-	annotations := make(map[string]string, len(m.Annotations))
-	for key, value := range m.Annotations {
-		if all || key == v1.LastAppliedConfigAnnotation {
-			value = hashed(value)
-		}
-		annotations[key] = value
+	hashes := make(map[string]string, len(m))
+	for key, value := range m {
+		hashes[key] = hashed(value)
 	}
-	m.Annotations = annotations
-	return m
+	return hashes
 }
 
 const hashMark = "hash:"
@@ -90,14 +128,37 @@ func hashed(value string) string {
 
 func strippedPod(pod *v1.Pod) *v1.Pod {
 	p := *pod
-	p.ObjectMeta = strippedMeta(p.ObjectMeta, true)
+	p.ObjectMeta = strippedMeta(p.ObjectMeta)
 	p.Spec.Containers, p.Spec.InitContainers = strippedContainers(p.Spec.Containers), strippedContainers(p.Spec.InitContainers)
 	p.Spec.EphemeralContainers = nil
+	p.Spec.Volumes = strippedVolumes(p.Spec.Volumes)
 	whole := len(p.Spec.ResourceClaims) > 0 // then all of the status is part of what sets a pod apart
 	p.Status.ContainerStatuses = strippedStatuses(p.Status.ContainerStatuses, whole)
 	p.Status.InitContainerStatuses = strippedStatuses(p.Status.InitContainerStatuses, whole)
 	p.Status.EphemeralContainerStatuses = nil
 	return &p
+}
+
+// strippedVolumes hashes what a pod hands to the drivers of volumes of its own.
+func strippedVolumes(list []v1.Volume) []v1.Volume {
+	opaque := func(v v1.Volume) bool { return v.CSI != nil || v.FlexVolume != nil }
+	if !slices.ContainsFunc(list, opaque) {
+		return list
+	}
+	all := slices.Clone(list)
+	for i := range all {
+		if csi := all[i].CSI; csi != nil {
+			one := *csi
+			one.VolumeAttributes = hashedValues(one.VolumeAttributes)
+			all[i].CSI = &one
+		}
+		if flex := all[i].FlexVolume; flex != nil {
+			one := *flex
+			one.Options = hashedValues(one.Options)
+			all[i].FlexVolume = &one
+		}
+	}
+	return all
 }
 
 // strippedStatuses keeps what decisions look at: amounts that were resized in place.

@@ -5,6 +5,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -42,13 +43,33 @@ func slimTemplate(t *v1.PodTemplateSpec) {
 }
 
 // slim removes from an object what decisions do not depend on and what may be confidential:
-// environments, commands, arguments, probes, termination messages, and annotations. It changes the
-// object.
+// environments, commands, arguments, probes, termination messages, annotations, and the parameters
+// of devices and volumes that only their drivers can read. It changes the object.
 func slim(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:
 		return // its managed fields tell since when it has its taints
+	case *v1.PersistentVolume:
+		slimVolume(&o.Spec)
+	case *storagev1.StorageClass:
+		o.Parameters = nil
+	case *resourcev1.DeviceClass:
+		for i := range o.Spec.Config {
+			slimOpaque(o.Spec.Config[i].Opaque)
+		}
+	case *resourcev1.ResourceClaim:
+		slimClaim(&o.Spec)
+		if a := o.Status.Allocation; a != nil {
+			for i := range a.Devices.Config {
+				slimOpaque(a.Devices.Config[i].Opaque)
+			}
+		}
+		for i := range o.Status.Devices {
+			o.Status.Devices[i].Data = nil
+		}
+	case *resourcev1.ResourceClaimTemplate:
+		slimClaim(&o.Spec.Spec)
 	case *v1.Pod:
 		slimSpec(&o.Spec)
 		o.Status.EphemeralContainerStatuses = nil
@@ -83,5 +104,36 @@ func slimSpec(spec *v1.PodSpec) {
 			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
 		}
 	}
+	for i := range spec.Volumes {
+		if csi := spec.Volumes[i].CSI; csi != nil {
+			csi.VolumeAttributes = nil
+		}
+		if flex := spec.Volumes[i].FlexVolume; flex != nil {
+			flex.Options = nil
+		}
+	}
 	spec.EphemeralContainers, spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil, nil
+}
+
+func slimClaim(spec *resourcev1.ResourceClaimSpec) {
+	for i := range spec.Devices.Config {
+		slimOpaque(spec.Devices.Config[i].Opaque)
+	}
+}
+
+// slimOpaque removes what only a device driver can read.
+func slimOpaque(o *resourcev1.OpaqueDeviceConfiguration) {
+	if o != nil {
+		o.Parameters.Raw = []byte("{}")
+	}
+}
+
+// slimVolume removes what only a volume driver can read.
+func slimVolume(spec *v1.PersistentVolumeSpec) {
+	if spec.CSI != nil {
+		spec.CSI.VolumeAttributes = nil
+	}
+	if spec.FlexVolume != nil {
+		spec.FlexVolume.Options = nil
+	}
 }
