@@ -15,6 +15,7 @@ import (
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
 	"github.com/berth-k8s/berth/internal/controller/shadow"
 	"github.com/berth-k8s/berth/internal/durable"
+	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
 // shadowEach is how often the report is written.
@@ -95,8 +96,13 @@ func (c *Controller) shadowReports() shadow.Reports {
 	return reports
 }
 
-// serveShadow answers /shadow with the reports, in JSON.
+// serveShadow answers /shadow with the reports, in JSON. They have names of pods and nodes, and the
+// port asks nobody who they are: only this machine is answered, that is, who may forward a port.
 func (c *Controller) serveShadow(w http.ResponseWriter, r *http.Request) {
+	if !guard.Local(r) {
+		guard.Refuse(w, http.StatusForbidden, "only answered on loopback: kubectl port-forward")
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 		return

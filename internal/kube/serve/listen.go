@@ -99,7 +99,7 @@ func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.I
 		running.Go(func() { run(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
 	}
 	if s.plain != nil {
-		running.Go(func() { run(ctx, guard.Bound(s.plain, s.bounds), handlers.Plain) })
+		running.Go(func() { run(ctx, guard.Bound(s.plain, s.bounds), guard.RefuseRebound(handlers.Plain)) })
 	}
 }
 

@@ -1,0 +1,19 @@
+package controller
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestShadowReportsAreForThisMachine: the plain port asks nobody who they are, and the reports have
+// names.
+func TestShadowReportsAreForThisMachine(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/shadow", nil)
+	r.RemoteAddr = "10.0.0.7:4711"
+	w := httptest.NewRecorder()
+	(&Controller{}).serveShadow(w, r)
+	if w.Code != http.StatusForbidden {
+		t.Errorf("another machine gets %d: %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,34 @@
+package guard
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestAForeignNameThatLeadsHereIsRefused: a site in the user's browser points its name at
+// 127.0.0.1.
+func TestAForeignNameThatLeadsHereIsRefused(t *testing.T) {
+	served := RefuseRebound(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, c := range []struct {
+		from, host string
+		want       int
+	}{
+		{"127.0.0.1:1", "127.0.0.1:10251", 200},
+		{"127.0.0.1:1", "localhost:10251", 200},
+		{"[::1]:1", "[::1]:10251", 200},
+		{"127.0.0.1:1", "10.0.0.1", 200},
+		{"127.0.0.1:1", "rebound.example.com:10251", 421},
+		{"[::1]:1", "rebound.example.com", 421},
+		{"127.0.0.1:1", "", 421},
+		{"10.0.0.1:1", "berth-controller.berth-system.svc:10357", 200}, // no browser of this machine
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.RemoteAddr, r.Host = c.from, c.host
+		w := httptest.NewRecorder()
+		served.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("from %s by %q: %d, want %d", c.from, c.host, w.Code, c.want)
+		}
+	}
+}
