@@ -32,6 +32,8 @@ func berthAdmission(rules admission.Config) []AdmissionPlugin {
 		plugin(admissionplugin.NodeName, admissionplugin.ReplacedByNode(), admissionplugin.NewNode),
 		plugin(admissionplugin.PodName, admissionplugin.ReplacedByPod(), func() apiserver.Interface { return admissionplugin.NewPod(rules) }),
 		plugin(admissionplugin.PriorityName, admissionplugin.ReplacedByPriority(), admissionplugin.NewPriority),
+		plugin(admissionplugin.ReplicasName, nil, admissionplugin.NewReplicas),
+		plugin(admissionplugin.BootstrapName, nil, admissionplugin.NewBootstrap),
 	}
 }
 

@@ -46,6 +46,7 @@ func run(args []string) int {
 	flags.BoolVar(&o.NodeBootstrap, "node-bootstrap", false, "write <data-dir>/node-bootstrap.kubeconfig, with which a machine can become a node (berth agent --bootstrap-kubeconfig); good for a day")
 	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof")
 	flags.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the log")
+	memory := flags.String("memory-limit", "", "end with an error once this much memory is in use, as 4Gi (default GOMEMLIMIT if that is set, else three quarters of the machine's, and 8Gi at the most)")
 	logToStderr := flags.Bool("log-to-stderr", false, "log to standard error in place of <data-dir>/controlplane.log")
 	version := flags.Bool("version", false, "print the version of Kubernetes and end")
 	switch err := flags.Parse(args); {
@@ -61,7 +62,11 @@ func run(args []string) int {
 		return 0
 	}
 	o.Rules.NotReadySeconds, o.Rules.UnreachableSeconds = notReady, unreachable
-	if err := o.Validate(); err != nil {
+	limit, err := memoryLimit(*memory)
+	if err == nil {
+		err = o.Validate()
+	}
+	if err != nil {
 		return fail(2, err)
 	}
 	if *logToStderr || flags.Changed("v") {
@@ -69,7 +74,7 @@ func run(args []string) int {
 	} else {
 		muteLogs()
 	}
-	return serve(o)
+	return serve(o, limit)
 }
 
 // muteLogs is for what parts still log that end after the control plane, and its log, have: an
@@ -89,9 +94,10 @@ func muteLogs() {
 const stopLimit = 4 * time.Second
 
 // serve runs until SIGTERM or SIGINT. A second one ends the process at once.
-func serve(o controlplane.Options) int {
+func serve(o controlplane.Options, memory int64) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	go watchMemory(ctx, memory, func(err error) { os.Exit(fail(1, err)) })
 	progress := &progress{Writer: os.Stdout}
 	forget := context.AfterFunc(ctx, func() {
 		stop()

@@ -1,0 +1,77 @@
+package admissionplugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiserver "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/client-go/kubernetes"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	"k8s.io/kubernetes/pkg/apis/certificates"
+)
+
+// BootstrapName is the name of the plugin for requests of node certificates.
+const BootstrapName = "BerthNodeBootstrap"
+
+// bootstraps refuses a bootstrap token the certificate of a node that exists:
+// whoever has the token would be that node, with the secrets of its pods.
+// kubeadm's tokens can do that.
+type bootstraps struct {
+	*apiserver.Handler
+	client kubernetes.Interface
+}
+
+var (
+	_ apiserver.ValidationInterface          = &bootstraps{}
+	_ initializer.WantsExternalKubeClientSet = &bootstraps{}
+	_ apiserver.InitializationValidator      = &bootstraps{}
+)
+
+// NewBootstrap returns the plugin for requests of node certificates.
+func NewBootstrap() apiserver.Interface {
+	return &bootstraps{Handler: apiserver.NewHandler(apiserver.Create)}
+}
+
+// SetExternalKubeClientSet implements the initializer.
+func (p *bootstraps) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+
+// ValidateInitialization implements apiserver.InitializationValidator.
+func (p *bootstraps) ValidateInitialization() error {
+	if p.client == nil {
+		return fmt.Errorf("the API server gave no client")
+	}
+	return nil
+}
+
+// Validate implements apiserver.ValidationInterface. The node is read from the
+// API server, not from a cache that may lag behind: requests are few.
+func (p *bootstraps) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
+	if !isAbout(a, certificates.Resource("certificatesigningrequests")) || !slices.Contains(a.GetUserInfo().GetGroups(), bootstrapapi.BootstrapDefaultGroup) {
+		return nil
+	}
+	request, ok := a.GetObject().(*certificates.CertificateSigningRequest)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("expected *certificates.CertificateSigningRequest but got %T", a.GetObject()))
+	}
+	asked, err := certificates.ParseCSR(request.Spec.Request)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	name, isNode := strings.CutPrefix(asked.Subject.CommonName, "system:node:")
+	if !isNode {
+		return nil // the signer does not sign it
+	}
+	_, err = p.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("node %s exists, and a bootstrap token is for new nodes: delete the node first", name)
+	}
+	return apiserver.NewForbidden(a, err)
+}

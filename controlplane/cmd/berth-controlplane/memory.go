@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// mostMemory is the limit where nothing else is said and the machine has more.
+const mostMemory = 8 << 30
+
+// memoryLimit reads --memory-limit. Empty is GOMEMLIMIT if that is set, or else
+// three quarters of the machine's memory, and 8 GiB at the most.
+func memoryLimit(given string) (int64, error) {
+	if given != "" {
+		q, err := resource.ParseQuantity(given)
+		if err != nil || q.Sign() <= 0 {
+			return 0, fmt.Errorf("--memory-limit %q: must be an amount of memory, as 4Gi", given)
+		}
+		return q.Value(), nil
+	}
+	if set := debug.SetMemoryLimit(-1); set < math.MaxInt64 {
+		return set, nil
+	}
+	return min(mostMemory, machineMemory()/4*3), nil
+}
+
+// machineMemory is what the machine has; mostMemory twice where it is not
+// known.
+func machineMemory() int64 {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 2 * mostMemory
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var kib int64
+		if _, err := fmt.Sscanf(lines.Text(), "MemTotal: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 2 * mostMemory
+}
+
+// watchMemory calls end once the process holds more than the limit, until the
+// context ends. The garbage collector works harder from nine tenths of it on.
+// Without a limit, objects that a tenant stores take the machine's memory, and
+// the kernel ends some process, with no word why.
+func watchMemory(ctx context.Context, limit int64, end func(error)) {
+	const often = 250 * time.Millisecond
+	debug.SetMemoryLimit(limit / 10 * 9)
+	held := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	ticker := time.NewTicker(often)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		metrics.Read(held)
+		if now := held[0].Value.Uint64() - held[1].Value.Uint64(); now > uint64(limit) {
+			end(fmt.Errorf("%d MiB of memory are in use, and the limit is %d MiB: the cluster's objects are too many or too large; "+
+				"what was acknowledged is on disk: set GOMEMLIMIT or --memory-limit higher and remove some", now>>20, limit>>20))
+			return
+		}
+	}
+}
