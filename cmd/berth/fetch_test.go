@@ -31,7 +31,7 @@ func TestAFolderThatWasHandedOverReachesNoHost(t *testing.T) {
 		"HTTP": server.URL + "/node.yaml", "git": "https://example.invalid/a/b.git?ref=v1", "ssh": "git@example.invalid:a/b.git", "a local repository": "file:///tmp/a.git",
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: ["+resource+"]\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: [\""+resource+"\"]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if code, _, errs := command(t, "simulate", "-k", dir); code == 0 || !strings.Contains(errs, "--fetch") {
