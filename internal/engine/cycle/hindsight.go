@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -43,8 +45,10 @@ type hindsight struct {
 	foreseen map[types.UID]*v1.Pod  // the pods of held events that are bound
 	bound    []boundItem            // the pods that were judged within the last Lookout
 	rejected map[types.UID]struct{} // pending pods that were found unschedulable at least once
-	began    time.Time              // when everything was listed: pods from before came in an unknown order
-	changed  time.Time              // when something else than a binding has changed the cluster
+	// generations are those of objects other than pods and nodes that have one.
+	generations map[types.UID]int64
+	began       time.Time // when everything was listed: pods from before came in an unknown order
+	changed     time.Time // when something else than a binding has changed the cluster
 }
 
 type heldEvent struct {
@@ -72,6 +76,9 @@ func (h *hindsight) take(e Event, take func(Event)) {
 	if watched && (len(h.held) > 0 || h.ready.synced()) {
 		h.held = append(h.held, heldEvent{e, h.now})
 	} else {
+		if seen, ok := e.(Seen); ok {
+			h.sameSpec(seen.Object)
+		}
 		take(e)
 	}
 	if h.began.IsZero() && h.ready.synced() {
@@ -101,19 +108,42 @@ func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 	}
 	if gone, ok := e.Event.(Gone); ok {
 		delete(h.rejected, gone.Object.GetUID())
+		delete(h.generations, gone.Object.GetUID())
 	}
 	take(e.Event)
 	if judged {
 		return
 	}
 	if _, ofNode := seen.Object.(*v1.Node); !ofPod && !ofNode {
-		h.changed = h.now
+		if !h.sameSpec(seen.Object) {
+			h.changed = h.now
+		}
 		return
 	}
 	changes, ok := h.cluster.Log.Since(position)
 	if !ok || slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged }) {
 		h.changed = h.now
 	}
+}
+
+// sameSpec tells whether an object other than a pod or node was seen before with what placements
+// depend on: of a workload that is its selector, which never changes.
+func (h *hindsight) sameSpec(object metav1.Object) bool {
+	if object == nil {
+		return false // something is gone, or listed anew
+	}
+	generation := object.GetGeneration()
+	switch object.(type) {
+	case *v1.Pod, *v1.Node:
+		return false
+	case *appsv1.ReplicaSet, *appsv1.StatefulSet, *v1.ReplicationController:
+		generation = 1
+	}
+	before := h.generations[object.GetUID()]
+	if generation != 0 {
+		h.generations[object.GetUID()] = generation
+	}
+	return generation != 0 && generation == before
 }
 
 func isRejected(pod *v1.Pod) bool {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -150,6 +152,8 @@ func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 		"changed meanwhile": {1, 1, false, true, map[string]int{"unclear": 1}},
 	} {
 		w := newWatched(t, nodes...)
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "set", UID: "set", Generation: 1}}
+		w.step(Seen{ReplicaSets, set})
 		other := onNode(aPod("other", "100m"), "large")
 		other.Spec.SchedulerName = "another"
 		w.step(Seen{Pods, other})
@@ -168,6 +172,7 @@ func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 		if row.removed {
 			w.step(Gone{Pods, other})
 		}
+		w.step(Seen{ReplicaSets, set.DeepCopy()}) // its status has changed: how many pods there are
 		for _, p := range pods[:row.bound] {
 			w.step(Seen{Pods, onNode(p, "small")})
 		}
