@@ -15,7 +15,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath '-toolexec=env GOGC=30
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction bench-moves soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction bench-moves soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -31,6 +31,10 @@ build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first t
 	@hack/compile.sh -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/berth ./cmd/berth-scheduler
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
 	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
+
+build-node: build ## bin/kubelet as well: upstream's, for `berth up --agent` and `berth agent` (Linux)
+	@echo "==> building the kubelet"
+	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o ../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 
 # Live tests wait more than they compute: they run beside each other, and the cores beside them.
 ALLTESTS := cd test && go run ./cmd/alltests -root .. -fuzztime
@@ -105,7 +109,7 @@ specs: build ## upstream's own end-to-end specs on a cluster of their own: about
 	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
 
-node-conformance: build ## upstream's NodeConformance specs on a node of Berth's agent, as root with containerd (SPECFLAGS='-berth-procs 8')
+node-conformance: build build-node ## upstream's NodeConformance specs on the node of berth up --agent, as root with containerd (SPECFLAGS='-berth-procs 8')
 	@echo "==> building the programs of upstream's images, ginkgo and the specs"
 	@cd test/specs && go build -ldflags '-s -w' -o ../../$(BIN)/ k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/nonewprivs github.com/onsi/ginkgo/v2/ginkgo
 	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
