@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/controlplane"
-	"github.com/berth-k8s/berth/internal/node/agent/identity"
+	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
 // A machine with the bootstrap kubeconfig becomes one node, and what it then has is good for that
@@ -26,29 +26,18 @@ func TestANodeIsOneNode(t *testing.T) {
 	cluster := controlplane.Start(t, func(o *controlplane.Options) { o.DataDir, o.NodeBootstrap = dir, true })
 	admin, ctx := clientFor(t, cluster.Config), t.Context()
 	bootstrap := filepath.Join(dir, "node-bootstrap.kubeconfig")
-	options := identity.Options{Bootstrap: bootstrap, Dir: t.TempDir(), Node: "mine"}
-	own, err := identity.Obtain(ctx, options)
+	file := filepath.Join(t.TempDir(), "mine.pem")
+	own, err := nodecert.Obtain(ctx, bootstrap, "mine", file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer own.Stop()
-	pair, err := tls.LoadX509KeyPair(own.Config.CertFile, own.Config.KeyFile)
+	pair, err := tls.LoadX509KeyPair(file, file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if life := time.Until(pair.Leaf.NotAfter); pair.Leaf.Subject.CommonName != "system:node:mine" || life > 366*24*time.Hour || life < 24*time.Hour {
 		t.Errorf("the certificate is %v's, for %v", pair.Leaf.Subject, life)
 	}
-	// The one that is kept is taken again; that of another cluster would not be.
-	again, err := identity.Obtain(ctx, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.Stop()
-	if kept, err := tls.LoadX509KeyPair(own.Config.CertFile, own.Config.KeyFile); err != nil || !kept.Leaf.Equal(pair.Leaf) {
-		t.Errorf("asked anew for what is there: %v", err)
-	}
-
 	secret := func(name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
@@ -69,7 +58,7 @@ func TestANodeIsOneNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	node := clientFor(t, own.Config)
+	node := clientFor(t, own)
 	deeds := []struct {
 		name string
 		may  bool

@@ -177,7 +177,7 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	leads := make(chan struct{})
 	var err error
 	options := live.Options{
-		Profiles: first.profiles, Observer: p.recorder, Objects: p.store, Lead: leads,
+		Profiles: first.profiles, Observer: p.recorder, Objects: p.recorder.Overheads(p.store), Lead: leads,
 		ContentType: p.settings.ContentType, UserAgent: p.rest.UserAgent,
 		Ready:        func() { fmt.Fprintln(p.out, "ready") },
 		FirstBackoff: p.settings.FirstBackoff, LastBackoff: p.settings.LastBackoff, MaxWait: p.flags.MaxUnschedulable,

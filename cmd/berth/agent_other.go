@@ -32,7 +32,6 @@ type ownNode struct {
 func (*ownNode) addFlags(*pflag.FlagSet)                          {}
 func (*ownNode) check(*cluster) error                             { return nil }
 func (*ownNode) start(context.Context, *cluster, *progress) error { return nil }
-func (*ownNode) openDoor(*cluster) error                          { return nil }
 func (*ownNode) stop() error                                      { return nil }
 func (*ownNode) part(*cluster) (none supervisor.Part)             { return none }
 func (*ownNode) controlplaneFlags() []string                      { return nil }

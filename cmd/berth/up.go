@@ -102,6 +102,9 @@ func (c *cluster) controlplaneArgv() []string {
 	if c.port != 0 {
 		argv = append(argv, "--port", strconv.Itoa(c.port))
 	}
+	if services := serviceRange(filepath.Dir(c.kubeconfig)); services != defaultServiceRange {
+		argv = append(argv, "--service-cluster-ip-range", services)
+	}
 	argv = append(append(argv, c.controlplaneGates()...), c.own.controlplaneFlags()...)
 	return append(argv, "--default-not-ready-toleration-seconds", strconv.FormatInt(c.notReadySeconds, 10),
 		"--default-unreachable-toleration-seconds", strconv.FormatInt(c.unreachableSeconds, 10))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A containerd of its own, for trying and testing Berth's node agent: own root, state, socket, network and images, all below one folder.
+# A containerd of its own, for trying and testing Berth's node: own root, state, socket, network and images, all below one folder.
 # Whatever it makes, it removes when it ends. Nothing is pulled: the images hold the machine's own static busybox.
 set -eu
 
@@ -255,6 +255,9 @@ remove_cgroups() {
 }
 emptied() { find "$1" -depth -type d -exec rmdir {} + 2>/dev/null; [ ! -d "$1" ]; }
 
+# The kubelet links to the log of every container, and leaves the links when it ends.
+remove_log_links() { [ ! -d /var/log/containers ] || find /var/log/containers -lname "$dir/*" -delete; }
+
 clean() {
 	: >"$dir/down"
 	[ -z "${reader-}" ] || { pkill -P "$reader"; kill "$reader"; } 2>/dev/null || true
@@ -262,6 +265,7 @@ clean() {
 	unmount
 	remove_network
 	remove_cgroups
+	remove_log_links
 	rm -rf --one-file-system "$dir"
 }
 

@@ -2,71 +2,45 @@ package containerd
 
 import (
 	"bufio"
-	"context"
+	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-func TestPodRunsAndIsReachable(t *testing.T) {
-	c := Start(t)
-	client := dial(t, c)
-	pod := runPod(t, c, client, "web", "httpd", "-f", "-p", "8080", "-h", "/etc")
-
-	status, err := client.PodSandboxStatus(context.Background(), &cri.PodSandboxStatusRequest{PodSandboxId: pod})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ip := status.Status.Network.Ip
-	eventually(t, "the pod serves at "+ip, func() error {
-		return exec.Command("/bin/busybox", "wget", "-q", "-O", "/dev/null", "http://"+ip+":8080/passwd").Run()
-	})
-	if _, err := os.Stat("/sys/fs/cgroup/memory" + c.CgroupRoot + "/web"); err != nil {
-		if _, err := os.Stat("/sys/fs/cgroup" + c.CgroupRoot + "/web"); err != nil {
-			t.Errorf("the pod is not in the cgroup that was asked for: %v", err)
-		}
-	}
-}
 
 func TestKilledContainerdComesBackWithItsContainers(t *testing.T) {
 	c := Start(t)
-	pod := runPod(t, c, dial(t, c), "web", "sleep", "600")
+	run(t, c, "web", "sleep", "600")
 	if err := c.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Revive(); err != nil {
 		t.Fatal(err)
 	}
-	var list *cri.ListContainersResponse
-	client := dial(t, c)
-	eventually(t, "CRI answers", func() (err error) {
-		list, err = client.ListContainers(context.Background(), &cri.ListContainersRequest{})
+	eventually(t, "the container runs", func() error {
+		out, err := ctr(c, "tasks", "list")
+		if err == nil && !regexp.MustCompile(`(?m)^web +\d+ +RUNNING`).MatchString(out) {
+			err = errors.New(out)
+		}
 		return err
 	})
-	if len(list.Containers) != 1 || list.Containers[0].PodSandboxId != pod || list.Containers[0].State != cri.ContainerState_CONTAINER_RUNNING {
-		t.Errorf("containers after the restart: %v, want the one of sandbox %s, running", list.Containers, pod)
-	}
 }
 
 // A test process that is killed cannot clean up. What it started must see to that itself.
 func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	if os.Getenv("BERTH_TEST_OWNER") != "" {
 		c := Start(t)
-		runPod(t, c, dial(t, c), "web", "sleep", "600")
-		// An orphan of the test in the cgroup, and a mount below the folder, as an agent leaves
+		run(t, c, "web", "sleep", "600")
+		// An orphan of the test in the cgroup, and a mount below the folder, as a kubelet leaves
 		// them.
-		volume := filepath.Join(c.Dir, "agent", "volume with space")
+		volume := filepath.Join(c.Dir, "kubelet", "volume with space")
 		if err := os.MkdirAll(volume, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -155,58 +129,18 @@ func leftovers(t *testing.T, dir, cgroup string) (left []string) {
 	return left
 }
 
-func dial(t *testing.T, c *Containerd) cri.RuntimeServiceClient {
+// run a container below the cgroup root.
+func run(t *testing.T, c *Containerd, name string, command ...string) {
 	t.Helper()
-	conn, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
+	args := []string{"run", "--detach", "--runc-root", c.Dir + "/state/runc", "--cgroup", c.CgroupRoot + "/" + name, Busybox, name}
+	if out, err := ctr(c, append(args, command...)...); err != nil {
+		t.Fatalf("run %s: %v: %s", name, err, out)
 	}
-	t.Cleanup(func() { conn.Close() })
-	return cri.NewRuntimeServiceClient(conn)
 }
 
-// runPod runs one container in a sandbox below the cgroup root, and returns the sandbox.
-func runPod(t *testing.T, c *Containerd, client cri.RuntimeServiceClient, name string, command ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	config := &cri.PodSandboxConfig{
-		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name},
-		LogDirectory: t.TempDir(),
-		Linux:        &cri.LinuxPodSandboxConfig{CgroupParent: c.CgroupRoot + "/" + name},
-	}
-	if natRules() != "" {
-		config.PortMappings = []*cri.PortMapping{{ContainerPort: 8080, HostPort: freePort(t)}}
-	}
-	sandbox, err := client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: Handler})
-	if err != nil {
-		t.Fatal(err)
-	}
-	container, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sandbox.PodSandboxId, SandboxConfig: config,
-		Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: name},
-			Image:    &cri.ImageSpec{Image: Busybox},
-			Command:  command,
-			LogPath:  name + ".log",
-			Linux:    &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{CpuShares: 2}},
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: container.ContainerId}); err != nil {
-		t.Fatal(err)
-	}
-	return sandbox.PodSandboxId
-}
-
-func freePort(t *testing.T) int32 {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return int32(listener.Addr().(*net.TCPAddr).Port)
+func ctr(c *Containerd, args ...string) (string, error) {
+	out, err := exec.Command("ctr", append([]string{"--address", c.Socket(), "--namespace", "k8s.io"}, args...)...).CombinedOutput()
+	return string(out), err
 }
 
 // natRules are those of the machine; empty where it has none and can have none.

@@ -25,18 +25,13 @@ func (e event) String() string { return fmt.Sprintf("%s: %s (%s)", e.part, e.rea
 // parts are the commands whose events the code of a folder writes.
 var parts = map[string]string{
 	"internal/scheduler": "berth scheduler", "scheduler": "berth scheduler", "internal/engine/cycle": "berth scheduler", "internal/controller": "berth controller",
-	"internal/node/agent": "berth agent", "internal/node/simnodes": "berth nodes",
+	"internal/node/simnodes": "berth nodes",
 }
 
 // carriers are structs that take a reason from where it is known to where the event is written, by
 // the expression that reads it there.
 var carriers = map[string]carrier{
 	"internal/controller/nodehealth/live: a.Reason": {"internal/controller/nodehealth", "Record", "Reason"},
-	"internal/node/agent: why.Reason":               {"internal/node/admit", "Refusal", "Reason"},
-	"internal/node/agent: refused.Reason":           {"internal/node/agent/topology", "Refusal", "Reason"},
-	"internal/node/agent: warning.Reason":           {"internal/node/agent/env", "Warning", "Reason"},
-	"internal/node/agent: r.event":                  {"internal/node/agent", "refusal", "event"},
-	"internal/node/agent: texts.Event":              {"internal/node/agent/pressure", "Texts", "Event"},
 	"internal/node/simnodes/kubelet: r.Reason":      {"internal/node/admit", "Refusal", "Reason"},
 }
 

@@ -16,8 +16,7 @@ var pure = []string{
 	"internal/engine/...", "internal/admission", "internal/world/...", "internal/controller/eviction", "internal/controller/nodehealth",
 	"internal/controller/journal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
 	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/trial", "internal/inspect/explain", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
-	"internal/node/admit", "internal/node/agent/lifecycle", "internal/node/agent/env", "internal/node/agent/cgroups", "internal/node/agent/pressure", "internal/node/agent/metrics",
-	"internal/node/agent/topology", "internal/node/agent/cpus", "internal/node/agent/memory", "internal/node/agent/devices", "internal/node/agent/volumes/sizes", "internal/node/agent/mountinfo",
+	"internal/node/admit", "internal/node/pressure", "internal/node/simnodes/kubelet",
 	"internal/ui/model", "deploy",
 }
 

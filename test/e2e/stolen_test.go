@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/berth-k8s/berth/internal/node/agent/identity"
+	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
 // TestAStolenNodeIsOneNode runs every line of the table in docs/agent.md with the certificate that
@@ -30,14 +30,11 @@ import (
 func TestAStolenNodeIsOneNode(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "data"), "--nodes", "0", "--ui-port", "-1")
-	own, err := identity.Obtain(t.Context(), identity.Options{
-		Bootstrap: filepath.Join(c.dir, "node-bootstrap.kubeconfig"), Dir: t.TempDir(), Node: "here",
-	})
-	if err != nil {
+	pair := filepath.Join(t.TempDir(), "here.pem")
+	if _, err := nodecert.Obtain(t.Context(), filepath.Join(c.dir, "node-bootstrap.kubeconfig"), "here", pair); err != nil {
 		t.Fatal(err)
 	}
-	own.Stop()
-	stolen := stolenKubeconfig(t, c, own.Config.CertFile)
+	stolen := stolenKubeconfig(t, c, pair)
 	twoNodes(t, c)
 	request(t, c, "another")
 	lines := stolenTable(t)

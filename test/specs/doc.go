@@ -7,7 +7,7 @@
 // module of its own for what the framework needs beside Kubernetes itself. `make specs` runs it: an
 // hour and a half, most of it the waiting that the specs prescribe.
 //
-// With -berth-agent they are the specs of node.txt, on a node of Berth's agent, where containers
-// really run: `make node-conformance`. The images are made here, and served to containerd as a
-// mirror of the registry that the specs name; nothing is pulled from outside.
+// With -berth-agent they are the specs of node.txt, on the node of `berth up --agent`, where
+// containers really run: `make node-conformance`. The images are made here, and served to
+// containerd as a mirror of the registry that the specs name; nothing is pulled from outside.
 package specs

@@ -45,7 +45,7 @@ import (
 var (
 	binaries = flag.String("berth-bin", os.Getenv("BERTH_BIN"), "folder with berth and berth-controlplane, for a cluster of the run's own")
 	nodes    = flag.Int("berth-nodes", 3, "simulated nodes of that cluster")
-	onAgent  = flag.Bool("berth-agent", false, "run the specs of node.txt, not specs.txt; a cluster of the run's own has no simulated nodes but one of Berth's node agent (needs root and containerd)")
+	onAgent  = flag.Bool("berth-agent", false, "run the specs of node.txt, not specs.txt; a cluster of the run's own has no simulated nodes but that of berth up --agent (needs root and containerd)")
 	procs    = flag.Int("berth-procs", 4, "with -berth-agent: processes that share the specs of a cluster of the run's own")
 )
 

@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +22,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	v1 "k8s.io/api/core/v1"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -35,7 +33,6 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/serve"
-	"github.com/berth-k8s/berth/internal/node/agent/server"
 	"github.com/berth-k8s/berth/internal/ui"
 	"github.com/berth-k8s/berth/internal/up/door"
 )
@@ -336,24 +333,6 @@ func everyPort(t *testing.T) []*port {
 	add(port{name: "controller, 10357, and --health-bind-address of the scheduler", opened: "internal/kube/serve/listen.go", at: strings.TrimPrefix(urls[1], "http://"),
 		unknown: "/livez", post: "/other", strangers: few.PerSource})
 
-	// The agent.
-	certificate, err := server.KeepCertificate(t.TempDir(), "node-1", []net.IP{net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods := []*v1.Pod{{}}
-	pods[0].Name, pods[0].Annotations = "large", map[string]string{"a": strings.Repeat("a", 100<<10)}
-	node, err := server.New(server.Options{NodeName: "node-1", Client: who, Authorities: nobody{}, Certificate: certificate,
-		Pods: func() []*v1.Pod { return pods }, Runtime: noRuntime{}, LogDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubelet, healthz := listen(), listen()
-	running(func(ctx context.Context) { _ = node.Serve(ctx, kubelet) })
-	running(func(ctx context.Context) { _ = guard.Serve(ctx, healthz, server.Healthz(nil)) })
-	add(port{name: "agent, 10250", opened: "internal/node/agent/agent.go", secure: true, at: kubelet.Addr().String(), known: "/pods", post: "/exec/a/b/c", strangers: 128, admitted: 512})
-	add(port{name: "agent, 10248", opened: "internal/node/agent/serve.go", at: healthz.Addr().String(), unknown: "/healthz", post: "/other", strangers: few.PerSource})
-
 	// The webhook.
 	api := httptest.NewServer(emptyAPI{})
 	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
@@ -392,7 +371,7 @@ func everyPort(t *testing.T) []*port {
 	t.Cleanup(behind.Close)
 	entrance := listen()
 	go door.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
-	add(port{name: "berth up --agent, for pods", opened: "cmd/berth/up_agent.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
+	add(port{name: "berth up --agent, for pods", opened: "cmd/berth/up_door.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
 
 	// The example of an extender, which does not count connections.
 	example := listen()
@@ -404,10 +383,7 @@ func everyPort(t *testing.T) []*port {
 // theyAreAll: who opens a port adds it to everyPort.
 func theyAreAll(t *testing.T, ports []*port) {
 	others := map[string]string{
-		"controlplane/port.go":                             "of the API server and etcd, which are upstream's, on loopback, with certificates",
-		"internal/node/agent/socket/socket.go":             "Unix sockets in a folder of root's alone",
-		"internal/node/agent/devices/plugins/fake/fake.go": "the same, of a device plugin for tests",
-		"internal/node/agent/csi/fake/fake.go":             "the same, of a CSI driver for tests",
+		"controlplane/port.go": "of the API server and etcd, which are upstream's, on loopback, with certificates",
 	}
 	root := filepath.Join("..", "..", "..")
 	for _, room := range []string{"cmd", "internal", "scheduler", "controlplane", "examples"} {
@@ -478,11 +454,3 @@ func (emptyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
 	}
 }
-
-// nobody has signed any certificate.
-type nobody struct{}
-
-func (nobody) VerifyOptions() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, false }
-func (nobody) Run(ctx context.Context)                   { <-ctx.Done() }
-
-type noRuntime struct{ server.Runtime }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +15,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 	"github.com/berth-k8s/berth/internal/controller"
-	agentmetrics "github.com/berth-k8s/berth/internal/node/agent/metrics"
-	"github.com/berth-k8s/berth/internal/node/agent/probe"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -28,12 +25,12 @@ All metrics of Berth's components, at ` + "`/metrics`" + ` (see [scheduler.md](s
 code: ` + "`go test ./internal/scheduler/metrics -update`" + ` writes it, and a test fails when it is out of date.
 
 Where kube-scheduler or kube-controller-manager v1.36 has a metric of the same meaning, the name, the labels, the buckets and the stability are
-theirs. Metrics that begin with ` + "`berth_`" + ` are Berth's own.
+theirs. Metrics that begin with ` + "`berth_`" + ` are Berth's own; those that begin with ` + "`kube_pod_overhead_`" + ` are kube-state-metrics'.
 
 Scheduler and controller also serve those of the libraries that they share with Kubernetes' components: ` + "`leader_election_master_status`" + `
 (1 for the replica that leads), ` + "`rest_client_requests_total`, `rest_client_request_duration_seconds`" + ` and the other ` + "`rest_client_*`" + `,
 ` + "`kubernetes_build_info`, `process_*`, `go_*`; and `kubernetes_healthcheck`, `kubernetes_healthchecks_total` at `/metrics/slis`" + `. The webhook
-serves them without those of the election and without ` + "`/metrics/slis`" + `, the agent ` + "`process_*` and `go_*`" + `.
+serves them without those of the election and without ` + "`/metrics/slis`" + `. Nodes of ` + "`berth agent`" + ` serve the kubelet's.
 
 ## Metrics of kube-scheduler that Berth does not have
 
@@ -50,13 +47,6 @@ The page [metrics beside upstream's](reference/metrics-parity.md) has every metr
 `
 
 const head = "| metric | type | labels | stability | |\n| --- | --- | --- | --- | --- |\n"
-
-const agentsPreface = `
-## berth agent
-
-On the port of [the node's API](node-api.md), which authenticates its callers. Names, labels and texts are the kubelet's; those of the pod's overhead are
-kube-state-metrics'.
-`
 
 // description is what Prometheus' library says of a metric; it has no other way
 // to ask. Metrics of kube-state-metrics name no stability.
@@ -90,63 +80,25 @@ func described(c prometheus.Collector) (all []*prometheus.Desc) {
 	return all
 }
 
-// served is what is at a path of the agent's.
-type served struct {
-	path    string
-	metrics []*prometheus.Desc
-}
-
-// agentMetrics are what the agent collects when it is asked, by path. The kinds are not in
-// descriptions.
-func agentMetrics(t *testing.T) []served {
-	t.Helper()
-	gathered := func(g prometheus.Gatherer) []*prometheus.Desc {
-		all := described(g.(*prometheus.Registry))
-		slices.SortFunc(all, func(a, b *prometheus.Desc) int { return strings.Compare(a.String(), b.String()) })
-		return all
-	}
-	return []served{
-		{"/metrics", append(described(agentmetrics.Overhead(nil)), described(agentmetrics.NewKubelet("", nil))...)},
-		{"/metrics/cadvisor", gathered(agentmetrics.New(t.Context(), agentmetrics.Options{}).Cadvisor(0, 0))},
-		{"/metrics/probes", gathered(probe.New(t.Context(), probe.Options{}).Metrics())},
-		{"/metrics/resource", gathered(agentmetrics.New(t.Context(), agentmetrics.Options{}).Resource())},
-	}
-}
-
-// kindOfAgents follows Prometheus' custom for names, which the kubelet's and kube-state-metrics'
-// keep to.
-func kindOfAgents(d *prometheus.Desc) string {
-	switch name := description.FindStringSubmatch(d.String())[1]; {
-	case strings.HasSuffix(name, "_duration_seconds"), strings.HasSuffix(name, "_duration_ms"), strings.HasSuffix(name, "_interval_seconds"):
-		return "histogram"
-	case strings.HasSuffix(name, "_total"), name == "kubelet_evictions": // upstream's counter without the suffix
-		return "counter"
-	}
-	return "gauge"
-}
-
 func TestMetricsPageIsCurrent(t *testing.T) {
 	var page bytes.Buffer
 	page.WriteString(preface)
 	for _, part := range []struct {
 		title   string
 		metrics []metrics.Registerable
+		pods    []*prometheus.Desc // of kube-state-metrics
 	}{
-		{"berth scheduler", newRecorded().all()},
-		{"berth controller", controller.Metrics()},
-		{"berth webhook", webhook.Metrics()},
+		{"berth scheduler", newRecorded().all(), described(&overheads{})},
+		{"berth controller", controller.Metrics(), nil},
+		{"berth webhook", webhook.Metrics(), nil},
 	} {
 		metrics.NewKubeRegistry().MustRegister(part.metrics...)
 		fmt.Fprintf(&page, "\n## %s\n\n%s", part.title, head)
 		for _, m := range part.metrics {
 			page.WriteString(row(t, kindOf(m), described(m)[0]))
 		}
-	}
-	page.WriteString(agentsPreface)
-	for _, part := range agentMetrics(t) {
-		fmt.Fprintf(&page, "\n### %s\n\n%s", part.path, head)
-		for _, d := range part.metrics {
-			page.WriteString(row(t, kindOfAgents(d), d))
+		for _, d := range part.pods {
+			page.WriteString(row(t, "gauge", d))
 		}
 	}
 	file := filepath.Join("..", "..", "..", "docs", "metrics.md")

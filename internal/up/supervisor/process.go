@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,11 @@ type process struct {
 // launch starts the part. progress, if set, is called with each line that it prints until it is
 // ready.
 func (s *Supervisor) launch(part Part, progress func(part, line string)) (*process, error) {
+	if part.Prepare != nil {
+		if err := part.Prepare(); err != nil {
+			return nil, fmt.Errorf("%s: %w", part.Name, err)
+		}
+	}
 	argv := part.Argv()
 	p := &process{
 		cmd:   exec.Command(argv[0], argv[1:]...),
@@ -54,7 +60,16 @@ func (s *Supervisor) launch(part Part, progress func(part, line string)) (*proce
 		}
 		return nil, fmt.Errorf("%s: %w", part.Name, err)
 	}
+	alive, end := context.WithCancel(context.Background())
+	if part.Await != nil {
+		go func() {
+			if part.Await(alive) == nil {
+				close(p.ready)
+			}
+		}()
+	}
 	go func() {
+		defer end()
 		p.err = p.cmd.Wait()
 		killGroup(p.cmd)
 		if log != nil {
@@ -75,7 +90,10 @@ func (p *process) heard(part Part, line string, progress func(part, line string)
 		progress(part.Name, line)
 	}
 	isReady := strings.HasPrefix(line, "ready")
-	if part.Ready != nil {
+	switch {
+	case part.Await != nil:
+		return
+	case part.Ready != nil:
 		isReady = part.Ready(line)
 	}
 	if isReady {

@@ -18,9 +18,14 @@ type Part struct {
 	Name string
 	// Argv returns the command; it is called at every start.
 	Argv func() []string
+	// Prepare, if set, is called before Argv, at every start.
+	Prepare func() error
 	// Ready recognises the line on standard output that says that the part can be used. Nil: a line
 	// that starts with "ready".
 	Ready func(line string) bool
+	// Await, if set, returns when the part can be used, for one that does not say so itself. ctx
+	// ends with the process.
+	Await func(ctx context.Context) error
 	// OwnLog: the part keeps its own log; only its last lines are remembered here. Otherwise
 	// standard error goes to <Dir>/<Name>.log.
 	OwnLog bool

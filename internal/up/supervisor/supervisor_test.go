@@ -246,3 +246,55 @@ func TestAPartThatCannotBeStartedLeavesNothingOpen(t *testing.T) {
 		t.Errorf("%d files are open, %d before", after, before)
 	}
 }
+
+// A part that does not say that it is ready is waited for by other means, and prepared at each
+// start.
+func TestAPartIsPreparedAndAwaited(t *testing.T) {
+	s, d := supervise(t)
+	prepared := make(chan struct{}, 10)
+	usable := make(chan struct{})
+	part := script("quiet", "echo ready; read -r line < "+s.Dir+"/die")
+	if err := syscall.Mkfifo(filepath.Join(s.Dir, "die"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	part.Prepare = func() error { prepared <- struct{}{}; return nil }
+	part.Await = func(ctx context.Context) error {
+		select {
+		case <-usable:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	up, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, []Part{part}, func() { close(up) }) }()
+	<-prepared
+	select {
+	case <-up:
+		t.Error("ready by what it prints, though it is awaited otherwise")
+	default:
+	}
+	close(usable)
+	<-up
+	if err := os.WriteFile(filepath.Join(s.Dir, "die"), []byte("now\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	d.await(t, "running again")
+	<-prepared
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// What cannot be prepared is not started.
+func TestAPartThatCannotBePrepared(t *testing.T) {
+	s, _ := supervise(t)
+	part := script("odd", "echo ready; exec sleep 1000")
+	part.Prepare = func() error { return errors.New("no token") }
+	if err := s.Run(t.Context(), []Part{part}, func() { t.Error("started") }); err == nil || err.Error() != "odd: no token" {
+		t.Errorf("ended with %v", err)
+	}
+}

@@ -55,13 +55,12 @@ type command struct {
 
 var parts = []part{
 	{"build", "the binaries that live tests run", before, 1, func(options) ([]command, error) {
-		return []command{{words: []string{"make", "--no-print-directory", "build"}}}, nil
+		return []command{{words: []string{"make", "--no-print-directory", "build", "build-node"}}}, nil
 	}},
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
-		// The longest first, so that none of them is what all wait for at the end; the agent's take
-		// little of the processor, and wait for more than a minute.
+		// The longest first, so that none of them is what all wait for at the end.
 		return []command{
-			goTest(".", "-timeout", "20m", "./internal/node/agent", "./internal/engine/cycle", "./internal/controller/rebalance", "./internal/engine/decide", "./..."),
+			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance", "./internal/engine/decide", "./..."),
 			goTest("deploy/pack", anew, "./..."),
 		}, nil
 	}},
@@ -72,7 +71,7 @@ var parts = []part{
 	{"live", "against upstream's code and on live clusters", live, 1, func(options) ([]command, error) {
 		// The longest first here, too.
 		return []command{goTest("test", anew, "-p", "3", "-timeout", "20m",
-			"./e2e_agent", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
+			"./e2e_node", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
 

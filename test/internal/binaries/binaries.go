@@ -33,6 +33,19 @@ func In(work, root string) (string, error) {
 	return work, nil
 }
 
+// WithKubelet is In, with the kubelet beside them.
+func WithKubelet(work, root string) (string, error) {
+	bin, err := In(work, root)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(bin, "kubelet")); err == nil {
+		return bin, nil
+	}
+	version := "-X k8s.io/component-base/version.gitVersion=" + Kubernetes
+	return bin, run(filepath.Join(root, "controlplane"), "build", "-ldflags", version, "-o", filepath.Join(bin, "kubelet"), "k8s.io/kubernetes/cmd/kubelet")
+}
+
 // Of returns the folder of the programs of another version: the one that is named, or where those
 // of a revision of this repository are built, below the user's cache. What was built before is used
 // again.

@@ -1,0 +1,93 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// asAgent is the configuration that berth agent gives the kubelet, and its command line.
+func asAgent(t *testing.T, args ...string) (configuration, argv string, err error) {
+	t.Helper()
+	f := &agentFlags{}
+	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	f.addFlags(flags)
+	if err := flags.Parse(append([]string{"--kubelet", "/bin/true", "--hostname-override", "n", "--bootstrap-kubeconfig", "/b"}, args...)); err != nil {
+		return "", "", err
+	}
+	if err := f.complete(flags.Args()); err != nil {
+		return "", "", err
+	}
+	text, err := yaml.Marshal(f.kubelet.Configuration)
+	return string(text), strings.Join(f.kubelet.Argv(), " "), err
+}
+
+// A flag overrides the field of the file, the file overrides Berth's, and what is none of Berth's
+// business reaches the kubelet as it is.
+func TestAgentConfiguresTheKubelet(t *testing.T) {
+	file := writeTemp(t, "kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: true\nmaxPods: 7\nkubeReserved: {cpu: 1}\n")
+	configuration, argv, err := asAgent(t, "--config", file, "--kube-reserved", "cpu=200m", "--node-labels", "disk=ssd",
+		"--register-with-taints", "dedicated=lab:NoSchedule", "--root-dir", "/r", "--", "--v=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"failCgroupV1: true\n", "maxPods: 7\n", "kubeReserved:\n  cpu: 200m\n", "rotateCertificates: true\n", "clientCAFile: /r/client-ca.crt\n",
+		"containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n", "registerWithTaints:\n- effect: NoSchedule\n  key: dedicated\n  value: lab\n",
+	} {
+		if !strings.Contains(configuration, want) {
+			t.Errorf("no %q in\n%s", want, configuration)
+		}
+	}
+	const want = "/bin/true --config /r/config.yaml --root-dir /r --cert-dir /r/pki --kubeconfig /r/kubeconfig --hostname-override n " +
+		"--bootstrap-kubeconfig /b --node-labels disk=ssd --v=4"
+	if argv != want {
+		t.Errorf("command line\n%s, want\n%s", argv, want)
+	}
+}
+
+func TestAgentRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"--max-pods 5":                             "is not a flag any more: set the field maxPods in --config FILE",
+		"--eviction-hard memory.available<1Gi":     "is not a flag any more: set the field evictionHard in --config FILE",
+		"--cpus 8":                                 "reserve some with the field systemReserved",
+		"--node-labels node-role.kubernetes.io/x=": "a node may not give itself this label",
+		"--register-with-taints a":                 `--register-with-taints "a": must be KEY[=VALUE]:EFFECT`,
+		"--config /nowhere":                        "--config: open /nowhere",
+		"--kubelet /nowhere":                       "--kubelet: ",
+		"--bootstrap-kubeconfig=":                  "--bootstrap-kubeconfig or --kubeconfig: one must say",
+	} {
+		if _, _, err := asAgent(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+// A cluster whose range is the default one, a new one beside it, and one that was told its range.
+func TestServiceRangeIsKept(t *testing.T) {
+	dir := t.TempDir()
+	if got := serviceRange(dir); got != "10.96.0.0/12" {
+		t.Errorf("a new cluster has %s", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, serviceRangeFile), []byte("10.112.0.0/16\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := serviceRange(dir); got != "10.112.0.0/16" {
+		t.Errorf("the cluster has %s", got)
+	}
+}
+
+func writeTemp(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

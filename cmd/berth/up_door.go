@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/internal/durable"
+	"github.com/berth-k8s/berth/internal/up/door"
+)
+
+// defaultServiceRange is the control plane's.
+const defaultServiceRange = "10.96.0.0/12"
+
+// serviceRangeFile names the service range of a cluster whose range is another one: it cannot
+// change once Services have addresses.
+const serviceRangeFile = "service-range"
+
+// serviceRange of the cluster in the data directory.
+func serviceRange(dir string) string {
+	text, err := os.ReadFile(filepath.Join(dir, serviceRangeFile))
+	if err != nil {
+		return defaultServiceRange
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// serviceDoor lets pods in to the API server, which listens on loopback only, where they look for
+// it: at the address of the Service kubernetes. There is no kube-proxy.
+type serviceDoor struct {
+	listener net.Listener
+	prefix   netip.Prefix
+	device   string
+}
+
+// openDoor puts the service address on the network device and listens there. Of two clusters on one
+// machine each needs a service range of its own: a new one takes the first whose address is free.
+func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
+	ranges := []string{serviceRange(dir)}
+	if isNew := !exists(filepath.Join(dir, "pki")); isNew {
+		for second := 112; second < 128; second++ { // above the default one, below the pods' networks
+			ranges = append(ranges, fmt.Sprintf("10.%d.0.0/16", second))
+		}
+	}
+	for _, text := range ranges {
+		d, err := listenAt(text, device)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		go door.Serve(d.listener, func() (string, error) { return apiServer(kubeconfig) })
+		if text == defaultServiceRange {
+			return d, nil
+		}
+		if err := durable.Replace(filepath.Join(dir, serviceRangeFile), []byte(text+"\n"), 0o600); err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+		return d, nil
+	}
+	return nil, fmt.Errorf("another cluster on this machine has the service range %s: end it, or start with another --data-dir or --fresh", ranges[0])
+}
+
+func listenAt(serviceRange, device string) (*serviceDoor, error) {
+	services, err := netip.ParsePrefix(serviceRange)
+	if err != nil {
+		return nil, fmt.Errorf("service range: %w", err)
+	}
+	first := services.Masked().Addr().Next()
+	d := &serviceDoor{prefix: netip.PrefixFrom(first, first.BitLen()), device: device}
+	if err := d.ip("replace"); err != nil {
+		return nil, err
+	}
+	if d.listener, err = net.Listen("tcp", d.address()); err != nil {
+		return nil, errors.Join(err, d.ip("del"))
+	}
+	return d, nil
+}
+
+// address that pods have in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+func (d *serviceDoor) address() string { return netip.AddrPortFrom(d.prefix.Addr(), 443).String() }
+
+func (d *serviceDoor) ip(verb string) error {
+	if out, err := exec.Command("ip", "addr", verb, d.prefix.String(), "dev", d.device).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip addr %s %s dev %s: %w: %s", verb, d.prefix, d.device, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func (d *serviceDoor) close() error { return errors.Join(d.listener.Close(), d.ip("del")) }
+
+// apiServer is where the API server listens at the moment: it may be another port after a restart.
+func apiServer(kubeconfig string) (string, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	address, err := url.Parse(config.Host)
+	if err != nil {
+		return "", err
+	}
+	return address.Host, nil
+}

@@ -1,0 +1,271 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/internal/containerd"
+	"github.com/berth-k8s/berth/internal/up/kubelet"
+	"github.com/berth-k8s/berth/internal/up/supervisor"
+)
+
+// ownNode is this machine as a node of the cluster that `berth up` starts: upstream's kubelet, on a
+// containerd of its own unless the user names a runtime.
+type ownNode struct {
+	wanted   bool
+	endpoint string // of the container runtime that the user named; empty: one of its own
+	program  string // the kubelet
+	config   string // the user's KubeletConfiguration
+	private  *containerd.Containerd
+	door     *serviceDoor
+	kubelet  kubelet.Kubelet
+	// berth is Berth itself as pods of this node.
+	berth selfHosted
+}
+
+func (n *ownNode) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&n.wanted, "agent", false, "make this machine a node, too, with upstream's kubelet: its pods really run; needs root, containerd and runc")
+	flags.StringVar(&n.endpoint, "container-runtime-endpoint", "",
+		"with --agent: socket of the container runtime (default: a containerd is started for as long as berth up runs)")
+	flags.StringVar(&n.program, "kubelet", "", "with --agent: the kubelet to run (default: beside this executable, then in PATH)")
+	flags.StringVar(&n.config, "kubelet-config", "", "with --agent: KubeletConfiguration file whose fields override those that berth up sets")
+	flags.StringVar(&n.berth.file, "from-image", "",
+		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make image) and the manifests; on a containerd of its own")
+	flags.Var(removed("the kubelet reports the machine's CPUs; reserve some with systemReserved in --kubelet-config"), "cpus", "")
+	flags.Var(removed("the kubelet reports the machine's memory; reserve some with systemReserved in --kubelet-config"), "memory", "")
+	for _, name := range []string{"cpus", "memory"} {
+		flags.Lookup(name).Hidden = true
+	}
+}
+
+// check what was asked for.
+func (n *ownNode) check(c *cluster) error {
+	switch {
+	case !n.wanted && n.berth.wanted():
+		return usagef("--from-image: needs --agent")
+	case !n.wanted && (n.endpoint != "" || n.program != "" || n.config != ""):
+		return usagef("--container-runtime-endpoint, --kubelet, --kubelet-config: need --agent")
+	case !n.berth.wanted():
+		return nil
+	case n.endpoint != "":
+		return usagef("--from-image: runs on a containerd of its own; leave --container-runtime-endpoint out")
+	case c.config != "":
+		return usagef("--config: has no effect with --from-image; the configuration is the ConfigMap berth-scheduler in the namespace berth-system")
+	}
+	return n.berth.read()
+}
+
+// start what the node needs before the cluster is started.
+func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) (err error) {
+	if !n.wanted {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("--agent: %w", err), n.stop())
+		}
+	}()
+	if reason := containerd.Impossible(); reason != "" {
+		return fmt.Errorf("no containers can be run here: %s", reason)
+	}
+	if err := n.prepareKubelet(c); err != nil {
+		return err
+	}
+	bridge := "lo" // pods on the machine's own network reach what is local to the machine
+	if n.endpoint == "" {
+		if err := n.startContainerd(ctx, out); err != nil {
+			return err
+		}
+		bridge = n.private.Bridge()
+	}
+	if n.door, err = openDoor(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
+		return err
+	}
+	if n.kubelet.Configuration, err = n.configuration(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// prepareKubelet finds the program, and refuses to run beside a kubelet that it would disturb.
+func (n *ownNode) prepareKubelet(c *cluster) (err error) {
+	if n.kubelet.Program, err = kubelet.Find(n.program); err != nil {
+		return err
+	}
+	if n.kubelet.Name, err = machineName(); err != nil {
+		return err
+	}
+	if n.endpoint != "" && !exists(kubelet.SocketOf(n.endpoint)) {
+		return fmt.Errorf("--container-runtime-endpoint: there is no %s", kubelet.SocketOf(n.endpoint))
+	}
+	// The node's certificate is of this cluster: it is kept where the cluster is.
+	dir := filepath.Join(filepath.Dir(c.kubeconfig), "node")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	n.kubelet.Root, n.kubelet.Certificates = filepath.Join(dir, "kubelet"), filepath.Join(dir, "pki")
+	n.kubelet.Kubeconfig, n.kubelet.Bootstrap = filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "bootstrap.kubeconfig")
+	return kubelet.Refuse(kubelet.Running("/proc"), n.endpoint, n.endpoint != "")
+}
+
+func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
+	for _, tool := range []string{"containerd", "runc", "busybox"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("no %s to start a container runtime with: install containerd, runc, busybox-static and containernetworking-plugins, "+
+				"or name a runtime's socket with --container-runtime-endpoint", tool)
+		}
+	}
+	dir, err := os.MkdirTemp("", kubelet.OwnRuntime)
+	if err != nil {
+		return err
+	}
+	out.step("kubelet", "starting a containerd of its own")
+	if n.private, err = containerd.Run(ctx, dir); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	gateway, err := n.private.Gateway()
+	if err != nil {
+		return err
+	}
+	// With its containerd the pods go, and so does what the kubelet knows of them.
+	n.kubelet.Root, n.kubelet.Addresses = filepath.Join(n.private.Dir, "kubelet"), gateway.String()
+	if !n.berth.wanted() {
+		return nil
+	}
+	out.step("berth", "importing "+n.berth.image)
+	if err := n.private.Import(ctx, n.berth.file); err != nil {
+		return fmt.Errorf("--from-image: %w", err)
+	}
+	return nil
+}
+
+// configuration of the kubelet: Berth's fields, and over them the user's.
+func (n *ownNode) configuration() (map[string]any, error) {
+	fields := kubelet.Defaults(n.kubelet.ClientCA())
+	maps.Copy(fields, map[string]any{
+		"containerRuntimeEndpoint": n.endpoint,
+		// A disk that is nearly full by percent has room enough for a trial, on a machine that
+		// people work on, too.
+		"evictionHard": map[string]any{"memory.available": "100Mi", "nodefs.available": "500Mi", "imagefs.available": "500Mi"},
+		// Of the machine nothing is changed that would stay behind, and no port is taken that a
+		// second cluster needs, too.
+		"makeIPTablesUtilChains": false,
+		"volumePluginDir":        n.kubelet.Path("volumeplugins"),
+		"healthzPort":            0,
+	})
+	if n.private != nil {
+		if err := n.private.MakeCgroup(); err != nil {
+			return nil, err
+		}
+		maps.Copy(fields, map[string]any{
+			"containerRuntimeEndpoint": n.private.Endpoint(),
+			"cgroupRoot":               n.private.CgroupRoot,
+			"podLogsDir":               n.kubelet.Path("logs"),
+			"address":                  n.kubelet.Addresses,
+		})
+	}
+	if n.config == "" {
+		return fields, nil
+	}
+	users, err := kubelet.ReadConfiguration(n.config)
+	if err != nil {
+		return nil, fmt.Errorf("--kubelet-config: %w", err)
+	}
+	maps.Copy(fields, users)
+	return fields, nil
+}
+
+func (n *ownNode) stop() error {
+	var failed []error
+	if n.door != nil {
+		failed = append(failed, n.door.close())
+	}
+	if n.private != nil {
+		failed = append(failed, n.private.Stop())
+	}
+	return errors.Join(failed...)
+}
+
+// part of the cluster. Its files are written at every start: the bootstrap token is another one
+// then.
+func (n *ownNode) part(c *cluster) supervisor.Part {
+	return supervisor.Part{
+		Name:    "kubelet",
+		Prepare: func() error { return errors.Join(n.writeBootstrap(c), n.kubelet.Write()) },
+		Argv:    n.kubelet.Argv,
+		Await:   func(ctx context.Context) error { return n.awaitReady(ctx, c) },
+	}
+}
+
+// writeBootstrap makes a bootstrap kubeconfig that leads to the API server at its service address,
+// which stays the same while ports may change.
+func (n *ownNode) writeBootstrap(c *cluster) error {
+	config, err := clientcmd.LoadFromFile(filepath.Join(filepath.Dir(c.kubeconfig), "node-bootstrap.kubeconfig"))
+	if err != nil {
+		return err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server = "https://" + n.door.address()
+	}
+	return clientcmd.WriteToFile(*config, n.kubelet.Bootstrap)
+}
+
+// awaitReady returns when the node is ready, by a heartbeat of this start.
+func (n *ownNode) awaitReady(ctx context.Context, c *cluster) error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	began := metav1.Now().Rfc3339Copy() // heartbeats are in seconds
+	for tick := time.NewTicker(200 * time.Millisecond); ; {
+		node, err := client.CoreV1().Nodes().Get(ctx, n.kubelet.Name, metav1.GetOptions{})
+		if err == nil && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+			return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Before(&began)
+		}) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// controlplaneFlags are what the API server has to know of this node.
+func (n *ownNode) controlplaneFlags() (flags []string) {
+	if n.berth.wanted() { // the webhook is what admits
+		flags = append(flags, "--upstream-admission")
+	}
+	return flags
+}
+
+// line of the welcome.
+func (n *ownNode) line(c *cluster) string {
+	switch {
+	case !n.wanted:
+		return ""
+	case n.private != nil:
+		return "  node        this machine, on a containerd of its own, " + n.private.Endpoint() + "; it has the image busybox:1\n" + n.berth.line(c)
+	}
+	return "  node        this machine, on " + n.endpoint + "\n"
+}

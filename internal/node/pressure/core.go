@@ -1,0 +1,128 @@
+package pressure
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Core tracks which thresholds are met, and since when. It is not safe for concurrent use.
+type Core struct {
+	thresholds []Threshold
+	transition time.Duration
+	maxGrace   int64
+	// since is when each threshold was first met, continuously since then; zero: it is not met.
+	since []time.Time
+	// due: it has been met for its grace period, and its minimum reclaim has not been freed yet.
+	due []bool
+	// seen is when a threshold of each condition was last met. A condition is true as long as it is
+	// here: for the transition period.
+	seen map[v1.NodeConditionType]time.Time
+}
+
+// NewCore begins without pressure.
+func NewCore(config Config) (*Core, error) {
+	thresholds, err := config.Thresholds()
+	if err != nil {
+		return nil, err
+	}
+	return &Core{
+		thresholds: thresholds, transition: config.Transition, maxGrace: int64(config.MaxPodGrace),
+		since: make([]time.Time, len(thresholds)), due: make([]bool, len(thresholds)), seen: map[v1.NodeConditionType]time.Time{},
+	}, nil
+}
+
+// Verdict is the result of one step.
+type Verdict struct {
+	// Conditions that are true now, sorted.
+	Conditions []v1.NodeConditionType
+	// Starved is what has to be freed now; nil: nothing.
+	Starved *Starved
+}
+
+// Starved is a resource that is short, and the observation that showed it.
+type Starved struct {
+	Signal   Signal
+	Resource v1.ResourceName
+	// hard: a hard threshold is met, so pods get no grace period.
+	hard bool
+	// Threshold and available as the eviction's message names them.
+	threshold, available resource.Quantity
+	imagesApart          bool
+	layersWithNode       bool
+	maxGrace             int64
+}
+
+// Step applies an observation.
+func (c *Core) Step(levels Levels, now time.Time) Verdict {
+	first := -1
+	for i, threshold := range c.thresholds {
+		level, observed := levels.Signals[threshold.Signal]
+		if !observed || !met(threshold, level, c.due[i]) {
+			c.since[i], c.due[i] = time.Time{}, false
+			continue
+		}
+		if c.since[i].IsZero() {
+			c.since[i] = now
+		}
+		c.seen[meanings[threshold.Signal].condition] = now
+		c.due[i] = now.Sub(c.since[i]) >= threshold.Grace
+		if c.due[i] && first < 0 {
+			first = i
+		}
+	}
+	verdict := Verdict{Conditions: c.conditions(now)}
+	if first >= 0 {
+		verdict.Starved = c.starved(first, levels)
+	}
+	return verdict
+}
+
+// met reports whether less is available than the threshold or, once it was due, than the threshold
+// plus its minimum reclaim.
+func met(threshold Threshold, level Level, due bool) bool {
+	needed := threshold.amount.of(level.Capacity)
+	if due {
+		needed.Add(threshold.reclaim.of(level.Capacity))
+	}
+	return needed.CmpInt64(level.Available) > 0
+}
+
+// conditions last for the transition period, so that a node whose pressure comes and goes does not
+// look healthy in between.
+func (c *Core) conditions(now time.Time) []v1.NodeConditionType {
+	maps.DeleteFunc(c.seen, func(_ v1.NodeConditionType, last time.Time) bool {
+		return now.Sub(last) >= c.transition && !now.Equal(last)
+	})
+	return slices.Sorted(maps.Keys(c.seen))
+}
+
+func (c *Core) starved(first int, levels Levels) *Starved {
+	threshold := c.thresholds[first]
+	meaning := meanings[threshold.Signal]
+	level := levels.Signals[threshold.Signal]
+	return &Starved{
+		Signal:         threshold.Signal,
+		Resource:       meaning.resource,
+		hard:           threshold.hard(),
+		threshold:      threshold.amount.of(level.Capacity),
+		available:      *resource.NewQuantity(level.Available, meaning.format),
+		imagesApart:    levels.ImagesApart,
+		layersWithNode: levels.LayersWithNode,
+		maxGrace:       c.maxGrace,
+	}
+}
+
+func (s *Starved) ofImages() bool { return s.Signal == ImageFs || s.Signal == ImageFsInodes }
+
+// holds reports whether the full filesystem has containers' writable layers, and whether it has
+// images. Logs and volumes are always on the node's.
+func (s *Starved) holds() (layers, images bool) {
+	if !s.imagesApart {
+		return true, true
+	}
+	return s.ofImages() != s.layersWithNode, s.ofImages()
+}

@@ -1,0 +1,76 @@
+package metrics
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// Names, labels and texts are those of kube-state-metrics.
+var (
+	ofPod          = []string{"namespace", "pod", "uid"}
+	overheadCPU    = prometheus.NewDesc("kube_pod_overhead_cpu_cores", "The pod overhead in regards to cpu cores associated with running a pod.", ofPod, nil)
+	overheadMemory = prometheus.NewDesc("kube_pod_overhead_memory_bytes", "The pod overhead in regards to memory associated with running a pod.", ofPod, nil)
+)
+
+// overheads follows the pods that have overhead, on their way to other objects.
+type overheads struct {
+	cycle.Objects
+	mu   sync.Mutex
+	pods map[types.UID]overhead // only of pods that have one
+}
+
+type overhead struct {
+	labels   []string
+	podFixed v1.ResourceList
+}
+
+// Overheads adds the overhead of all pods to what is recorded. The result replaces the objects, to
+// which it passes everything on.
+func (r *Recorder) Overheads(objects cycle.Objects) cycle.Objects {
+	o := &overheads{Objects: objects, pods: map[types.UID]overhead{}}
+	r.registry.RawMustRegister(o)
+	return o
+}
+
+// Pod implements cycle.Objects.
+func (o *overheads) Pod(pod *v1.Pod) {
+	if len(pod.Spec.Overhead) > 0 {
+		o.mu.Lock()
+		o.pods[pod.UID] = overhead{[]string{pod.Namespace, pod.Name, string(pod.UID)}, pod.Spec.Overhead}
+		o.mu.Unlock()
+	}
+	o.Objects.Pod(pod)
+}
+
+// PodGone implements cycle.Objects.
+func (o *overheads) PodGone(uid types.UID) {
+	o.mu.Lock()
+	delete(o.pods, uid)
+	o.mu.Unlock()
+	o.Objects.PodGone(uid)
+}
+
+// Describe implements prometheus.Collector.
+func (o *overheads) Describe(descs chan<- *prometheus.Desc) {
+	descs <- overheadCPU
+	descs <- overheadMemory
+}
+
+// Collect implements prometheus.Collector.
+func (o *overheads) Collect(out chan<- prometheus.Metric) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, pod := range o.pods {
+		if cpu, found := pod.podFixed[v1.ResourceCPU]; found {
+			out <- prometheus.MustNewConstMetric(overheadCPU, prometheus.GaugeValue, float64(cpu.MilliValue())/1000, pod.labels...)
+		}
+		if memory, found := pod.podFixed[v1.ResourceMemory]; found {
+			out <- prometheus.MustNewConstMetric(overheadMemory, prometheus.GaugeValue, memory.AsApproximateFloat64(), pod.labels...)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/durable"
+)
+
+// Program is the name of the executable.
+const Program = "kubelet"
+
+// DefaultEndpoint is where containerd serves CRI unless it is configured otherwise.
+const DefaultEndpoint = "unix:///run/containerd/containerd.sock"
+
+// Kubelet is one kubelet of this machine.
+type Kubelet struct {
+	// Program is the executable.
+	Program string
+	// Root is the folder of its state and of the volumes of its pods.
+	Root string
+	// Name of the node.
+	Name string
+	// Addresses of the node, one for each IP family; empty: the kubelet finds them.
+	Addresses string
+	// Labels that the node registers with.
+	Labels map[string]string
+	// Bootstrap, if set, is a kubeconfig with a token, with which the kubelet asks for its
+	// certificate.
+	Bootstrap string
+	// Kubeconfig is read or, with Bootstrap, written by the kubelet.
+	Kubeconfig string
+	// Certificates is the folder of its certificates.
+	Certificates string
+	// Configuration has the fields of the KubeletConfiguration.
+	Configuration map[string]any
+	// Arguments are added to the command line.
+	Arguments []string
+}
+
+// Find returns the executable: the named one, or the one beside this executable, or in PATH.
+func Find(named string) (string, error) {
+	if named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			return "", fmt.Errorf("--kubelet: %w", err)
+		}
+		return filepath.Abs(path)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this executable: %w", err)
+	}
+	for _, candidate := range []string{filepath.Join(filepath.Dir(self), Program), Program} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no kubelet beside %s nor in PATH: run `make build-node`, or name it with --kubelet", self)
+}
+
+// ReadConfiguration reads the fields of a KubeletConfiguration file. The kubelet itself checks
+// them.
+func ReadConfiguration(path string) (map[string]any, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]any{}
+	if err := yaml.UnmarshalStrict(text, &fields); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if kind := fields["kind"]; kind != "KubeletConfiguration" {
+		return nil, fmt.Errorf("%s: kind %v: must be KubeletConfiguration", path, kind)
+	}
+	return fields, nil
+}
+
+// Defaults are the fields that differ from the kubelet's own defaults. Clients are authenticated by
+// the CA in clientCA, and the kubelet starts with cgroups of version 1, too.
+func Defaults(clientCA string) map[string]any {
+	return map[string]any{
+		"apiVersion":         "kubelet.config.k8s.io/v1beta1",
+		"kind":               "KubeletConfiguration",
+		"authentication":     map[string]any{"x509": map[string]any{"clientCAFile": clientCA}},
+		"rotateCertificates": true,
+		"failCgroupV1":       false,
+		"cgroupDriver":       "cgroupfs",
+	}
+}
+
+// Path of a file in the kubelet's folder.
+func (k *Kubelet) Path(name string) string { return filepath.Join(k.Root, name) }
+
+// Write writes the configuration file, and the CA of the cluster that it refers to.
+func (k *Kubelet) Write() error {
+	if err := os.MkdirAll(k.Root, 0o750); err != nil {
+		return err
+	}
+	if err := k.writeCA(); err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(k.Configuration)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(k.configuration(), text, 0o600)
+}
+
+func (k *Kubelet) configuration() string { return k.Path("config.yaml") }
+
+// ClientCA is the file of the CA whose client certificates the kubelet accepts: the cluster's, as
+// the kubeconfig has it.
+func (k *Kubelet) ClientCA() string { return k.Path("client-ca.crt") }
+
+func (k *Kubelet) writeCA() error {
+	source := k.Kubeconfig
+	if k.Bootstrap != "" {
+		source = k.Bootstrap
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", source, err)
+	}
+	ca := config.CAData
+	if len(ca) == 0 && config.CAFile != "" {
+		if ca, err = os.ReadFile(config.CAFile); err != nil {
+			return err
+		}
+	}
+	if len(ca) == 0 {
+		return errors.New(source + ": has no certificate-authority")
+	}
+	return durable.Replace(k.ClientCA(), ca, 0o644)
+}
+
+// Argv is the command line.
+func (k *Kubelet) Argv() []string {
+	argv := []string{
+		k.Program, "--config", k.configuration(), "--root-dir", k.Root, "--cert-dir", k.Certificates,
+		"--kubeconfig", k.Kubeconfig, "--hostname-override", k.Name,
+	}
+	if k.Bootstrap != "" {
+		argv = append(argv, "--bootstrap-kubeconfig", k.Bootstrap)
+	}
+	if k.Addresses != "" {
+		argv = append(argv, "--node-ip", k.Addresses)
+	}
+	var labels []string
+	for _, key := range slices.Sorted(maps.Keys(k.Labels)) {
+		labels = append(labels, key+"="+k.Labels[key])
+	}
+	if len(labels) > 0 {
+		argv = append(argv, "--node-labels", strings.Join(labels, ","))
+	}
+	return append(argv, k.Arguments...)
+}

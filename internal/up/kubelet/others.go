@@ -1,0 +1,86 @@
+package kubelet
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Process is a kubelet that runs on this machine.
+type Process struct {
+	PID string
+	// Endpoint of the container runtime that it uses.
+	Endpoint string
+}
+
+// String names the process for an error message.
+func (p Process) String() string { return fmt.Sprintf("process %s, on %s", p.PID, p.Endpoint) }
+
+// Running lists the kubelets of a machine by its /proc folder.
+func Running(proc string) (found []Process) {
+	folders, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+	for _, folder := range folders {
+		line, err := os.ReadFile(filepath.Join(folder, "cmdline"))
+		if err != nil { // it has ended
+			continue
+		}
+		argv := strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00")
+		if filepath.Base(argv[0]) == Program {
+			found = append(found, Process{PID: filepath.Base(folder), Endpoint: endpoint(argv, filepath.Join(folder, "root"))})
+		}
+	}
+	return found
+}
+
+// endpoint of a kubelet by its command line or, as the kubelet has it, by its configuration file.
+func endpoint(argv []string, root string) string {
+	const flag = "container-runtime-endpoint"
+	configured := ""
+	if path := valueOf(argv, "config"); path != "" {
+		if fields, err := ReadConfiguration(filepath.Join(root, path)); err == nil {
+			configured, _ = fields["containerRuntimeEndpoint"].(string)
+		}
+	}
+	return cmp.Or(valueOf(argv, flag), configured, DefaultEndpoint)
+}
+
+// valueOf a flag, as --flag=value or --flag value.
+func valueOf(argv []string, flag string) string {
+	for i, word := range argv {
+		name, value, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		switch {
+		case !strings.HasPrefix(word, "-") || name != flag:
+		case assigned:
+			return value
+		case i+1 < len(argv):
+			return argv[i+1]
+		}
+	}
+	return ""
+}
+
+// Refuse returns an error if a kubelet of this machine stands in the way of one on the endpoint.
+// Two on one runtime end each other's pods. And every kubelet serves device plugins at the same
+// path, so one that is not Berth's keeps its machine to itself, unless the user named the endpoint.
+func Refuse(running []Process, endpoint string, named bool) error {
+	for _, other := range running {
+		switch {
+		case SocketOf(other.Endpoint) == SocketOf(endpoint):
+			return fmt.Errorf("a kubelet runs here with this container runtime (%s), and the two would end each other's pods: "+
+				"stop it, or leave --container-runtime-endpoint out", other)
+		case !named && !strings.Contains(other.Endpoint, OwnRuntime):
+			return fmt.Errorf("this machine is a node already: a kubelet runs here (%s), and would lose its device plugins: "+
+				"stop it, or name another runtime with --container-runtime-endpoint", other)
+		}
+	}
+	return nil
+}
+
+// OwnRuntime is how the folders of containerds begin that Berth starts for itself.
+const OwnRuntime = "berth-containerd-"
+
+// SocketOf is the path of an endpoint, which may be without its scheme.
+func SocketOf(endpoint string) string { return strings.TrimPrefix(endpoint, "unix://") }

@@ -1,0 +1,169 @@
+package e2enode
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The pods of the machine of this test have 800Mi, and the node is short of memory when 200Mi are
+// left of them.
+const (
+	podsMemory = 800 << 20
+	threshold  = "200Mi"
+)
+
+const podsUnderPressure = `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: important}
+value: 1000
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: overhead}
+handler: kata-fc
+overhead: {podFixed: {memory: 60Mi}}
+`
+
+// load is a pod that holds memory, in MiB, from the time at which it is ready.
+type load struct {
+	name, spec string
+	requests   string
+	memory     int
+}
+
+// dd fills its buffer and then stays, as nobody reads what it writes.
+func (l load) manifest() string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  %s
+  terminationGracePeriodSeconds: 1
+  automountServiceAccountToken: false
+  containers:
+  - name: app
+    image: busybox:1
+    command: [sh, -c, "dd if=/dev/zero bs=%dM count=1 | sleep 100000"]
+    resources: {requests: {memory: %s}}
+`, l.name, l.spec, l.memory, l.requests)
+}
+
+// Who uses more than requested goes first, though it is the smallest; of two of these the less
+// important one; what overhead covers is no excess. The taint that follows keeps a pod off that has
+// no requests.
+func TestMemoryPressure(t *testing.T) {
+	t.Parallel()
+	c := start(t, "--kubelet-config", littleMemory(t))
+	c.apply(podsUnderPressure)
+	loads := []load{
+		{"covered", "runtimeClassName: overhead", "20Mi", 50},
+		{"greater", "priorityClassName: important", "10Mi", 80},
+		{"greedy", "", "10Mi", 30},
+	}
+	for _, l := range loads {
+		c.apply(l.manifest())
+		c.await(l.name, "ready", ready)
+	}
+	r := c.record()
+	c.apply(load{"hog", "priorityClassName: important", "500Mi", 500}.manifest())
+	eventually(t, "evictions", func() error {
+		if got := r.evicted(); !slices.Equal(got, []string{"greedy", "greater"}) {
+			return fmt.Errorf("evicted %v, want greedy and then greater", got)
+		}
+		return nil
+	})
+	c.kubectl("run", "latecomer", "--image=busybox:1", "--", "sleep", "10000")
+	c.await("latecomer", "kept off by the taint", func(pod *v1.Pod) bool {
+		return len(pod.Status.Conditions) > 0 && strings.Contains(pod.Status.Conditions[0].Message, v1.TaintNodeMemoryPressure)
+	})
+	for _, name := range []string{"greedy", "greater"} {
+		checkEvicted(t, c.await(name, "failed", func(pod *v1.Pod) bool { return pod.Status.Phase == v1.PodFailed }))
+	}
+	c.await("latecomer", "ready when the pressure is over", ready)
+	for _, name := range []string{"covered", "hog"} {
+		if pod := c.await(name, "ready", ready); pod.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("%s was restarted", name)
+		}
+	}
+}
+
+// littleMemory is a configuration that leaves the pods so much of the machine's memory.
+func littleMemory(t *testing.T) string {
+	t.Helper()
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`MemTotal: +(\d+) kB`).FindSubmatch(info)
+	total := resource.MustParse(string(found[1]) + "Ki")
+	if total.Value() < 2*podsMemory {
+		t.Skipf("the machine has %s of memory only", &total)
+	}
+	file := filepath.Join(t.TempDir(), "kubelet.yaml")
+	text := fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nsystemReserved: {memory: %q}\n"+
+		"evictionHard: {memory.available: %s}\nevictionPressureTransitionPeriod: 15s\n", fmt.Sprint(total.Value()-podsMemory), threshold)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// record of the pods that failed, in order.
+type record struct {
+	mu     sync.Mutex
+	failed []string
+}
+
+func (c *cluster) record() *record {
+	c.Helper()
+	r := &record{}
+	pods, err := c.client.CoreV1().Pods("default").Watch(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		for event := range pods.ResultChan() {
+			if pod, is := event.Object.(*v1.Pod); is && pod.Status.Phase == v1.PodFailed {
+				r.mu.Lock()
+				if !slices.Contains(r.failed, pod.Name) {
+					r.failed = append(r.failed, pod.Name)
+				}
+				r.mu.Unlock()
+			}
+		}
+	})
+	c.Cleanup(func() { pods.Stop(); done.Wait() })
+	return r
+}
+
+func (r *record) evicted() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.failed)
+}
+
+func checkEvicted(t *testing.T, pod *v1.Pod) {
+	t.Helper()
+	message := regexp.MustCompile(`^The node was low on resource: memory\. Threshold quantity: 200Mi, available: \d+Ki\. ` +
+		`Container app was using \d+Ki, request is 10Mi, has larger consumption of memory\. $`)
+	if pod.Status.Reason != "Evicted" || !message.MatchString(pod.Status.Message) {
+		t.Errorf("%s is %s, %s, %q", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+	}
+	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+	if i < 0 || pod.Status.Conditions[i].Status != v1.ConditionTrue || pod.Status.Conditions[i].Reason != "TerminationByKubelet" {
+		t.Errorf("%s is not marked as disrupted by the node: %+v", pod.Name, pod.Status.Conditions)
+	}
+}

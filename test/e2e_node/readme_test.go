@@ -1,0 +1,61 @@
+package e2enode
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReadme runs the README's block about the agent as written, in a folder that looks like the
+// tree after `make build`.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	mustRunContainers(t)
+	commands := agentBlock(t, "../../README.md")
+	if len(commands) < 5 {
+		t.Fatalf("%d commands in the README's block: is it marked as `sh agent`?", len(commands))
+	}
+	folder := t.TempDir()
+	if err := os.Symlink(bin, filepath.Join(folder, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	script := "set -euo pipefail\nPATH=$PWD/bin:$PATH\nkubectl() { berth kubectl \"$@\"; }\nset -x\n" + strings.Join(commands, "\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash", "-c", script)
+	shell.Dir = folder
+	// What the block leaves running ends with it, in order: berth up hears of it as of Ctrl-C.
+	shell.WaitDelay = time.Minute
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(folder, "real.log"))
+		t.Fatalf("%v\n%s\n--- real.log\n%s", err, out, log)
+	}
+}
+
+// agentBlock is the README's block marked `sh agent`, a command a line.
+func agentBlock(t *testing.T, file string) (commands []string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	inside := false
+	for in := bufio.NewScanner(f); in.Scan(); {
+		switch line := in.Text(); {
+		case line == "```sh agent":
+			inside = true
+		case line == "```":
+			inside = false
+		case inside:
+			commands = append(commands, line)
+		}
+	}
+	return commands
+}
