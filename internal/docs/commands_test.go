@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEveryCommandIsRun: scripts (sh) are run by test/e2e, e2e_deploy and e2e_agent; of what is
+// TestEveryCommandIsRun: scripts (sh) are run by test/e2e, e2e_deploy and e2e_node; of what is
 // only shown, Unrun has all that no test runs. A new command that is neither, and an entry whose
 // command is gone, are found here.
 func TestEveryCommandIsRun(t *testing.T) {
@@ -41,7 +41,7 @@ func TestEveryCommandIsRun(t *testing.T) {
 }
 
 // fences are the kinds of blocks that something runs or reads; an indented one has none. The README
-// has one of `sh agent`, too, which test/e2e_agent runs.
+// has one of `sh agent`, too, which test/e2e_node runs.
 var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
 
 // untilCtrlC are commands that say that they are ready, and go on, by page. test/e2e runs them.

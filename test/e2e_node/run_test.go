@@ -58,6 +58,7 @@ func TestNodeOfUp(t *testing.T) {
 	c.checkCgroup(pod)
 	c.checkOverheadMetrics(pod)
 	c.kubectl("delete", "pod", "test-pod")
+	c.checkWhatIsCounted()
 
 	before := hello.Status.ContainerStatuses[0].ContainerID
 	c.kill(c.kubelet())
@@ -178,4 +179,20 @@ func (c *cluster) checkOverheadMetrics(pod *v1.Pod) {
 			c.Errorf("/metrics of the scheduler has no %s", want)
 		}
 	}
+}
+
+// checkWhatIsCounted of a pod's disk: the kubelet counts /etc/hosts, and not the termination log.
+// When that changes, docs/threat-model.md changes with it.
+func (c *cluster) checkWhatIsCounted() {
+	c.Helper()
+	for name, file := range map[string]string{"hosts": "/etc/hosts", "log": "/dev/termination-log"} {
+		c.apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: fills-%s}, spec: {terminationGracePeriodSeconds: 1, containers: [
+  {name: c, image: "busybox:1", command: [sh, -c, "dd if=/dev/zero of=%s bs=1M count=30; sleep 10000"], resources: {limits: {ephemeral-storage: 10Mi}}}]}}`, name, file))
+	}
+	c.await("fills-log", "ready", ready)
+	c.await("fills-hosts", "evicted", func(pod *v1.Pod) bool { return pod.Status.Reason == "Evicted" })
+	if pod := c.await("fills-log", "looked at", func(*v1.Pod) bool { return true }); pod.Status.Phase != v1.PodRunning {
+		c.Errorf("the pod with the large termination log is %s: %s", pod.Status.Phase, pod.Status.Message)
+	}
+	c.kubectl("delete", "pod", "fills-log", "fills-hosts")
 }
