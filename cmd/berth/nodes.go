@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/berth-k8s/berth/internal/kube/signals"
+	"github.com/berth-k8s/berth/internal/node/pressure"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
@@ -30,6 +31,7 @@ type nodesShape struct {
 	renewInterval  time.Duration
 	statusInterval time.Duration
 	terminateAfter time.Duration
+	eviction       pressure.Config
 	workers        int
 }
 
@@ -57,6 +59,8 @@ Annotations on a pod set how its processes behave:
   berth.dev/init-for: 10s         how long each init container takes (default 0s)
   berth.dev/terminate-after: 20s  from SIGTERM to the end; at most the grace period
   berth.dev/ready: "false"        the result of every readiness probe
+  berth.dev/uses: memory=300Mi    what they use of memory and ephemeral-storage; a
+                                  node that runs short evicts pods as a kubelet does
 A readiness probe that runs the command false fails, any other passes after its
 initialDelaySeconds.`,
 		Example: `  berth nodes --count 5000 --zones 5
@@ -88,6 +92,8 @@ func (s *nodesShape) addFlags(flags *pflag.FlagSet) {
 		"time between two renewals of a node's Lease of 40s (default 10s, the kubelet's, up to 1,000 nodes; then longer, up to 20s, to spare the API server)")
 	flags.DurationVar(&s.statusInterval, "node-status-report-frequency", 5*time.Minute, "time between two status reports of a node whose status does not change")
 	flags.DurationVar(&s.terminateAfter, "terminate-after", 0, "how long a pod takes to end after SIGTERM; at most its grace period")
+	s.eviction = pressure.DefaultConfig()
+	s.eviction.AddFlags(flags)
 	flags.IntVar(&s.workers, "workers", 32, "maximum number of pod requests in flight")
 }
 
@@ -147,6 +153,9 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 	if s.terminateAfter < 0 {
 		return nil, usagef("--terminate-after %s: must be 0 or more", s.terminateAfter)
 	}
+	if _, err := s.eviction.Thresholds(); err != nil {
+		return nil, usagef("%w", err)
+	}
 	renew := s.renewInterval
 	switch {
 	case renew == 0:
@@ -170,7 +179,7 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 		Prefix: s.prefix, Count: s.count, Zones: s.zones, Region: s.region,
 		Labels: labels, Taints: taints, Capacity: capacity, Version: currentVersion().Kubernetes,
 		RenewInterval: renew, StatusInterval: s.statusInterval,
-		TerminateAfter: s.terminateAfter, JobRunFor: time.Second,
+		TerminateAfter: s.terminateAfter, JobRunFor: time.Second, Eviction: s.eviction,
 	}
 	if most := shape.MaxCount(); s.count > most {
 		return nil, usagef("%s %d: with %d pods each there are addresses for %d nodes", countFlag, s.count, s.pods, most)

@@ -36,7 +36,7 @@ var carriers = map[string]carrier{
 }
 
 // onlyAMachine refuses pods like this: simulated nodes ask the rest of package admit.
-var onlyAMachine = []string{"Evicted", "NodeName", "SysctlForbidden", "UnexpectedAdmissionError", "AppArmor", "SupplementalGroupsPolicyNotSupported", "PodFeatureUnsupported", "SMTAlignmentError", "TopologyAffinityError"}
+var onlyAMachine = []string{"NodeName"}
 
 // TestEventsPageIsComplete compares the page with the code, in both directions.
 func TestEventsPageIsComplete(t *testing.T) {

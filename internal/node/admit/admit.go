@@ -3,11 +3,8 @@ package admit
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/version"
-	declared "k8s.io/component-helpers/nodedeclaredfeatures"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -15,84 +12,11 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Input is what an admission decision depends on.
-type Input struct {
-	Pod  *v1.Pod
-	Node *v1.Node
-	// Taken are the pods that the node runs or is about to run, without the pod in question.
-	Taken []*v1.Pod
-	// Pressure are the node's own conditions that keep pods away.
-	Pressure []v1.NodeConditionType
-	// AppArmor: the node's kernel enforces AppArmor profiles.
-	AppArmor bool
-	// Unassigned is why the node cannot give the pod's containers CPUs of their own; nil: it can,
-	// or they need none.
-	Unassigned *Refusal
-}
-
 // Refusal is why a pod is not admitted, as the kubelet words it.
 type Refusal struct{ Reason, Message string }
 
-// OfNode reports whether the pod is refused for the node's labels or taints, which others write.
-func (r *Refusal) OfNode() bool { return r.Reason == "NodeAffinity" || r.Reason == "TaintToleration" }
-
-// Answer is the decision: admitted, refused, or admitted once the victims have gone.
-type Answer struct {
-	Refused *Refusal
-	Victims []*v1.Pod
-}
-
-// Ask decides whether the node admits the pod.
-func Ask(in Input) Answer {
-	if r := Unwelcome(in); r != nil {
-		return Answer{Refused: r}
-	}
-	taken := make([]Demand, len(in.Taken))
-	for i, pod := range in.Taken {
-		taken[i] = DemandOf(pod, true)
-	}
-	if !Critical(in.Pod) {
-		return Answer{Refused: Fit(in.Pod, in.Node, taken)}
-	}
-	if r := otherSystem(in.Pod); r != nil {
-		return Answer{Refused: r}
-	}
-	wants := DemandOf(in.Pod, false)
-	if r := misfit(in.Pod, wants, in.Node, taken); r != nil {
-		return Answer{Refused: r}
-	}
-	if r := expelled(in.Pod, in.Node); r != nil && !Static(in.Pod) {
-		return Answer{Refused: r}
-	}
-	short := lacking(wants, in.Node, taken)
-	if len(short) == 0 {
-		return Answer{}
-	}
-	victims, err := makeRoom(in.Pod, in.Taken, short)
-	if err != nil {
-		return Answer{Refused: &Refusal{"UnexpectedAdmissionError",
-			fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}}
-	}
-	return Answer{Victims: victims}
-}
-
-// Unwelcome is the part of Ask that does not depend on other pods, and comes first.
-func Unwelcome(in Input) *Refusal {
-	if r := underPressure(in); r != nil {
-		return r
-	}
-	if r := sysctls(in.Pod); r != nil {
-		return r
-	}
-	if in.Unassigned != nil {
-		return in.Unassigned
-	}
-	return unenforced(in)
-}
-
-// Fit is the part of Ask that depends only on the pod and the node, not on the state of the
-// machine, so that simulated nodes can use it. It treats the pod as one from the API, whatever its
-// annotations say.
+// Fit decides whether the node admits the pod beside those that it has taken. It treats the pod as
+// one from the API, whatever its annotations say. No pods are preempted for a critical one.
 func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	if r := otherSystem(pod); r != nil {
 		return r
@@ -120,111 +44,30 @@ func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, neve
 	return refused, false
 }
 
-// Static reports whether the pod comes from a file on the machine. The annotation is the node's: it
-// overwrites what an API pod says there.
-func Static(pod *v1.Pod) bool {
-	source := pod.Annotations["kubernetes.io/config.source"]
-	return source != "" && source != "api"
-}
-
 // systemCritical is the lowest priority of critical pods.
 const systemCritical = 2_000_000_000
 
-// Critical reports whether the pod is admitted even without room or under pressure.
+// Critical reports whether the pod is admitted under pressure, and never evicted for it: static
+// pods, their mirrors, and those of the system's priorities.
 func Critical(pod *v1.Pod) bool {
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
-	return mirror || Static(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+	source := pod.Annotations["kubernetes.io/config.source"]
+	return mirror || source != "" && source != "api" || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// underPressure refuses BestEffort pods on a node short of memory, and all pods on a node short of
-// anything else.
-func underPressure(in Input) *Refusal {
-	if len(in.Pressure) == 0 || Critical(in.Pod) {
+// UnderPressure refuses BestEffort pods on a node short of memory, and all pods on a node short of
+// anything else. Critical pods are admitted all the same.
+func UnderPressure(pod *v1.Pod, conditions []v1.NodeConditionType) *Refusal {
+	if len(conditions) == 0 || Critical(pod) {
 		return nil
 	}
-	if len(in.Pressure) == 1 && in.Pressure[0] == v1.NodeMemoryPressure {
+	if len(conditions) == 1 && conditions[0] == v1.NodeMemoryPressure {
 		taint := &v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
-		if qos.GetPodQOS(in.Pod) != v1.PodQOSBestEffort || corev1.TolerationsTolerateTaint(klog.Logger{}, in.Pod.Spec.Tolerations, taint, true) {
+		if qos.GetPodQOS(pod) != v1.PodQOSBestEffort || corev1.TolerationsTolerateTaint(klog.Logger{}, pod.Spec.Tolerations, taint, true) {
 			return nil
 		}
 	}
-	return &Refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", in.Pressure)}
-}
-
-// safeSysctls are namespaced: they affect no other pod.
-var safeSysctls = []string{
-	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
-	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
-	"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
-}
-
-func sysctls(pod *v1.Pod) *Refusal {
-	if pod.Spec.SecurityContext == nil {
-		return nil
-	}
-	for _, s := range pod.Spec.SecurityContext.Sysctls {
-		name := strings.ReplaceAll(s.Name, "/", ".")
-		switch {
-		case !slices.Contains(safeSysctls, name):
-			return &Refusal{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowlisted", s.Name)}
-		case strings.HasPrefix(name, "net.") && pod.Spec.HostNetwork:
-			return &Refusal{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowed with host net enabled", s.Name)}
-		case strings.HasPrefix(name, "kernel.shm") && pod.Spec.HostIPC:
-			return &Refusal{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowed with host ipc enabled", s.Name)}
-		}
-	}
-	return nil
-}
-
-// unenforced refuses a pod that requests confinement that the node cannot provide.
-func unenforced(in Input) *Refusal {
-	if in.Pod.Status.Phase != v1.PodRunning && !in.AppArmor && confined(in.Pod) {
-		return &Refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
-	}
-	if r := undeclared(in); r != nil {
-		return r
-	}
-	sc, features := in.Pod.Spec.SecurityContext, in.Node.Status.Features
-	if sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
-		return nil
-	}
-	if features == nil || features.SupplementalGroupsPolicy == nil || !*features.SupplementalGroupsPolicy {
-		return &Refusal{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
-	}
-	return nil
-}
-
-// followed is the version of Kubernetes by which it is known what a pod needs of a node.
-var followed = version.MustParseSemantic("1.36.3")
-
-// undeclared refuses a pod that needs a feature that the node does not declare.
-func undeclared(in Input) *Refusal {
-	needs, err := declared.DefaultFramework.InferForPodScheduling(&declared.PodInfo{Spec: &in.Pod.Spec, Status: &in.Pod.Status}, followed)
-	if err != nil || needs.IsEmpty() {
-		return nil
-	}
-	match, err := declared.DefaultFramework.MatchNode(needs, in.Node)
-	if err != nil || match.IsMatch {
-		return nil
-	}
-	return &Refusal{"PodFeatureUnsupported", "Pod requires node features that are not available: " + strings.Join(match.UnsatisfiedRequirements, ", ")}
-}
-
-// confined reports whether the pod or a container requests an AppArmor profile. The API server
-// copies the old annotations into the fields.
-func confined(pod *v1.Pod) bool {
-	profiles := func(p *v1.AppArmorProfile) bool { return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined }
-	if sc := pod.Spec.SecurityContext; sc != nil && profiles(sc.AppArmorProfile) {
-		return true
-	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if sc := list[i].SecurityContext; sc != nil && profiles(sc.AppArmorProfile) {
-				return true
-			}
-		}
-	}
-	return false
+	return &Refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
 func otherSystem(pod *v1.Pod) *Refusal {

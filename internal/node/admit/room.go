@@ -87,8 +87,6 @@ type shortage struct {
 	requested, used, capacity int64
 }
 
-func (s shortage) missing() int64 { return sum(s.requested, s.used) - s.capacity }
-
 // sum adds two non-negative amounts. It saturates.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {

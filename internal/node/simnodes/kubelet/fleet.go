@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 // Fleet is all simulated nodes of one process. It belongs to one goroutine.
@@ -51,6 +53,11 @@ type node struct {
 	renewing bool
 	asked    time.Time // when the last renewal was requested
 	renew    timer
+
+	// core is nil until a pod of the node uses anything; pressed are the conditions that follow.
+	core    *pressure.Core
+	pressed []v1.NodeConditionType
+	measure timer
 }
 
 // New makes a fleet of shape's nodes, none registered.
@@ -65,6 +72,7 @@ func New(shape Shape) *Fleet {
 		n := &node{number: number, name: shape.Name(number), pods: map[types.UID]*pod{}}
 		n.status.fire = func(now time.Time) { f.checkNode(n, now) }
 		n.renew.fire = func(now time.Time) { f.renewLease(n, now) }
+		n.measure.fire = func(now time.Time) { f.measure(n, now) }
 		f.nodes[n.name] = n
 	}
 	return f
@@ -166,6 +174,8 @@ func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	n.object, n.gone, n.silent, n.failures = nil, true, false, 0
 	f.timers.clear(&n.status)
 	f.timers.clear(&n.renew)
+	f.timers.clear(&n.measure)
+	n.core, n.pressed = nil, nil
 	f.checkPods(n, now)
 }
 
@@ -231,7 +241,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 	if f.addLabels(n) {
 		return
 	}
-	status := f.shape.nodeStatus(n.object, n.number, now)
+	status := f.shape.nodeStatus(n.object, n.number, n.pressed, now)
 	due := !now.Before(n.statusAt)
 	if !due && same(&n.object.Status, &status) {
 		f.timers.set(&n.status, n.statusAt)

@@ -10,12 +10,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 func testShape() Shape {
 	return Shape{
 		Prefix: "node-", Count: 1, Zones: 0, Region: "r1", Capacity: DefaultCapacity(), Version: "v1.36.3",
-		RenewInterval: 10 * time.Second, StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
+		RenewInterval: 10 * time.Second, StatusInterval: 5 * time.Minute, JobRunFor: time.Second, Eviction: pressure.DefaultConfig(),
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *Shape) Node(number int, now time.Time) *v1.Node {
 			Taints:   slices.Clone(s.Taints),
 		},
 	}
-	node.Status = s.nodeStatus(node, number, now)
+	node.Status = s.nodeStatus(node, number, nil, now)
 	return node
 }
 
@@ -57,7 +57,7 @@ func (s *Shape) labels(number int) map[string]string {
 // nodeStatus is what the node's kubelet reports now, based on what the API holds: resources that
 // others added to the capacity stay, conditions keep their transition times, and heartbeats are not
 // touched (heartbeat does that).
-func (s *Shape) nodeStatus(node *v1.Node, number int, now time.Time) v1.NodeStatus {
+func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeConditionType, now time.Time) v1.NodeStatus {
 	st := node.Status.DeepCopy()
 	if st.Capacity == nil {
 		st.Capacity = v1.ResourceList{}
@@ -84,7 +84,7 @@ func (s *Shape) nodeStatus(node *v1.Node, number int, now time.Time) v1.NodeStat
 		OperatingSystem:         "linux",
 		Architecture:            "amd64",
 	}
-	s.nodeConditions(node, st, now)
+	s.nodeConditions(node, st, pressed, now)
 	return *st
 }
 
@@ -112,12 +112,15 @@ var kubeletConditions = []nodeCondition{
 		"KubeletNotReady", "not ready because the annotation " + AnnotationConditions + " says so"},
 }
 
-func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, now time.Time) {
+func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, pressed []v1.NodeConditionType, now time.Time) {
 	// An annotation that cannot be parsed is ignored; `berth nodes condition` never writes one.
 	asked, _ := ParseConditions(node.Annotations[AnnotationConditions])
 	for _, c := range kubeletConditions {
 		status, ok := asked[c.kind]
 		delete(asked, c.kind)
+		if !ok && slices.Contains(pressed, c.kind) {
+			status, ok = v1.ConditionTrue, true
+		}
 		if !ok || status == c.healthy {
 			setNodeCondition(st, c.kind, c.healthy, c.reason, c.message, now)
 		} else {

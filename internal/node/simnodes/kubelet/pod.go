@@ -30,6 +30,10 @@ type pod struct {
 	complained bool
 	// deferred: a resize waits for room.
 	deferred bool
+	// uses is what its processes use, by its annotation; nil: nothing is known.
+	uses v1.ResourceList
+	// evicted: its end under pressure is being written.
+	evicted bool
 
 	busy     bool // an action is under way
 	sent     bool // the pod is removed; the watch will report it
@@ -81,7 +85,9 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 		p.ip = ip
 		n.ips.take(ip)
 	}
+	p.uses = f.usesOf(p)
 	f.checkPod(p, now)
+	f.measure(n, now)
 }
 
 // PodGone applies the removal of a pod.
@@ -95,6 +101,7 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	delete(p.node.pods, uid)
 	p.node.ips.free(p.ip)
 	f.roomMade(p.node, now)
+	f.measure(p.node, now)
 }
 
 // roomMade retries what waits for room on the node.
@@ -119,7 +126,11 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	case terminal(p.object.Status.Phase):
 		p.ip = n.ips.free(p.ip)
 	case !p.admitted:
-		if r := admit.Fit(p.object, n.object, n.demands(p)); r != nil {
+		r := admit.UnderPressure(p.object, n.pressed)
+		if r == nil {
+			r = admit.Fit(p.object, n.object, n.demands(p))
+		}
+		if r != nil {
 			f.reject(p, r, now)
 			return
 		}
@@ -355,6 +366,7 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 		f.checkPod(p, now)
 	case Failed:
 		p.failures++
+		p.evicted = false
 		f.timers.set(&p.timer, now.Add(retry(p.failures)))
 	case Refused:
 		p.refused = true

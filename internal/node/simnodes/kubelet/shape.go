@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 // Shape is what all simulated nodes of one process have in common.
@@ -42,6 +44,8 @@ type Shape struct {
 	TerminateAfter time.Duration
 	// JobRunFor is how long the containers of a Job's pod run when no annotation says otherwise.
 	JobRunFor time.Duration
+	// Eviction has the thresholds of pressure; the zero value has none.
+	Eviction pressure.Config
 }
 
 const (
