@@ -95,6 +95,9 @@ func (r *Release) modules() (all map[string]module, compiler string, err error) 
 				return nil, "", fmt.Errorf("%s for %s: %w", program, p, err)
 			}
 			compiler = info.GoVersion
+			if !strings.HasPrefix(info.Main.Path, "github.com/berth-k8s/berth") { // the kubelet is a program of another module
+				info.Deps = append(info.Deps, &info.Main)
+			}
 			for _, m := range info.Deps {
 				if m.Replace != nil {
 					m = m.Replace

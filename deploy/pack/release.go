@@ -32,10 +32,11 @@ type Release struct {
 // cluster.
 var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-// ProgramsOf are the programs of a platform.
+// ProgramsOf are the programs of a platform: on Linux the kubelet, too, which is not in the image.
+// It has nothing to do there: it needs root and the machine's own mount.
 func ProgramsOf(p Platform) []string {
 	if p.OS == "linux" {
-		return programs
+		return append(slices.Clone(programs), kubelet)
 	}
 	return programs[:1]
 }

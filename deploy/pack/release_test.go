@@ -180,7 +180,7 @@ func TestWhatIsInstalledIsWhatWasReleased(t *testing.T) {
 		t.Errorf("%d images in the kustomization", images)
 	}
 	programs := unzipped(t, filepath.Join(folder, "berth-v1.2.3-linux-"+runtime.GOARCH+".tar.gz"))
-	if len(programs) != 3 || len(programs["berth"]) < 1<<20 || programs["LICENSE"] == "" {
+	if len(programs) != 4 || programs[kubelet] == "" || len(programs["berth"]) < 1<<20 || programs["LICENSE"] == "" {
 		t.Errorf("%d files in the archive of programs", len(programs))
 	}
 }
