@@ -67,6 +67,7 @@ nightly: ## what is too slow for every change: staticcheck in all modules, the r
 	@go test ./internal/controller/eviction -eviction.seeds 100000 -timeout 2h
 	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds 100000 -timeout 2h
 	@cd test && go test ./conformance -clusters=20000 -gangs=400 -timeout 2h
+	@cd test && go test ./nodeparity -worlds=1000000 -timeout 2h
 	@$(ALLTESTS) 20000x -wide fuzz
 	@$(MAKE) race
 

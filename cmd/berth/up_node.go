@@ -169,9 +169,6 @@ func (n *ownNode) configuration() (map[string]any, error) {
 		"healthzPort":            0,
 	})
 	if n.private != nil {
-		if err := n.private.MakeCgroup(); err != nil {
-			return nil, err
-		}
 		maps.Copy(fields, map[string]any{
 			"containerRuntimeEndpoint": n.private.Endpoint(),
 			"cgroupRoot":               n.private.CgroupRoot,

@@ -43,7 +43,7 @@ type Containerd struct {
 	// Dir holds all that belongs to it. What is put or mounted below it goes when it ends, also if
 	// the process that started it is killed.
 	Dir string
-	// CgroupRoot is a cgroup for its pods (--cgroup-root of the agent), not made yet. It goes with
+	// CgroupRoot is a cgroup for its pods (--cgroup-root of the kubelet). It goes with
 	// the instance, and with it all processes in it.
 	CgroupRoot string
 
@@ -123,21 +123,6 @@ func (c *Containerd) Import(ctx context.Context, file string) error {
 
 // Bridge is the name of the network device of the pods.
 func (c *Containerd) Bridge() string { return strings.TrimPrefix(c.CgroupRoot, "/") } // one name for both
-
-// MakeCgroup makes CgroupRoot, which a kubelet wants to find: in every hierarchy of version 1, or
-// in the one of version 2.
-func (c *Containerd) MakeCgroup() error {
-	tops := []string{"/sys/fs/cgroup"}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		tops, _ = filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-	}
-	for _, top := range tops {
-		if err := os.MkdirAll(filepath.Join(strings.TrimSuffix(top, "/cgroup.procs"), c.CgroupRoot), 0o755); err != nil {
-			return fmt.Errorf("cgroup of the pods: %w", err)
-		}
-	}
-	return nil
-}
 
 // Gateway is this machine's address in the network of the pods.
 func (c *Containerd) Gateway() (net.IP, error) {

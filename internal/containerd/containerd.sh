@@ -168,6 +168,12 @@ keep_running() {
 	done
 }
 
+# The cgroup of the pods, which a kubelet wants to find (--cgroup-root): in every hierarchy of version 1, or in the one of version 2.
+make_cgroups() {
+	if [ -e /sys/fs/cgroup/cgroup.controllers ]; then mkdir -p "/sys/fs/cgroup/$bridge"; return; fi
+	for procs in /sys/fs/cgroup/*/cgroup.procs; do mkdir -p "${procs%/*}/$bridge"; done
+}
+
 # Everything in the folder is removed at the end, so it must be ours.
 ours() { [ "$(cat "$dir/name" 2>/dev/null)" = "$bridge" ]; }
 lock() {
@@ -188,6 +194,7 @@ run() {
 	trap 'trap "" INT TERM HUP; clean' EXIT
 	configure
 	network
+	make_cgroups
 	start_containerd
 	await ready || die "containerd does not answer; the end of its log: $(tail -n 5 "$dir/containerd.log")"
 	images
@@ -198,7 +205,7 @@ run() {
 		reader=$!
 	fi
 	echo "$socket"
-	say "a node on it: berth agent --container-runtime-endpoint unix://$socket --cgroup-root /$bridge"
+	say "a node on it: berth agent --bootstrap-kubeconfig FILE --container-runtime-endpoint unix://$socket --cgroup-root /$bridge --root-dir $dir/kubelet"
 	keep_running
 }
 

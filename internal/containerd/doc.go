@@ -1,5 +1,5 @@
 // Package containerd starts a private containerd for as long as a real container runtime is needed:
-// for the tests of the node agent, and for `berth up --agent` where the machine runs none. Root,
+// for tests of real nodes, and for `berth up --agent` unless it is given another. Root,
 // state, socket, network and images are below one folder, and go with it.
 //
 // The work is done by containerd.sh, which users can run themselves (containerd.sh run DIR); this

@@ -29,9 +29,6 @@ func TestAgentJoins(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	own := containerd.Start(t)
-	if err := own.MakeCgroup(); err != nil {
-		t.Fatal(err)
-	}
 	gateway, err := own.Gateway()
 	if err != nil {
 		t.Fatal(err)
@@ -124,5 +121,6 @@ func (c *cluster) writeExpiring(path, node string) {
 	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	must(err)
 	must(os.MkdirAll(filepath.Dir(path), 0o700))
-	must(os.WriteFile(path, append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM...), 0o600))
+	must(os.Symlink("kubelet-client-expiring.pem", path)) // as the kubelet keeps it
+	must(os.WriteFile(filepath.Join(filepath.Dir(path), "kubelet-client-expiring.pem"), append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM...), 0o600))
 }

@@ -78,15 +78,22 @@ func TestMemoryPressure(t *testing.T) {
 	}
 	r := c.record()
 	c.apply(load{"hog", "priorityClassName: important", "500Mi", 500}.manifest())
+	eventually(t, "the taint", func() error {
+		node, err := c.client.CoreV1().Nodes().Get(t.Context(), c.node, metav1.GetOptions{})
+		if err == nil && !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeMemoryPressure }) {
+			err = errNotYet
+		}
+		return err
+	})
+	c.kubectl("run", "latecomer", "--image=busybox:1", "--", "sleep", "10000")
+	c.await("latecomer", "kept off by the taint", func(pod *v1.Pod) bool {
+		return len(pod.Status.Conditions) > 0 && strings.Contains(pod.Status.Conditions[0].Message, v1.TaintNodeMemoryPressure)
+	})
 	eventually(t, "evictions", func() error {
 		if got := r.evicted(); !slices.Equal(got, []string{"greedy", "greater"}) {
 			return fmt.Errorf("evicted %v, want greedy and then greater", got)
 		}
 		return nil
-	})
-	c.kubectl("run", "latecomer", "--image=busybox:1", "--", "sleep", "10000")
-	c.await("latecomer", "kept off by the taint", func(pod *v1.Pod) bool {
-		return len(pod.Status.Conditions) > 0 && strings.Contains(pod.Status.Conditions[0].Message, v1.TaintNodeMemoryPressure)
 	})
 	for _, name := range []string{"greedy", "greater"} {
 		checkEvicted(t, c.await(name, "failed", func(pod *v1.Pod) bool { return pod.Status.Phase == v1.PodFailed }))
@@ -113,7 +120,7 @@ func littleMemory(t *testing.T) string {
 	}
 	file := filepath.Join(t.TempDir(), "kubelet.yaml")
 	text := fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nsystemReserved: {memory: %q}\n"+
-		"evictionHard: {memory.available: %s}\nevictionPressureTransitionPeriod: 15s\n", fmt.Sprint(total.Value()-podsMemory), threshold)
+		"evictionHard: {memory.available: %s}\nevictionPressureTransitionPeriod: 30s\n", fmt.Sprint(total.Value()-podsMemory), threshold)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var worlds = flag.Int("worlds", 100_000, "random pods and nodes that each test compares")
+var worlds = flag.Int("worlds", 20_000, "random pods and nodes that each test compares")
 
 const gpu, unknown = v1.ResourceName("example.com/gpu"), v1.ResourceName("example.com/elsewhere")
 
@@ -43,7 +43,7 @@ func (d dice) node() *v1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: "here", Labels: map[string]string{"disk": pick(d, "ssd", "hdd"), v1.LabelOSStable: "linux"}},
 		Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 			v1.ResourceCPU: *resource.NewMilliQuantity(int64(d.IntN(9)*500), resource.DecimalSI), v1.ResourceMemory: amount(d.IntN(9)*100, resource.BinarySI),
-			v1.ResourceEphemeralStorage: amount(d.IntN(9)*100, resource.BinarySI), v1.ResourcePods: amount(d.IntN(6), resource.DecimalSI),
+			v1.ResourceEphemeralStorage: amount(d.IntN(9)*100, resource.BinarySI), v1.ResourcePods: amount(2+d.IntN(6), resource.DecimalSI),
 		}},
 	}
 	if d.oneIn(2) {
