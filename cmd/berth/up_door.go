@@ -99,6 +99,19 @@ func (d *serviceDoor) ip(verb string) error {
 
 func (d *serviceDoor) close() error { return errors.Join(d.listener.Close(), d.ip("del")) }
 
+// kubeletPort is the usual one or, if another kubelet has it, a free one.
+func kubeletPort(address string) int {
+	for _, port := range []string{"10250", "0"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(address, port))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		return l.Addr().(*net.TCPAddr).Port
+	}
+	return 10250 // the kubelet says why it cannot listen
+}
+
 // apiServer is where the API server listens at the moment: it may be another port after a restart.
 func apiServer(kubeconfig string) (string, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -92,6 +93,8 @@ func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) (err err
 			return err
 		}
 		bridge = n.private.Bridge()
+	} else if primary, err := utilnet.ChooseHostInterface(); err == nil { // else the kubelet says what is wrong
+		n.kubelet.Addresses = primary.String()
 	}
 	if n.door, err = openDoor(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
 		return err
@@ -167,13 +170,14 @@ func (n *ownNode) configuration() (map[string]any, error) {
 		"makeIPTablesUtilChains": false,
 		"volumePluginDir":        n.kubelet.Path("volumeplugins"),
 		"healthzPort":            0,
+		"address":                n.kubelet.Addresses,
+		"port":                   kubeletPort(n.kubelet.Addresses),
 	})
 	if n.private != nil {
 		maps.Copy(fields, map[string]any{
 			"containerRuntimeEndpoint": n.private.Endpoint(),
 			"cgroupRoot":               n.private.CgroupRoot,
 			"podLogsDir":               n.kubelet.Path("logs"),
-			"address":                  n.kubelet.Addresses,
 		})
 	}
 	if n.config == "" {
