@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,6 +81,16 @@ func TestServiceRangeIsKept(t *testing.T) {
 	}
 	if got := serviceRange(dir); got != "10.112.0.0/16" {
 		t.Errorf("the cluster has %s", got)
+	}
+	all := map[string]bool{}
+	for _, text := range freeRanges(dir) {
+		if !netip.MustParsePrefix("10.112.0.0/12").Overlaps(netip.MustParsePrefix(text)) {
+			t.Errorf("%s may be a pod network's", text)
+		}
+		all[text] = true
+	}
+	if len(all) != 16 {
+		t.Errorf("%d ranges for new clusters", len(all))
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"net/netip"
 	"net/url"
@@ -42,14 +43,24 @@ type serviceDoor struct {
 	device   string
 }
 
+// freeRanges are those for new clusters, above the default one and below the pods' networks. Where
+// they begin depends on the folder, so that a cluster that is started again mostly finds its range
+// free, whatever was started meanwhile.
+func freeRanges(dir string) (ranges []string) {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(dir)) // never fails
+	for i := range uint32(16) {
+		ranges = append(ranges, fmt.Sprintf("10.%d.0.0/16", 112+(hash.Sum32()+i)%16))
+	}
+	return ranges
+}
+
 // openDoor puts the service address on the network device and listens there. Of two clusters on one
 // machine each needs a service range of its own: a new one takes the first whose address is free.
 func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 	ranges := []string{serviceRange(dir)}
-	if isNew := !exists(filepath.Join(dir, "pki")); isNew {
-		for second := 112; second < 128; second++ { // above the default one, below the pods' networks
-			ranges = append(ranges, fmt.Sprintf("10.%d.0.0/16", second))
-		}
+	if isNew := !exists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
+		ranges = freeRanges(dir)
 	}
 	for _, text := range ranges {
 		d, err := listenAt(text, device)
@@ -68,7 +79,7 @@ func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 		}
 		return d, nil
 	}
-	return nil, fmt.Errorf("another cluster on this machine has the service range %s: end it, or start with another --data-dir or --fresh", ranges[0])
+	return nil, fmt.Errorf("%s is in use: another cluster on this machine has this service range: end it, or start with another --data-dir or with --fresh", ranges[0])
 }
 
 func listenAt(serviceRange, device string) (*serviceDoor, error) {
