@@ -87,7 +87,7 @@ func TestMemoryPressure(t *testing.T) {
 	})
 	c.kubectl("run", "latecomer", "--image=busybox:1", "--", "sleep", "10000")
 	c.await("latecomer", "kept off by the taint", func(pod *v1.Pod) bool {
-		return len(pod.Status.Conditions) > 0 && strings.Contains(pod.Status.Conditions[0].Message, v1.TaintNodeMemoryPressure)
+		return len(pod.Status.Conditions) > 0 && strings.Contains(pod.Status.Conditions[0].Message, "untolerated taint")
 	})
 	eventually(t, "evictions", func() error {
 		if got := r.evicted(); !slices.Equal(got, []string{"greedy", "greater"}) {

@@ -12,8 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// A simulated node admits the pods that a kubelet admits, and refuses the others with its reason and
-// its message. (For a critical pod the kubelet would preempt others; here it has nobody to do it.)
+// A simulated node admits the pods that a kubelet admits, and refuses the others with its reason
+// and its message. (For a critical pod the kubelet would preempt others; here it has nobody to do
+// it.)
 func TestAdmission(t *testing.T) {
 	reasons := map[string]int{}
 	each(t, func(d dice) string {

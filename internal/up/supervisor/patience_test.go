@@ -49,7 +49,7 @@ func TestAStartThatTakesLongIsReported(t *testing.T) {
 	up, ended := make(chan struct{}), make(chan error, 1)
 	part := script("slow", "echo etcd ready; while [ ! -e "+s.Dir+"/go ]; do sleep 0.05; done; echo ready; exec sleep 1000")
 	go func() { ended <- s.Run(ctx, []Part{part}, func() { close(up) }) }()
-	if line := d.await(t, "still starting"); line != "slow: still starting after 0s; it said last: etcd ready" {
+	if line := d.await(t, "it said last"); line != "slow: still starting after 0s; it said last: etcd ready" {
 		t.Errorf("said was %q", line)
 	}
 	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
