@@ -79,8 +79,8 @@ func leave(n *node) {
 	}
 }
 
-// waiting returns the nodes that wait for a taint. Looking for each of all nodes in the queues would
-// take minutes of a day with thousands of them.
+// waiting returns the nodes that wait for a taint. Looking for each of all nodes in the queues
+// would take minutes of a day with thousands of them.
 func (c *Core) waiting() map[*node]bool {
 	nodes := map[*node]bool{}
 	for _, z := range c.zones {

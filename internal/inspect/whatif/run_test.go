@@ -188,8 +188,8 @@ func TestNamesOfForecast(t *testing.T) {
 	}
 }
 
-// A pod that tolerates a taint for 30 s and returns to it leaves again every 30 s. It is listed once,
-// however long the forecast looks, and another one that leaves later does not hide that.
+// A pod that tolerates a taint for 30 s and returns to it leaves again every 30 s. It is listed
+// once, however long the forecast looks, and another one that leaves later does not hide that.
 func TestAPodThatReturnsIsListedOnce(t *testing.T) {
 	objects, seconds := town("1", 1), int64(30)
 	first := objects[1].(*v1.Pod)
