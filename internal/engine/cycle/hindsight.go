@@ -2,6 +2,8 @@ package cycle
 
 import (
 	"cmp"
+	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -121,9 +123,20 @@ func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 		return
 	}
 	changes, ok := h.cluster.Log.Since(position)
-	if !ok || slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged }) {
+	if !ok || !isSame(changes) {
 		h.changed = h.now
 	}
+}
+
+// isSame tells whether changes make no difference to pods that are placed: a pod that starts is
+// another class if its status tells what it has, and counts as before for others.
+func isSame(changes []cluster.Change) bool {
+	if len(changes) == 2 && changes[0].Kind == cluster.PodRemoved && changes[1].Kind == cluster.PodAdded && changes[0].Node == changes[1].Node {
+		a, b := changes[0].Class, changes[1].Class
+		return changes[0].Terminating == changes[1].Terminating && reflect.DeepEqual(a.Requests, b.Requests) && maps.Equal(a.Labels, b.Labels) &&
+			a.NonZeroCPU == b.NonZeroCPU && a.NonZeroMemory == b.NonZeroMemory && a.Affinities == b.Affinities
+	}
+	return !slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged })
 }
 
 // sameSpec tells whether an object other than a pod or node was seen before with what placements

@@ -174,7 +174,11 @@ func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 		}
 		w.step(Seen{ReplicaSets, set.DeepCopy()}) // its status has changed: how many pods there are
 		for _, p := range pods[:row.bound] {
-			w.step(Seen{Pods, onNode(p, "small")})
+			bound := onNode(p, "small")
+			w.step(Seen{Pods, bound})
+			running := bound.DeepCopy()
+			running.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Resources: &v1.ResourceRequirements{Requests: p.Spec.Containers[0].Resources.Requests}}}
+			w.step(Seen{Pods, running})
 		}
 		w.end()
 		if fmt.Sprint(w.judge) != fmt.Sprint(row.want) {
