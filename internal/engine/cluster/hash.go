@@ -120,8 +120,8 @@ func (h *hasher) resources(list v1.ResourceList) (more bool) {
 	return true
 }
 
-// amount hashes a quantity as decisions count it, and what that rounds off: amounts are rounded when
-// they have been added up, so ten containers of 100u CPU request less than ten of 1m.
+// amount hashes a quantity as decisions count it, and what that rounds off: amounts are rounded
+// when they have been added up, so ten containers of 100u CPU request less than ten of 1m.
 func (h *hasher) amount(name v1.ResourceName, quantity resource.Quantity) {
 	counted := rules.Amount(name, quantity)
 	h.int(counted)

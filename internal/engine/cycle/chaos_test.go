@@ -234,8 +234,8 @@ func (c *chaos) changeNode() {
 	c.putNode(n)
 }
 
-// nodeOf is a node that takes as much as it ever did under its name: nobody could decide right about
-// one that shrinks unseen.
+// nodeOf is a node that takes as much as it ever did under its name: nobody could decide right
+// about one that shrinks unseen.
 func (c *chaos) nodeOf(name string) *v1.Node {
 	var i int
 	_, _ = fmt.Sscanf(name, "n%d", &i)
@@ -305,6 +305,11 @@ func (c *chaos) judge() {
 			truth.SetPod(p)
 		}
 	}
+	for _, uid := range sorted(c.pods) { // one that may not preempt keeps the room where somebody has nominated it
+		if p := c.core.View().Cluster.Nominated(uid); p != nil && p.Class.Spec.PreemptionPolicy != nil {
+			truth.Nominate(truth.Pending(c.pods[uid]), c.pods[uid].Status.NominatedNodeName)
+		}
+	}
 	own := reservesOf(c.options.Profiles)
 	moody := own != nil && own.moody
 	for _, uid := range sorted(c.pods) {
@@ -343,9 +348,9 @@ func (c *chaos) judge() {
 	}
 }
 
-// judgeByAnother starts another core on what there is: it finds nothing to do for pods that wait for
-// an event. What plugins at Permit and Reserve say, and the room that is held for a group, are not
-// the same to both.
+// judgeByAnother starts another core on what there is: it finds nothing to do for pods that wait
+// for an event. What plugins at Permit and Reserve say, and the room that is held for a group, are
+// not the same to both.
 func (c *chaos) judgeByAnother() {
 	own := reservesOf(c.options.Profiles)
 	if own != nil && own.moody || c.core.View().Reserved != nil || len(c.broken) > 0 {
@@ -363,6 +368,9 @@ func (c *chaos) judgeByAnother() {
 	if item := c.core.View().Queue.Get(uid); !does || takesBack(c.core.View(), action, func(uid types.UID) *v1.Pod { return c.pods[uid] }) ||
 		item != nil && slices.Contains(item.Rejectors, "Holds") {
 		return
+	}
+	if of := c.core.View().Groups; of != nil && of.ByUID(uid) != nil {
+		return // the search for victims of a group is bounded, and its order is another one after a restart
 	}
 	if said, asleep := sleeping(c.core.View(), uid); asleep {
 		c.breaks("another core begins with %s%s", action, said)

@@ -208,9 +208,9 @@ func (a *groupAttempt) noteWhy(m *member, refused []string, changed bool) {
 	}
 }
 
-// raise keeps a member that was just placed from being a victim of the next one, whose priority is at
-// most the given one: if that is higher, the member counts on its node with the highest priority
-// there is, until it is taken off.
+// raise keeps a member that was just placed from being a victim of the next one, whose priority is
+// at most the given one: if that is higher, the member counts on its node with the highest
+// priority there is, until it is taken off.
 func (a *groupAttempt) raise(m *member, highest int32) {
 	if m.Waiting.Class.Priority >= highest {
 		return

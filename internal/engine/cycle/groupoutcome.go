@@ -194,8 +194,8 @@ func (a *groupAttempt) why(m *member) *why {
 	return &why{m.failure.Message(strings.Join(m.rescue.messages, ", ")), rejectors, m.failure.Pending, m.failure.Reasons}
 }
 
-// noteRejectors notes what has rejected members that differ: where one of them fits now, another one
-// may find its place free, so what helps any of them may help all.
+// noteRejectors notes what has rejected members that differ: where one of them fits now, another
+// one may find its place free, so what helps any of them may help all.
 func (a *groupAttempt) noteRejectors() {
 	if !a.differ() {
 		return

@@ -143,7 +143,8 @@ func (a *groupAttempt) planHere() *roomPlan {
 
 // spare puts a unit back if enough members can be placed nevertheless. Otherwise it leaves all as
 // it was. First only the members on its nodes move; if that is not enough, and the members differ,
-// all are placed anew, in any order, unless what they request together is not free. together is leastTogether.
+// all are placed anew, in any order, unless what they request together is not free. together is
+// leastTogether.
 func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amounts) bool {
 	var were []place
 	var nodes []*cluster.Node

@@ -16,8 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// victimWorld is nodes with pods on them, and a gang that may preempt some of these. Its members are
-// equal, or unlike in half of the worlds; in some the gang has a priority that its members lack.
+// victimWorld is nodes with pods on them, and a gang that may preempt some of these. Its members
+// are equal, or unlike in half of the worlds; in some the gang has a priority that its members
+// lack.
 type victimWorld struct {
 	nodes   []*v1.Node
 	free    []int64 // millicores by node, with all pods there

@@ -33,9 +33,9 @@ var (
 // TestARestartFindsNothingToDo: after every change, when the longest back-off is over, a core that
 // starts anew on the same objects neither places a pod nor makes room for one that waits for an
 // event. Whatever the pods need is drawn: room, ports, labels, taints, other pods, volumes and how
-// many of them a node takes, devices of all kinds, groups with priorities, pods that never preempt;
-// and whatever may help them happens: nodes, running pods and objects come, change and go. Nobody is
-// woken for having waited too long.
+// many of them a node takes, devices of all kinds, groups with priorities, pods that never
+// preempt; and whatever may help them happens: nodes, running pods and objects come, change and
+// go. Nobody is woken for having waited too long.
 func TestARestartFindsNothingToDo(t *testing.T) {
 	decided, waiting := 0, 0
 	for seed := *restartSeed; seed < *restartSeed+uint64(*restartRuns); seed++ {
@@ -342,9 +342,9 @@ func begins(action Action) (uid types.UID, does bool) {
 	return "", false
 }
 
-// takesBack tells whether a pod makes room where a group has just done that with a priority that its
-// pods lack: by the priorities of the pods alone, the two would take the room from each other for
-// ever, so nobody is woken for that.
+// takesBack tells whether a pod makes room where a group has just done that with a priority that
+// its pods lack: by the priorities of the pods alone, the two would take the room from each other
+// for ever, so nobody is woken for that.
 func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 	a, ok := action.(Remove)
 	if !ok || view.Groups == nil {

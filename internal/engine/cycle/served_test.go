@@ -282,8 +282,8 @@ func (s *served) changeGroup() string {
 	return "made group " + name
 }
 
-// changeClaim makes or deletes a claim: of a volume that is there, of one that is to be found, or to
-// be made.
+// changeClaim makes or deletes a claim: of a volume that is there, of one that is to be found, or
+// to be made.
 func (s *served) changeClaim() string {
 	name := s.one("c", 6)
 	if s.take(Claims, "default", name) {

@@ -56,8 +56,8 @@ const (
 	// that they tolerate with any value.
 	Tolerates
 	ToleratesKey
-	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the pending pods use, and
-	// OfVolume is the name of a volume that such a claim names.
+	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the pending pods use,
+	// and OfVolume is the name of a volume that such a claim names.
 	OfClaim
 	OfDeviceClaim
 	OfVolume
