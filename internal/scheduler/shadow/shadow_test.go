@@ -59,8 +59,8 @@ func TestChoicesAreComparedWithTheBest(t *testing.T) {
 	}
 }
 
-// A placement that can have been decided in a state that is not known is no difference, unless it is
-// the best in one that is.
+// A placement that can have been decided in a state that is not known is no difference. One that is
+// the best in a known state is judged.
 func TestWhatCannotBeJudgedIsCounted(t *testing.T) {
 	r := New(time.Unix(0, 0))
 	pod, verdicts := judged(8, 2, 0)
