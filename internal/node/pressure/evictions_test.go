@@ -121,12 +121,6 @@ func TestEvictionCases(t *testing.T) {
 				names = append(names, c.Pod.Name)
 			}
 			return strings.Join(names, ", ")
-		case "over-limits":
-			var out strings.Builder
-			for _, eviction := range OverLimits(s.candidates, false) {
-				fmt.Fprintln(&out, eviction)
-			}
-			return out.String()
 		}
 		return "unknown command " + d.Cmd
 	})

@@ -65,24 +65,3 @@ type Levels struct {
 	// volumes and logs.
 	LayersWithNode bool
 }
-
-// Texts of a node condition: reason and message in the node's status, and the reason of the event
-// when it changes.
-type Texts struct{ Reason, Message, Event string }
-
-// Condition has the kubelet's texts.
-func Condition(kind v1.NodeConditionType, pressed bool) Texts {
-	switch {
-	case kind == v1.NodeMemoryPressure && pressed:
-		return Texts{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"}
-	case kind == v1.NodeMemoryPressure:
-		return Texts{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"}
-	case kind == v1.NodeDiskPressure && pressed:
-		return Texts{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"}
-	case kind == v1.NodeDiskPressure:
-		return Texts{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"}
-	case pressed:
-		return Texts{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"}
-	}
-	return Texts{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"}
-}
