@@ -50,7 +50,6 @@ var meanings = map[Signal]meaning{
 }
 
 func (s Signal) isMemory() bool { return s == Memory || s == AllocatableMemory }
-func (s Signal) isDisk() bool   { return meanings[s].condition == v1.NodeDiskPressure }
 
 // Level is how much of a signal's resource there is.
 type Level struct{ Available, Capacity int64 }
