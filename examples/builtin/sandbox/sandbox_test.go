@@ -81,7 +81,7 @@ func TestARejectedPodWakesForTheRightNodeOnly(t *testing.T) {
 		waiting.Name, waiting.UID = "p", types.UID("p")
 		waiting.Spec.SchedulerName, waiting.Spec.RuntimeClassName = v1.DefaultSchedulerName, ptr.To("gvisor")
 		q, now := queue.New(), time.Unix(1_700_000_000, 0)
-		q.SetInterests(v1.DefaultSchedulerName, profile().Interests(c))
+		q.SetInterests(v1.DefaultSchedulerName, profile().Interests(c, nil))
 		item := q.Add(waiting, c.Pending(waiting).Class, now)
 		q.Rejected(q.Pop(now), []string{sandbox.Sandbox{}.Name()}, nil, now)
 		added := &v1.Node{}

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/inspect/standin"
+	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
 var (

@@ -75,6 +75,29 @@ func both(list []Requirement) Requirement {
 	return newRequirement(first.Key, first.Operator, values)
 }
 
+// String writes the requirement as kubectl does.
+func (r *Requirement) String() string {
+	switch r.Operator {
+	case selection.Exists:
+		return r.Key
+	case selection.DoesNotExist:
+		return "!" + r.Key
+	}
+	if r.Operator == selection.In && len(r.Values) == 1 {
+		return r.Key + "=" + r.Values[0]
+	}
+	values, more := firstOf(slices.Sorted(slices.Values(r.Values)), fewValues)
+	return r.Key + " " + string(r.Operator) + " (" + strings.Join(append(values, more...), ",") + ")"
+}
+
+// firstOf returns the first few of a list, and how many more there are, in words.
+func firstOf[T any](list []T, few int) (first []T, more []string) {
+	if len(list) <= few {
+		return list, nil
+	}
+	return list[:few:few], []string{strconv.Itoa(len(list)-few) + " more"}
+}
+
 // needsLabel reports whether the requirement is met only where there is a label with the key.
 func (r *Requirement) needsLabel() bool {
 	return r.Operator == selection.In || r.Operator == selection.Exists

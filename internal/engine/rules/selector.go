@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -191,6 +192,23 @@ type requirementDigest struct {
 	key      string
 	operator selection.Operator
 	values   uint64 // the sum of their hashes: their order has no meaning
+}
+
+// String writes the selector as kubectl does, with the first few of many requirements and values.
+func (s *Selector) String() string {
+	switch {
+	case s.nothing:
+		return "<none>"
+	case s.Empty():
+		return "<all>"
+	}
+	sorted := slices.SortedFunc(slices.Values(s.requirements), func(a, b Requirement) int { return cmp.Compare(a.Key, b.Key) })
+	texts, more := firstOf(sorted, fewRequirements)
+	list := make([]string, 0, len(texts)+1)
+	for i := range texts {
+		list = append(list, texts[i].String())
+	}
+	return strings.Join(append(list, more...), ",")
 }
 
 // SameSelector reports whether two selectors are written alike.

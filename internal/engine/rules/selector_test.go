@@ -93,3 +93,31 @@ func BenchmarkSelector(b *testing.B) {
 		})
 	}
 }
+
+// TestASelectorIsWrittenAsKubectlDoes, however much there is of it.
+func TestASelectorIsWrittenAsKubectlDoes(t *testing.T) {
+	many := []string{"h", "b", "c", "d", "e", "f", "g", "a", "i", "j"}
+	for _, c := range []struct {
+		selector *metav1.LabelSelector
+		text     string
+	}{
+		{nil, "<none>"},
+		{&metav1.LabelSelector{}, "<all>"},
+		{&metav1.LabelSelector{MatchLabels: map[string]string{"b": "1", "a": "2"}}, "a=2,b=1"},
+		{&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "x", Operator: metav1.LabelSelectorOpExists},
+			{Key: "y", Operator: metav1.LabelSelectorOpDoesNotExist},
+			{Key: "z", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"2", "1"}},
+		}}, "x,!y,z notin (1,2)"},
+		{&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: metav1.LabelSelectorOpIn, Values: many}}},
+			"k in (a,b,c,d,e,f,g,h,2 more)"},
+	} {
+		s, err := ReadSelector(c.selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.String(); got != c.text {
+			t.Errorf("%v is written %q, want %q", c.selector, got, c.text)
+		}
+	}
+}
