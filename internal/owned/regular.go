@@ -13,7 +13,7 @@ import (
 // manifests, an archive. It may be a link; what is not a regular file in the end, as a device or a
 // FIFO, is refused, since it might be read for ever.
 func Open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // to open a FIFO does not wait for who writes into it
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO does not wait for a writer
 	if err != nil {
 		return nil, err
 	}

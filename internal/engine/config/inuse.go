@@ -18,8 +18,8 @@ const (
 	InUseAPIVersion = "berth.dev/v1alpha1"
 )
 
-// InUsePath is where a scheduler serves the document, and InUseAnnotation the annotation of its
-// Lease that holds it, for whoever does not reach the scheduler.
+// InUsePath is where a scheduler serves the document. InUseAnnotation is the annotation of its
+// Lease that holds it for commands that cannot reach the scheduler.
 const (
 	InUsePath       = "/debug/configuration"
 	InUseAnnotation = "berth.dev/scheduler-configuration"

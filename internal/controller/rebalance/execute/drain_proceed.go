@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -283,117 +282,6 @@ func (d *Drainer) rest() {
 	case ending && d.options.Overdue > 0:
 		d.wake(d.planned.Add(retryAfter))
 	}
-}
-
-// follow checks where the evicted pods and their successors are.
-func (d *Drainer) follow() {
-	d.settle()
-	var still []*departure
-	for _, p := range d.under {
-		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		overdue := victim != nil && victim.DeletionTimestamp != nil && d.options.Overdue > 0
-		if overdue {
-			at := victim.DeletionTimestamp.Add(d.options.Overdue)
-			if overdue = at.Before(d.wall()); !overdue {
-				d.wake(d.now.Add(at.Sub(d.wall()) + time.Second))
-			}
-		}
-		if p.left.IsZero() && (victim == nil || overdue) {
-			p.left = d.now
-			// A StatefulSet makes no successor while the pod is there, which may be for ever.
-			p.ended = p.ended || overdue && strings.HasPrefix(p.Owner, statefulSet+"/")
-			d.do(DrainTold{Result: Left, Pod: &p.Departure})
-		}
-		if !p.ended {
-			d.followSuccessor(p)
-		}
-		if p.left.IsZero() || !p.ended {
-			still = append(still, p)
-		}
-		if d.stage != emptying {
-			return
-		}
-	}
-	d.under = still
-}
-
-// followSuccessor looks for the successor of one pod.
-func (d *Drainer) followSuccessor(p *departure) {
-	next := d.successor(p)
-	switch {
-	case next != nil && next.Spec.NodeName != "":
-		p.ended = true
-		node, result := next.Spec.NodeName, Arrived
-		if node != p.To {
-			d.stale = true
-			if p.Stranded == "" && !slices.Contains(p.Or, node) {
-				result = Elsewhere
-			}
-		}
-		if slices.Contains(d.options.Nodes, node) {
-			d.options.Returned[next.UID] = true
-		}
-		d.do(DrainTold{Result: result, Pod: &p.Departure, Node: node, Message: next.Name})
-	case d.accepts(p, next):
-		d.leavePending(p, next)
-	case p.left.IsZero():
-	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace, Owner: p.Owner}, OwnerUID: p.owner.uid}):
-		p.ended = true
-	case d.now.Before(p.left.Add(landsFor)):
-		d.wake(p.left.Add(landsFor))
-	case d.options.AllowPending:
-		d.leavePending(p, next)
-	case d.now.Before(p.left.Add(pendingFor)):
-		if !p.awaited {
-			p.awaited = true
-			d.do(DrainTold{Result: Awaited, Pod: &p.Departure, Message: homeless(next)})
-		}
-		d.wake(p.left.Add(pendingFor))
-	default:
-		d.end(fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, homeless(next)))
-	}
-}
-
-// accepts reports whether nothing is gained by waiting for a successor to get a node: the user
-// accepts that it stays pending, and the scheduler has tried it where the plan says that it finds
-// none, or without the pod on the node.
-func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
-	return d.options.AllowPending && next != nil && unschedulable(next) != "" && (p.Stranded != "" || !p.left.IsZero())
-}
-
-// leavePending follows the successor of a pod no longer, although it has no node.
-func (d *Drainer) leavePending(p *departure, next *v1.Pod) {
-	p.ended, d.stale = true, true
-	d.do(DrainTold{Result: Pending, Pod: &p.Departure, Message: homeless(next)})
-}
-
-// homeless says what is missing of a pod's successor.
-func homeless(next *v1.Pod) string {
-	if next == nil {
-		return "no successor was made"
-	}
-	return "the successor " + next.Name + " has no node" + unschedulable(next)
-}
-
-// successor returns the pod that was made in place of one. Once seen, it stays the same one.
-func (d *Drainer) successor(p *departure) *v1.Pod {
-	pods := d.cluster.byOwner[p.owner]
-	if next := pods[p.next]; next != nil && next.DeletionTimestamp == nil {
-		return next
-	}
-	p.next = ""
-	if p.owner.uid == "" {
-		return nil
-	}
-	kind, _, _ := strings.Cut(p.Owner, "/")
-	next := d.cluster.successor(p.owner, p.To, func(o *v1.Pod) bool {
-		return !p.known[o.UID] && o.UID != p.UID && (kind != statefulSet || o.Name == p.Name) &&
-			!slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })
-	})
-	if next != nil {
-		p.next = next.UID
-	}
-	return next
 }
 
 // end ends the drain; why is what stopped it, or "".
