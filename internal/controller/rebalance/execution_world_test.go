@@ -471,7 +471,8 @@ func (s *stage) covered(b *policyv1.PodDisruptionBudget) (expected, healthy int)
 	return expected, healthy
 }
 
-// blocked is the budget that does not allow a pod to go, or "".
+// blocked is the budget that does not allow a pod to go, or "". A pod that is not ready may go while
+// the budget has as many healthy ones as it needs.
 func (s *stage) blocked(victim *v1.Pod) string {
 	for _, o := range s.objects {
 		b, ok := o.(*policyv1.PodDisruptionBudget)
@@ -483,7 +484,11 @@ func (s *stage) blocked(victim *v1.Pod) string {
 			continue
 		}
 		expected, healthy := s.covered(b)
-		if healthy-1 < expected-b.Spec.MaxUnavailable.IntValue() {
+		required := expected - b.Spec.MaxUnavailable.IntValue()
+		if !isReady(victim) && required > 0 && healthy >= required {
+			continue
+		}
+		if healthy-1 < required {
 			return b.Name
 		}
 	}
