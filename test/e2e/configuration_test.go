@@ -95,8 +95,16 @@ func (c *configured) where(pods int) map[string]int {
 // page is what the dashboard says of a pod.
 func (c *configured) page(pod string) string {
 	c.Helper()
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/`).FindString(c.out.String())
-	response, err := http.Get(address + "api/explain?namespace=default&name=" + pod)
+	link := regexp.MustCompile(`(http://127\.0\.0\.1:\d+/)\?token=(\S+)`).FindStringSubmatch(c.out.String())
+	if link == nil {
+		c.Fatalf("no link to the dashboard: %s", c.out.String())
+	}
+	request, err := http.NewRequest(http.MethodGet, link[1]+"api/explain?namespace=default&name="+pod, nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+link[2])
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -57,8 +57,8 @@ func (Sandbox) Interests(in plugins.Setting) []queue.Interest {
 func (Sandbox) Wakes() []string { return []string{"a node is added or changes its labels"} }
 
 // Detail implements plugins.Detailer.
-func (Sandbox) Detail(p *cluster.Pod, _ *cluster.Node) string {
-	return "lacks " + *p.Spec().RuntimeClassName
+func (Sandbox) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	return func(*cluster.Node) string { return "lacks " + *p.Spec().RuntimeClassName }
 }
 
 // Propose implements plugins.Proposer.

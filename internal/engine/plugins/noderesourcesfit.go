@@ -235,9 +235,6 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 				in.mayPreempt(item) && in.fits(item, withoutPreempted(e.Node))
 		}})
 	}
-	if in.Profile.KeepBudgets { // victims that a budget kept may go now
-		interests = append(interests, queue.Interest{Resource: queue.Budget, Action: queue.All})
-	}
 	return interests
 }
 

@@ -57,6 +57,9 @@ func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Inter
 			continue // it rejects no pods now; those that it rejected before a reload are retried after every event
 		}
 		all[name] = r.Interests(Setting{Cluster: c, Profile: p, Filter: filter, Displaces: displaces})
+		if p.KeepBudgets && filter != nil { // victims that a budget kept may go now, whatever they are in the way of
+			all[name] = append(all[name], queue.Interest{Resource: queue.Budget, Action: queue.All})
+		}
 	}
 	return all
 }

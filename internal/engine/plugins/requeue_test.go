@@ -262,9 +262,11 @@ func TestKeptBudgetsWakeWhoWantsRoom(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		profile := plugins.Default()
 		profile.KeepBudgets = keep
-		listed := slices.ContainsFunc(profile.Interests(cluster.New(), nil)["NodeResourcesFit"], func(i queue.Interest) bool { return i.Resource == queue.Budget })
-		if listed != keep {
-			t.Errorf("KeepBudgets %t: budgets listed %t", keep, listed)
+		for _, plugin := range []string{"NodeResourcesFit", "NodePorts", "InterPodAffinity", "PodTopologySpread", "VolumeRestrictions", "NodeVolumeLimits"} {
+			listed := slices.ContainsFunc(profile.Interests(cluster.New(), nil)[plugin], func(i queue.Interest) bool { return i.Resource == queue.Budget })
+			if listed != keep {
+				t.Errorf("KeepBudgets %t: %s: budgets listed %t", keep, plugin, listed)
+			}
 		}
 	}
 }
