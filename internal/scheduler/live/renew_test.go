@@ -115,7 +115,7 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 		first := w.s.core
 		for i := range 100 {
 			n := aNode("n", "1")
-			n.Annotations = map[string]string{"heartbeat": fmt.Sprint(i, strings.Repeat(".", 10_000))}
+			n.Labels = map[string]string{"heartbeat": fmt.Sprint(i, strings.Repeat(".", 10_000))}
 			w.api.Put(n)
 			w.pass(time.Second)
 		}

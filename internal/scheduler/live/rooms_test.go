@@ -115,7 +115,7 @@ func (w *world) turn() {
 			w.Fatal("the journal stays in its file")
 		}
 		n := aNode("full", "0")
-		n.Annotations = map[string]string{"heartbeat": fmt.Sprint(i, strings.Repeat(".", 10_000))}
+		n.Labels = map[string]string{"heartbeat": fmt.Sprint(i, strings.Repeat(".", 10_000))}
 		w.api.Put(n)
 		w.pass(100 * time.Millisecond)
 	}
