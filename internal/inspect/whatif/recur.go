@@ -16,6 +16,7 @@ type returning struct {
 // recur lists each pod once that comes back to where it may not stay, with how long it stays each
 // time. later are the evictions to come; those of pods that have come back are left out of rest.
 func recur(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
+	once, rest = list[:0:0], later[:0:0]  // in JSON, an empty list stays one
 	back := map[simulate.Name]returning{} // the replacements, by name
 	follow := func(l *Leaving, r returning) {
 		if l.Next != nil {

@@ -1,7 +1,9 @@
 package whatif_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,6 +187,23 @@ func TestNamesOfForecast(t *testing.T) {
 	}
 	if got := fmt.Sprint(f.Names()); got != "[pod/db-0 pod/db-0]" {
 		t.Error(got)
+	}
+}
+
+// TestAForecastInWhichNobodyLeavesHasAListOfThem: readers of JSON, as the
+// dashboard, go through it.
+func TestAForecastInWhichNobodyLeavesHasAListOfThem(t *testing.T) {
+	w, err := simulate.Open(manifest.Assemble("test", town("1", 1)), simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cordon := simulate.Operation{Cordon: &simulate.Nodes{Nodes: []string{"node-0"}}}
+	f, err := whatif.Run(w, []whatif.Step{{Operation: &cordon}}, whatif.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := json.Marshal(f); err != nil || !strings.Contains(string(text), `"leaving":[]`) {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 
