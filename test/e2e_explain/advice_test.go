@@ -162,11 +162,6 @@ var everyAdvice = []advice{
 	{name: "anti", kind: "SoftenPodAntiAffinity", objects: other("db", "app: db", container+", nodeName: node-4") + podOf("p", awayFromDB)},
 	{name: "anti-delete", kind: "DeletePod", objects: other("db", "app: db", container+", nodeName: node-4") + podOf("p", awayFromDB)},
 	{name: "room", kind: "DeletePod", objects: other("first", "app: first", wide+", nodeName: node-4") + podOf("p", wide+", "+onNode4)},
-	{
-		name: "room-lower", kind: "DeletePod", // what replaces the pod has its turn later, and the node is full then
-		objects: class("advice-never", "value: 7\npreemptionPolicy: Never") + strings.ReplaceAll(workload("apps/v1", "ReplicaSet", "", wide+", "+onNode4), "run: counts", "app: low"),
-		before:  "kubectl wait --for=jsonpath='{.status.readyReplicas}'=1 replicaset/w; " + applied(podOf("p", "priorityClassName: advice-never, "+wide+", "+onNode4)),
-	},
 
 	{name: "claim", kind: "CreateClaim", objects: podOf("p", claimed), words: "create the claim data, bound to a volume that every node can reach", by: applied(volume("advice-claim", "") + claim("data", ", volumeName: advice-claim"))},
 	{name: "bind", kind: "BindClaim", objects: claim("data", "") + podOf("p", claimed), words: "bind the claim data: a volume of 1Gi that the nodes can reach is missing", by: applied(volume("advice-bind", ""))},
@@ -235,7 +230,7 @@ func (a *advice) follow(t *testing.T) {
 	if a.nodes != "" {
 		simulated(t, a.nodes)
 	}
-	if strings.Contains(a.before, "pod/") || strings.Contains(a.before, "replicaset/") || a.before == jobOfCron { // it is about the objects
+	if strings.Contains(a.before, "pod/") || a.before == jobOfCron { // it is about the objects
 		a.sh(t, applied(a.objects))
 		a.sh(t, a.before)
 	} else {

@@ -32,31 +32,10 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 	return edits
 }
 
-// removable reports whether deleting the pod helps. It does not if the pod is leaving anyway, if
-// its replacement would go to the same node or has its turn before the pending pod, or if both are
-// of one workload: then one of its pods waits as before.
-func (s *search) removable(p *cluster.Pod) bool {
-	owner := p.Class.Controller
-	switch {
-	case p.Terminating:
-		return false
-	case owner == nil:
-		return true
-	case owner.Kind == "DaemonSet" || owner.Kind == "Node" || p.Class.Priority >= s.pod.Class.Priority:
-		return false
-	}
-	return !s.sibling(p)
-}
-
-// sibling reports whether a pod is of the same workload as the pending one, if of another revision.
-func (s *search) sibling(p *cluster.Pod) bool {
-	found, ok := s.w.Find(p.Namespace(), p.Name)
-	if !ok || found.Object.Namespace != s.object.Namespace {
-		return false
-	}
-	mine, theirs := s.w.OwnerOf(s.object), s.w.OwnerOf(found.Object)
-	return mine != nil && theirs != nil && mine.Ref() == theirs.Ref()
-}
+// removable reports whether deleting the pod helps. It does not if the pod is leaving anyway, or if
+// a controller replaces it: the replacement may get the room first, even one of lower priority,
+// because the pending pod may be in back-off at that moment.
+func (s *search) removable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
 
 // byLoss orders pods by how little is lost with them: those that a budget protects come last.
 func (s *search) byLoss(a, b *cluster.Pod) int {
