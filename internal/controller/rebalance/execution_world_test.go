@@ -471,8 +471,8 @@ func (s *stage) covered(b *policyv1.PodDisruptionBudget) (expected, healthy int)
 	return expected, healthy
 }
 
-// blocked is the budget that does not allow a pod to go, or "". A pod that is not ready may go while
-// the budget has as many healthy ones as it needs.
+// blocked is the budget that does not allow a pod to go, or "". A pod that is not ready may go
+// while the budget has as many healthy ones as it needs.
 func (s *stage) blocked(victim *v1.Pod) string {
 	for _, o := range s.objects {
 		b, ok := o.(*policyv1.PodDisruptionBudget)
