@@ -1,6 +1,7 @@
 package e2enode
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ type load struct {
 	memory     int
 }
 
-// dd fills its buffer and then stays, as nobody reads what it writes.
+// dd fills its buffer, when it may, and then stays, as nobody reads what it writes.
 func (l load) manifest() string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -55,7 +56,7 @@ spec:
   containers:
   - name: app
     image: busybox:1
-    command: [sh, -c, "dd if=/dev/zero bs=%dM count=1 | sleep 100000"]
+    command: [sh, -c, "until [ -e /tmp/fill ]; do sleep 0.2; done; dd if=/dev/zero bs=%dM count=1 | sleep 100000"]
     resources: {requests: {memory: %s}}
 `, l.name, l.spec, l.memory, l.requests)
 }
@@ -72,12 +73,18 @@ func TestMemoryPressure(t *testing.T) {
 		{"greater", "priorityClassName: important", "10Mi", 80},
 		{"greedy", "", "10Mi", 30},
 	}
-	for _, l := range loads {
+	hog := load{"hog", "priorityClassName: important", "500Mi", 500}
+	for _, l := range append(loads, hog) {
 		c.apply(l.manifest())
 		c.await(l.name, "ready", ready)
+		c.awaitMeasured(l.name, 0)
+	}
+	for _, l := range loads {
+		c.kubectl("exec", l.name, "--", "touch", "/tmp/fill")
+		c.awaitMeasured(l.name, l.memory)
 	}
 	r := c.record()
-	c.apply(load{"hog", "priorityClassName: important", "500Mi", 500}.manifest())
+	c.kubectl("exec", "hog", "--", "touch", "/tmp/fill")
 	eventually(t, "the taint", func() error {
 		node, err := c.client.CoreV1().Nodes().Get(t.Context(), c.node, metav1.GetOptions{})
 		if err == nil && !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeMemoryPressure }) {
@@ -104,6 +111,33 @@ func TestMemoryPressure(t *testing.T) {
 			t.Errorf("%s was restarted", name)
 		}
 	}
+}
+
+// awaitMeasured waits until the kubelet has measured that a pod holds so many MiB. It measures every
+// ten seconds or so, and ranks by what it has measured last.
+func (c *cluster) awaitMeasured(pod string, memory int) {
+	c.Helper()
+	eventually(c.T, pod+"'s memory in the kubelet's summary", func() error {
+		text, err := c.client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", c.node, "proxy/stats/summary").DoRaw(c.Context())
+		if err != nil {
+			return err
+		}
+		var summary struct {
+			Pods []struct {
+				PodRef struct{ Name string }
+				Memory struct{ WorkingSetBytes int }
+			}
+		}
+		if err := json.Unmarshal(text, &summary); err != nil {
+			return err
+		}
+		for _, p := range summary.Pods {
+			if p.PodRef.Name == pod && p.Memory.WorkingSetBytes > memory<<20 {
+				return nil
+			}
+		}
+		return errNotYet
+	})
 }
 
 // littleMemory is a configuration that leaves the pods so much of the machine's memory.
