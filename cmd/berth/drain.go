@@ -52,11 +52,19 @@ made anew whenever something lands elsewhere; pods terminate side by side, those
 StatefulSets one after the other. Pods whose disruption budget does not allow them to
 leave yet are evicted as soon as it does, those with the longest grace period first.
 
+With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
+ready elsewhere: also the only one, and one whose budget allows no disruption. The
+workload is scaled up by one, the pod gets the lowest deletion cost, and the scale is
+put back, so that the pod is the one removed. The plan says where that is not possible
+(an autoscaler, a rollout, a volume for one node, Recreate), and those pods are evicted.
+
 Berth's scheduler keeps the room of each successor: a Lease in kube-system asks it to.
-Nothing else is written down. After Ctrl-C, a timeout or kill -9 the nodes stay
-cordoned, and the same command goes on.`,
+Nothing else is written down but the label berth.dev/surge on a workload that has one
+more replica. After Ctrl-C, a timeout or kill -9 the nodes stay cordoned, and the same
+command goes on; what a killed one has left scaled up is put back first.`,
 		Example: `  berth drain node-1 --ignore-daemonsets
   berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
+  berth drain node-1 --ignore-daemonsets --surge
   berth drain -l pool=old --dry-run`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if strings.Contains(toComplete, "/") {
@@ -73,6 +81,7 @@ cordoned, and the same command goes on.`,
 	flags.BoolVar(&o.Force, "force", false, "evict pods without a controller, too: they are lost")
 	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, past disruption budgets")
 	flags.BoolVar(&o.AllowPending, "allow-pending", false, "go on although successors find no other node")
+	flags.BoolVar(&o.Surge, "surge", false, "have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")
 	flags.Int64Var(&d.grace, "grace-period", -1, "seconds that each pod has to terminate; negative: what the pod says")
 	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0, "do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
@@ -96,6 +105,8 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case d.options.Timeout < 0:
 		return usagef("--timeout %s: must not be negative", d.options.Timeout)
+	case d.options.Surge && d.options.Delete:
+		return usagef("--surge and --disable-eviction: only one of them")
 	case d.overdue < 0:
 		return usagef("--skip-wait-for-delete-timeout %d: must not be negative", d.overdue)
 	}
@@ -266,6 +277,10 @@ func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) erro
 			to, note = "-", "nobody makes it again"
 		case p.Stranded != "":
 			to, note = "(pending)", p.Stranded
+		case p.Surge != nil:
+			note = fmt.Sprintf("once one more replica of %s is ready", p.Surge.Scaled)
+		case p.NoSurge != "" && p.Waits == "":
+			note = "no replica before: " + p.NoSurge
 		}
 		rows = append(rows, []string{p.Namespace + "/" + p.Name, p.From, to, note})
 	}
@@ -302,6 +317,12 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 	switch a.Result {
 	case execute.Evicted:
 		tell(out, "%s: evicted from %s", name, a.Pod.From)
+	case execute.Raised:
+		tell(out, "%s: one more first: %s", name, a.Message)
+	case execute.Replaced:
+		tell(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, a.Pod.From)
+	case execute.Restored:
+		tell(out, "%s: not replaced: %s", name, a.Message)
 	case execute.Arrived:
 		tell(out, "%s: %s is on %s", name, a.Message, a.Node)
 	case execute.Elsewhere:

@@ -26,6 +26,10 @@ type Leaving struct {
 	Grace *int64
 	// Returned are successors that came back to a node that is drained. They stay.
 	Returned map[types.UID]bool
+	// Surge has pods leave once one more replica of their workload is ready, where that is possible.
+	Surge bool
+	// Surging are pods whose workload has one more replica already.
+	Surging map[types.UID]bool
 	// Begun is set once pods have been evicted. Before, a drain that cannot come to an end is
 	// refused.
 	Begun bool
@@ -59,6 +63,10 @@ type Departure struct {
 	// to leave yet, or "".
 	Budget, Waits string
 	Grace         int64 // seconds
+	// Surge is set if one more replica comes first, NoSurge why it does not although it was asked
+	// for.
+	Surge   *Surge
+	NoSurge string
 }
 
 // Kept is a pod that is not evicted, and why.
@@ -109,6 +117,9 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 			p = &pod{Pod: w.c.Pending(object), object: object}
 		}
 		p.orphan = ruling.Orphan
+		if leaving.Surge && !leaving.Surging[object.UID] {
+			p.surge, p.noSurge, p.later = w.surge(p)
+		}
 		if why := w.never(p, leaving); why != "" {
 			plan.Refused = append(plan.Refused, kept(object, why))
 			continue
@@ -194,7 +205,7 @@ func kept(object *v1.Pod, why string) Kept {
 func (w *world) never(p *pod, leaving *Leaving) string {
 	verdict := w.mayEvict(p)
 	switch {
-	case leaving.Delete:
+	case leaving.Delete, p.surge != nil, p.later:
 	case verdict.Answer == disruption.Never:
 		return fmt.Sprintf("cannot evict Pods: %s (use --disable-eviction to override)", verdict.Message)
 	case verdict.Answer == disruption.Later && !leaving.Begun && disruption.Hopeless(verdict.Budget):
@@ -234,8 +245,12 @@ func (leaving *Leaving) grace(object *v1.Pod) int64 {
 func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
 	waits, first := map[*pod]string{}, map[*policyv1.PodDisruptionBudget]int32{}
 	for _, p := range list {
+		if p.later {
+			waits[p] = p.noSurge
+			continue
+		}
 		verdict := w.mayEvict(p)
-		if verdict.Budget == nil || leaving.Delete {
+		if verdict.Budget == nil || leaving.Delete || p.surge != nil || leaving.Surging[p.object.UID] {
 			continue
 		}
 		b := verdict.Budget
@@ -261,12 +276,12 @@ func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string)
 			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.object.Spec.NodeName,
 			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object) || p.orphan, Grace: leaving.grace(p.object),
 		}
-		d.Waits = waits[p]
+		d.Waits, d.Surge, d.NoSurge = waits[p], p.surge, p.noSurge
 		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
 			d.Budget = budgets[0].Name
 		}
 		if w.placed[p.UID] != nil {
-			back = append(back, w.depart(p, &d, leaving.Nodes))
+			back = append(back, w.depart(p, &d, leaving))
 		}
 		pods = append(pods, d)
 	}
@@ -278,14 +293,20 @@ func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string)
 }
 
 // depart makes one departure in the world.
-func (w *world) depart(p *pod, d *Departure, leaving []string) (undo func()) {
+func (w *world) depart(p *pod, d *Departure, leaving *Leaving) (undo func()) {
 	var found []*cluster.Node
-	if !d.Lost {
+	switch {
+	case leaving.Surging[p.object.UID]:
+		return w.take(p)
+	case d.Lost:
+	case d.Surge != nil:
+		found, d.Stranded = w.beside(p)
+	default:
 		found, d.Stranded = w.departs(p)
 	}
 	for _, n := range found {
 		switch {
-		case slices.Contains(leaving, n.Name):
+		case slices.Contains(leaving.Nodes, n.Name):
 			d.To, d.Or, d.Stranded = "", nil, fmt.Sprintf("may come back to %s: it tolerates the taint of a cordoned node", n.Name)
 		case d.Stranded != "":
 		case d.To == "":
@@ -328,6 +349,10 @@ func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
 			nodes, stranded = nil, "a pending pod that fits when it has gone may be placed before its successor, which then finds no node"
 		}
 	})
-	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	sortByName(nodes)
 	return nodes, stranded
+}
+
+func sortByName(nodes []*cluster.Node) {
+	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 }

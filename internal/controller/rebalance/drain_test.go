@@ -29,6 +29,8 @@ func draining(t *testing.T, args []datadriven.CmdArg) (o execute.DrainOptions) {
 		switch arg.Key {
 		case "ignore-daemonsets":
 			o.IgnoreDaemonSets = true
+		case "surge":
+			o.Surge = true
 		case "delete-emptydir-data":
 			o.DeleteEmptyDirData = true
 		case "force":
@@ -104,6 +106,12 @@ func showDraining(plan *rebalance.Draining) string {
 		}
 		if p.Lost {
 			b.WriteString(" lost")
+		}
+		if p.Surge != nil {
+			fmt.Fprintf(&b, " surge of %s", p.Surge.Scaled)
+		}
+		if p.NoSurge != "" {
+			fmt.Fprintf(&b, " no surge: %s", p.NoSurge)
 		}
 		b.WriteString("\n")
 	}

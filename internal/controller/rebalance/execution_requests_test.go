@@ -20,6 +20,9 @@ func (s *stage) carryOut(action execute.Action) {
 	life := s.life
 	request := func(do func() execute.Event) {
 		s.after(10*time.Millisecond, func() {
+			if s.faults.request != nil && life == s.life && !s.faults.request() {
+				return
+			}
 			answer := do() // also where the process that asked is dead by now
 			s.after(10*time.Millisecond, func() {
 				if life == s.life && answer != nil {
@@ -63,6 +66,16 @@ func (s *stage) carryOut(action execute.Action) {
 		request(func() execute.Event { return execute.DrainPlanned{Plan: plan} })
 	case execute.Cordon:
 		request(func() execute.Event { return s.cordon(a) })
+	case execute.Scale:
+		request(func() execute.Event {
+			answer := s.rescale(a)
+			if s.faults.scaled != nil {
+				s.faults.scaled(a)
+			}
+			return answer
+		})
+	case execute.Mark:
+		request(func() execute.Event { return s.mark(a) })
 	case execute.DrainTold:
 		s.drainTold(a)
 	case execute.DrainDone:

@@ -2,6 +2,7 @@ package rebalance_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -142,6 +144,33 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.version++
 	case "closes":
 		s.taint(execute.SetTaint{Node: word(0), Value: "empty"})
+	case "no-start":
+		s.faults.unstarted = word(0)
+	case "unscalable":
+		s.faults.unscalable = strings.TrimSpace(d.Input)
+	case "rescaled": // by somebody else, once a surge has begun
+		n, err := strconv.Atoi(word(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.faults.scaled = func(a execute.Scale) {
+			s.faults.scaled = nil
+			s.after(time.Second, func() {
+				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})], func(metav1.Object, int32) int32 { return int32(n) })
+			})
+		}
+	case "rollout": // begins once a surge has begun
+		s.faults.scaled = func(a execute.Scale) {
+			s.faults.scaled = nil
+			s.after(time.Second, func() {
+				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})], func(o metav1.Object, replicas int32) int32 {
+					d := o.(*appsv1.Deployment)
+					d.Spec.Template.Labels = map[string]string{"version": "2"}
+					d.Generation, d.Status.ObservedGeneration = 2, 1
+					return replicas
+				})
+			})
+		}
 	case "no-scheduler":
 		s.faults.unscheduled = true
 	case "no-taint":
@@ -214,6 +243,12 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	case "pods":
 		for _, p := range s.pods() {
 			fmt.Fprintf(&s.lines, "%s on %s\n", p.Name, p.Spec.NodeName)
+		}
+	case "scales":
+		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+			if o, ok := s.objects[key].(*appsv1.Deployment); ok {
+				fmt.Fprintf(&s.lines, "%s %d %v\n", o.Name, *o.Spec.Replicas, o.Labels)
+			}
 		}
 	case "world":
 	default:

@@ -93,6 +93,11 @@ type trouble struct {
 
 	unscheduled bool // no scheduler runs
 
+	unscalable string                // why nothing can be scaled
+	unstarted  string                // why containers do not start
+	request    func() bool           // asked before each request of a drain: whether it is carried out
+	scaled     func(a execute.Scale) // something that happens when a workload was scaled
+
 	unwritable bool   // the journal
 	open       string // a node that cannot be closed
 	shy        string // a node that is cordoned while a plan is made, and open again half a second later
@@ -138,6 +143,7 @@ func (s *stage) enter(o metav1.Object) {
 	if owner.Kind == "ReplicaSet" {
 		rs := &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
 		s.objects[s.key(rs)] = rs
+		s.belong(rs)
 	}
 }
 
@@ -400,6 +406,10 @@ func (s *stage) bind(p *v1.Pod, node string) {
 	s.after(3*time.Second, func() {
 		now := s.pod(p.UID)
 		if now == nil || now.DeletionTimestamp != nil {
+			return
+		}
+		if s.faults.unstarted != "" {
+			s.failsToStart(now, s.faults.unstarted)
 			return
 		}
 		now = now.DeepCopy()

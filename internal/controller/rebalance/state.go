@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,6 +89,7 @@ type objects struct {
 	pods        []*v1.Pod // by namespace and name
 	deployments map[types.NamespacedName]*appsv1.Deployment
 	templates   map[cluster.Name]*resourcev1.ResourceClaimTemplate
+	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
 }
 
 // load distributes a state's objects over the cluster and the plan's own.
@@ -103,6 +105,8 @@ func load(c *cluster.Cluster, state *State) *objects {
 			o.pods = append(o.pods, object)
 		case *appsv1.Deployment:
 			o.deployments[types.NamespacedName{Namespace: object.Namespace, Name: object.Name}] = object
+		case *autoscalingv2.HorizontalPodAutoscaler:
+			o.autoscalers = append(o.autoscalers, object)
 		case *resourcev1.ResourceClaimTemplate:
 			o.templates[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
 		default:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -99,6 +100,18 @@ func object(t testing.TB, line string) []metav1.Object {
 		return []metav1.Object{&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}, Spec: v1.ServiceSpec{Selector: pairs(w.list("of"))}}}
 	case "daemonset":
 		return []metav1.Object{&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}}
+	case "deployment":
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name, UID: types.UID("deployment/" + w.name)}}
+		d.Spec.Strategy.Type = appsv1.DeploymentStrategyType(w.get("strategy", string(appsv1.RollingUpdateDeploymentStrategyType)))
+		if w.has("surge") {
+			n := intstr.Parse(w.options["surge"])
+			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: &n}
+		}
+		return []metav1.Object{d}
+	case "autoscaler":
+		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
+		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: w.get("of", w.name)}
+		return []metav1.Object{h}
 	case "statefulset":
 		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
 		s.Status.CurrentRevision, s.Status.UpdateRevision = "1", w.get("update", "1")

@@ -8,11 +8,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // cluster is the state of the API as far as it has been seen.
@@ -85,6 +88,69 @@ func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 		return nil
 	}
 	return p
+}
+
+// scaled returns what a surge scales, if it is still the same one.
+func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
+	var object metav1.Object = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
+	if s.Kind == "ReplicaSet" {
+		object = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
+	}
+	if object = c.objects[keyOf(object)]; object == nil || object.GetUID() != s.UID {
+		return nil
+	}
+	return object
+}
+
+// notMade returns why a ReplicaSet's controller could not make a pod, or "".
+func (c *cluster) notMade(namespace, owner string) string {
+	_, name, _ := strings.Cut(owner, "/")
+	rs, ok := c.objects[keyOf(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})].(*appsv1.ReplicaSet)
+	if !ok {
+		return ""
+	}
+	for _, condition := range rs.Status.Conditions {
+		if condition.Type == appsv1.ReplicaSetReplicaFailure && condition.Status == v1.ConditionTrue {
+			return condition.Message
+		}
+	}
+	return ""
+}
+
+// forbids returns which budget does without none of the ready pods that it covers once a surge is
+// over, or "".
+func (c *cluster) forbids(victim *v1.Pod) string {
+	for _, object := range c.objects {
+		b, ok := object.(*policyv1.PodDisruptionBudget)
+		if !ok || b.Namespace != victim.Namespace {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil || !selector.Matches(labels.Set(victim.Labels)) {
+			continue
+		}
+		expected, healthy := c.covered(b, selector)
+		if desired := disruption.Desired(&b.Spec, expected-1); int32(healthy-1) < desired {
+			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, healthy-1)
+		}
+	}
+	return ""
+}
+
+// covered counts the pods that a budget covers, and those of them that are ready.
+func (c *cluster) covered(b *policyv1.PodDisruptionBudget, selector labels.Selector) (expected, healthy int) {
+	for _, pods := range c.byOwner {
+		for _, p := range pods {
+			if p.Namespace != b.Namespace || p.DeletionTimestamp != nil || rules.IsTerminal(p) || !selector.Matches(labels.Set(p.Labels)) {
+				continue
+			}
+			expected++
+			if ready(p) {
+				healthy++
+			}
+		}
+	}
+	return expected, healthy
 }
 
 func (c *cluster) node(name string) *v1.Node {

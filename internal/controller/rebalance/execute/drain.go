@@ -40,10 +40,12 @@ type stage int
 
 const (
 	listing    stage = iota // all objects
+	recovering              // surges that an earlier run has left behind
 	checking                // the plan, before anything is changed
 	cordoning               // the nodes
 	emptying                // pods that leave, and plans
 	replanning              // a plan
+	closing                 // surges, which are put back before the drain ends
 	drained                 // nothing: the drain is over
 )
 
@@ -87,8 +89,12 @@ type Drainer struct {
 	under   []*departure // pods that were evicted, in order
 	unsure  []*departure // evictions that were refused when they were repeated, since an answer was lost
 	refused map[types.UID]putOff
-	waits   string // the last message about pods that wait for budgets
-	count   int    // pods that have left
+	surges  []*surge
+	tried   map[types.UID]int    // surges of each pod
+	stays   map[types.UID]string // pods that do not leave since their surges failed, and why
+	stopped string               // why the drain ends, while it is closing
+	waits   string               // the last message about pods that wait for budgets
+	count   int                  // pods that have left
 }
 
 // putOff is an eviction that the API server refuses for now.
@@ -108,6 +114,7 @@ type departure struct {
 	left  time.Time          // when it was first seen gone
 	next  types.UID          // the successor
 	ended bool               // the successor is no longer waited for
+	ahead bool               // the successor was ready before
 	// awaited is set once it was said that the successor is waited for.
 	awaited bool
 }
@@ -134,7 +141,10 @@ const statefulSet = "StatefulSet"
 
 // NewDrainer returns a Drainer that has seen nothing of the cluster.
 func NewDrainer(options DrainOptions) *Drainer {
-	return &Drainer{options: options, cluster: newCluster(), waiting: map[Ticket]string{}, refused: map[types.UID]putOff{}}
+	return &Drainer{
+		options: options, cluster: newCluster(), waiting: map[Ticket]string{}, refused: map[types.UID]putOff{},
+		tried: map[types.UID]int{}, stays: map[types.UID]string{},
+	}
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
@@ -163,7 +173,7 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 		}
 	case Listed:
 		if d.stage == listing {
-			d.ask(checking)
+			d.recover()
 		}
 	case DrainPlanned:
 		d.replanned(e.Plan)
@@ -222,10 +232,22 @@ func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 	}
 }
 
+// recover puts back what an earlier run has left behind, and then plans.
+func (d *Drainer) recover() {
+	if !d.options.DryRun {
+		d.surges = d.leftBehind()
+	}
+	d.stage = recovering
+}
+
 func (d *Drainer) ask(then stage) {
 	d.stage, d.at, d.stale = then, time.Time{}, false
 	leaving := d.options.Leaving
 	leaving.Returned, leaving.Begun = maps.Clone(d.options.Returned), then == replanning
+	leaving.Surging = map[types.UID]bool{}
+	for _, s := range d.surges {
+		leaving.Surging[s.UID] = true
+	}
 	d.do(PlanDrain{State: &rebalance.State{AsOf: d.wall(), Objects: slices.Collect(maps.Values(d.cluster.objects))}, Leaving: &leaving})
 }
 

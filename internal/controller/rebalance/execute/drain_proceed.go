@@ -3,6 +3,7 @@ package execute
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,10 @@ func (d *Drainer) answered(e Answered) {
 			return
 		}
 		d.do(DrainTold{Result: Cordoned, Node: name, Message: "cordoned"})
+		return
+	}
+	if i := slices.IndexFunc(d.surges, func(s *surge) bool { return s.ticket == e.Ticket }); i >= 0 {
+		d.surgeAnswered(d.surges[i], e)
 		return
 	}
 	if d.evicting == nil || e.Ticket != d.ticket {
@@ -61,7 +66,11 @@ func (d *Drainer) accepted(p *departure) {
 	d.count++
 	d.waits = ""
 	d.under = append(d.under, p)
-	d.do(DrainTold{Result: Evicted, Pod: &p.Departure})
+	result := Evicted
+	if p.ahead {
+		result = Replaced
+	}
+	d.do(DrainTold{Result: result, Pod: &p.Departure})
 }
 
 // leaves reports whether a pod has been seen to terminate, or to be gone.
@@ -88,7 +97,15 @@ func (d *Drainer) settle() {
 
 // advance does what follows from the time, or from what was seen.
 func (d *Drainer) advance() {
-	if d.stage == drained {
+	switch d.stage {
+	case drained:
+		return
+	case closing:
+		d.at = time.Time{}
+		d.followSurges()
+		if len(d.surges) == 0 {
+			d.end(d.stopped)
+		}
 		return
 	}
 	if end := d.deadline(); !end.IsZero() && !d.now.Before(end) {
@@ -99,11 +116,18 @@ func (d *Drainer) advance() {
 		d.end(interrupted)
 		return
 	}
+	if d.stage == recovering {
+		d.at = time.Time{}
+		if d.followSurges(); len(d.surges) == 0 {
+			d.ask(checking)
+		}
+	}
 	if d.stage == cordoning && len(d.waiting) == 0 && d.cordoned() {
 		d.ask(replanning)
 	}
 	if d.stage == emptying {
 		d.at = time.Time{}
+		d.followSurges()
 		d.follow()
 	}
 	if d.stage == emptying {
@@ -115,7 +139,7 @@ func (d *Drainer) advance() {
 // of the successors, if these may stay pending.
 func (d *Drainer) outOfTime() string {
 	left, ending := d.remaining()
-	if d.stage == listing || d.stage == checking || d.stage == cordoning || left+ending > 0 {
+	if d.stage == listing || d.stage == recovering || d.stage == checking || d.stage == cordoning || left+ending > 0 {
 		return fmt.Sprintf("not done within %s", d.options.Timeout)
 	}
 	for _, p := range d.under {
@@ -194,12 +218,21 @@ func (d *Drainer) proceed() {
 			d.stale = true
 		}
 	}
+	for _, s := range d.surges {
+		if until := s.since.Add(landsFor); s.step <= growing && !s.placed && d.now.Before(until) {
+			d.wake(until)
+			return
+		}
+	}
 	for ; d.next < len(d.plan.Pods); d.next++ {
 		p := &d.plan.Pods[d.next]
-		if p.Waits != "" || d.now.Before(d.refused[p.UID].until) {
+		if p.Waits != "" || d.now.Before(d.refused[p.UID].until) || d.stays[p.UID] != "" {
 			continue
 		}
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		if victim != nil && d.surging(victim) != nil {
+			continue
+		}
 		if d.stale || d.now.Sub(d.planned) > plannedFor || victim == nil || victim.DeletionTimestamp != nil {
 			d.ask(replanning)
 			return
@@ -209,6 +242,11 @@ func (d *Drainer) proceed() {
 			known[uid] = true
 		}
 		next := &departure{Departure: *p, owner: workloadOf(victim), known: known}
+		if p.Surge != nil {
+			d.next++
+			d.beginSurge(next)
+			return
+		}
 		if next.follows() && p.To != "" {
 			next.room = &Flight{
 				Move:     rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To, Cost: rebalance.Cost{GraceSeconds: p.Grace}},
@@ -248,11 +286,15 @@ func (d *Drainer) freeRoom() {
 func (d *Drainer) rest() {
 	d.freeRoom()
 	var waits []string
-	again, retry := d.planned.Add(lastPause), false
+	again, retry, left := d.planned.Add(lastPause), false, 0
 	for i := range d.plan.Pods {
 		p := &d.plan.Pods[i]
+		if d.stays[p.UID] != "" {
+			continue
+		}
+		left++
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		if victim == nil || victim.DeletionTimestamp != nil {
+		if victim == nil || victim.DeletionTimestamp != nil || d.surging(victim) != nil {
 			continue
 		}
 		why := p.Waits
@@ -267,7 +309,7 @@ func (d *Drainer) rest() {
 	}
 	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
 	switch {
-	case d.stale, retry, len(d.plan.Pods) > 0 && len(waits) == 0 && len(d.under) == 0, len(waits) > 0 && !d.now.Before(again):
+	case d.stale, retry, left > 0 && len(waits) == 0 && len(d.under)+len(d.surges) == 0, len(waits) > 0 && !d.now.Before(again):
 		d.ask(replanning)
 	case len(waits) > 0:
 		d.wake(again)
@@ -275,8 +317,8 @@ func (d *Drainer) rest() {
 			d.waits = told
 			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0]})
 		}
-	case len(d.under) == 0 && !ending:
-		d.end("")
+	case len(d.under)+len(d.surges) == 0 && !ending:
+		d.end(strings.Join(slices.Sorted(maps.Values(d.stays)), "; "))
 	case ending && d.options.Overdue > 0 && !d.now.Before(d.planned.Add(retryAfter)):
 		d.ask(replanning)
 	case ending && d.options.Overdue > 0:
@@ -284,8 +326,13 @@ func (d *Drainer) rest() {
 	}
 }
 
-// end ends the drain; why is what stopped it, or "".
+// end ends the drain, once surges are put back; why is what stopped it, or "".
 func (d *Drainer) end(why string) {
+	if len(d.surges) > 0 {
+		d.stage, d.stopped = closing, why
+		d.followSurges()
+		return
+	}
 	d.stage = drained
 	d.settle()
 	d.freeRoom()

@@ -103,6 +103,23 @@ type (
 		Delete          bool
 		Room            *Flight
 	}
+	// Scale has a workload want another number of pods, and sets its label berth.dev/surge, in one
+	// request. A label is set only where there is none and the workload wants From pods: else the
+	// answer is Conflict. One is taken away only if it is Before; if the workload does not want From
+	// pods, its scale stays as it is.
+	Scale struct {
+		Ticket        Ticket
+		Of            rebalance.Scaled
+		From, To      int32
+		Before, After string
+	}
+	// Mark gives a pod the lowest deletion cost, or its own one again.
+	Mark struct {
+		Ticket          Ticket
+		Namespace, Name string
+		UID             types.UID
+		Clear           bool
+	}
 	// FreeRoom has the room of an Evict kept no longer.
 	FreeRoom struct{ Room *Flight }
 	// Told reports progress.
@@ -145,6 +162,8 @@ func (MakePlan) action() {}
 func (Note) action()     {}
 func (SetTaint) action() {}
 func (Evict) action()    {}
+func (Scale) action()    {}
+func (Mark) action()     {}
 func (FreeRoom) action() {}
 func (Told) action()     {}
 func (Done) action()     {}
@@ -187,6 +206,9 @@ const (
 	Cordoned  Result = "Cordoned"  // a node takes no new pods
 	Left      Result = "Left"      // the victim is gone
 	Awaited   Result = "Awaited"   // the victim is gone, and the successor has no node yet
+	Raised    Result = "Raised"    // the workload has one more replica
+	Replaced  Result = "Replaced"  // the victim is leaving, after its successor was ready
+	Restored  Result = "Restored"  // a surge was given up, and the scale is what it was
 	Roomless  Result = "Roomless"  // no room is kept for successors; Message says why
 )
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
@@ -20,6 +21,7 @@ type Drainer struct {
 	client   kubernetes.Interface
 	profiles []*plugins.Profile
 	dry      bool
+	surge    bool
 	noRoom   func(why string)
 }
 
@@ -28,7 +30,7 @@ type Drainer struct {
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions, told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
 	options.Wall = wall
 	core := execute.NewDrainer(options)
-	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun}
+	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun, surge: options.Surge}
 	d.noRoom = saidOnce(d.See)
 	requests := newRequests(client, d.noRoom)
 	d.Step, d.Tick = core.Step, execute.Tick{}
@@ -62,7 +64,11 @@ func (d *Drainer) Stop() { d.See(execute.Stop{}) }
 // Run drains until the context ends.
 func (d *Drainer) Run(ctx context.Context) error {
 	daemonSets := kind{d.client.AppsV1().RESTClient(), "daemonsets", func() runtime.Object { return &appsv1.DaemonSetList{} }}
-	feeds, err := feedsOf(ctx, append(kindsOf(d.client), daemonSets), d.See, func() {})
+	kinds := append(kindsOf(d.client), daemonSets)
+	if d.surge {
+		kinds = append(kinds, kind{d.client.AutoscalingV2().RESTClient(), "horizontalpodautoscalers", func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} }})
+	}
+	feeds, err := feedsOf(ctx, kinds, d.See, func() {})
 	if err != nil {
 		return err
 	}

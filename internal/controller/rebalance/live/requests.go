@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
@@ -74,6 +76,10 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.taint(ctx, a))
 	case execute.Cordon:
 		return answerOf(a.Ticket, r.cordon(ctx, a.Node))
+	case execute.Scale:
+		return answerOf(a.Ticket, r.scale(ctx, a))
+	case execute.Mark:
+		return answerOf(a.Ticket, r.mark(ctx, a))
 	case execute.FreeRoom:
 		r.freeRoom(context.WithoutCancel(ctx), roomOf(a.Room)) // also when the drain is over
 	case execute.Evict:
@@ -175,31 +181,98 @@ func (r *requests) written(ctx context.Context, m *v1.ConfigMap, conflict error)
 // taint writes a node's taints on condition of the version that was read, so that those of others
 // stay.
 func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
-	version, conflict := "", error(nil)
-	for {
-		n, err := r.client.CoreV1().Nodes().Get(ctx, a.Node, metav1.GetOptions{})
-		switch {
-		case err != nil:
-			return err
-		case n.ResourceVersion == version: // a webhook says conflict
-			return conflict
-		}
+	nodes := r.client.CoreV1().Nodes()
+	return change(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
 		if a.Value != "" {
 			taints = append(taints, v1.Taint{Key: rebalance.EmptyingTaint, Value: a.Value, Effect: v1.TaintEffectNoSchedule})
 		}
-		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"resourceVersion": n.ResourceVersion}, "spec": map[string]any{"taints": taints},
-		})
+		return map[string]any{"spec": map[string]any{"taints": taints}}, nil
+	})
+}
+
+// change reads an object and writes what follows from it on condition of the version that was read,
+// until nobody else has written in between. Nothing is written if nothing follows.
+func change[T metav1.Object](
+	ctx context.Context, name string, get func(context.Context, string, metav1.GetOptions) (T, error),
+	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error), what func(T) (map[string]any, error),
+) error {
+	version, conflict := "", error(nil)
+	for {
+		object, err := get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err
+		case object.GetResourceVersion() == version: // a webhook says conflict
+			return conflict
+		}
+		changes, err := what(object)
+		if err != nil || changes == nil {
+			return err
+		}
+		meta, _ := changes["metadata"].(map[string]any)
+		if meta == nil {
+			meta = map[string]any{}
+		}
+		meta["resourceVersion"], changes["metadata"] = object.GetResourceVersion(), meta
+		text, err := json.Marshal(changes)
 		if err != nil {
 			return err
 		}
-		_, err = r.client.CoreV1().Nodes().Patch(ctx, a.Node, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = patch(ctx, name, types.MergePatchType, text, metav1.PatchOptions{})
 		if !apierrors.IsConflict(err) { // the context bounds how often
 			return err
 		}
-		version, conflict = n.ResourceVersion, err
+		version, conflict = object.GetResourceVersion(), err
 	}
+}
+
+// scale changes a workload's scale and its label in one request.
+func (r *requests) scale(ctx context.Context, a execute.Scale) error {
+	of, apps := a.Of, r.client.AppsV1()
+	changes := func(object metav1.Object, replicas *int32) (map[string]any, error) {
+		switch label, wants := object.GetLabels()[rebalance.SurgeLabel], ptr.Deref(replicas, 1); {
+		case object.GetUID() != of.UID:
+			return nil, apierrors.NewNotFound(appsv1.Resource(of.Kind), of.Name)
+		case label == a.After, a.After == "" && label != a.Before:
+			return nil, nil // done before, and the answer was lost; or it is another one's
+		case a.After != "" && (label != "" || wants != a.From):
+			return nil, apierrors.NewConflict(appsv1.Resource(of.Kind), of.Name, errors.New("it was scaled meanwhile"))
+		case a.After != "":
+			return scaleTo(a.To, a.After), nil
+		case wants != a.From:
+			return map[string]any{"metadata": labelled(nil)}, nil
+		}
+		return scaleTo(a.To, nil), nil
+	}
+	if of.Kind == "ReplicaSet" {
+		sets := apps.ReplicaSets(of.Namespace)
+		return change(ctx, of.Name, sets.Get, sets.Patch, func(o *appsv1.ReplicaSet) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+	}
+	deployments := apps.Deployments(of.Namespace)
+	return change(ctx, of.Name, deployments.Get, deployments.Patch, func(o *appsv1.Deployment) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+}
+
+func scaleTo(replicas int32, label any) map[string]any {
+	return map[string]any{"metadata": labelled(label), "spec": map[string]any{"replicas": replicas}}
+}
+
+func labelled(value any) map[string]any {
+	return map[string]any{"labels": map[string]any{rebalance.SurgeLabel: value}}
+}
+
+// mark sets a pod's deletion cost, or sets it back.
+func (r *requests) mark(ctx context.Context, a execute.Mark) error {
+	pods := r.client.CoreV1().Pods(a.Namespace)
+	return change(ctx, a.Name, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
+		switch {
+		case p.UID != a.UID:
+			return nil, apierrors.NewNotFound(v1.Resource("pods"), a.Name)
+		case execute.Marked(p) != a.Clear:
+			return nil, nil
+		}
+		return map[string]any{"metadata": map[string]any{"annotations": execute.MarkOf(p, a.Clear)}}, nil
+	})
 }
 
 func (r *requests) cordon(ctx context.Context, node string) error {

@@ -1,0 +1,451 @@
+package execute
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Bounds of a surge.
+const (
+	surgesFor  = 15 * time.Minute // after which another run takes its note for left behind
+	failsFor   = 30 * time.Second // for how long a successor's container may fail to start
+	removesFor = 30 * time.Second // until the controller has removed the pod once it is scaled back
+	mostSurges = 3                // for the same pod, in a row
+)
+
+// surgeNote is the value of the label that a workload has while it has one more replica. It is
+// written in the same request as the scale, and taken away in the same as the scale is put back. So
+// whoever finds it knows what to put back.
+type surgeNote struct {
+	replicas int32 // before
+	pod      types.UID
+	begun    int64 // Unix time
+}
+
+func (n surgeNote) String() string { return fmt.Sprintf("%d_%s_%d", n.replicas, n.pod, n.begun) }
+
+func readNote(text string) (n surgeNote, ok bool) {
+	parts := strings.Split(text, "_")
+	if len(parts) != 3 {
+		return n, false
+	}
+	replicas, err := strconv.ParseInt(parts[0], 10, 32)
+	begun, err2 := strconv.ParseInt(parts[2], 10, 64)
+	return surgeNote{int32(replicas), types.UID(parts[1]), begun}, err == nil && err2 == nil
+}
+
+// surgeStep is what a surge waits for.
+type surgeStep int
+
+const (
+	raising  surgeStep = iota // the scale, one higher
+	growing                   // the successor, ready
+	marking                   // the pod's deletion cost: of all, this one is to be removed
+	lowering                  // the scale as it was
+	removing                  // the controller, which removes the pod
+	clearing                  // the deletion cost as it was, since the surge is given up
+	restored                  // nothing
+)
+
+// surge has one pod leave after its successor is ready. Its workload is scaled up by one; then the
+// pod gets the lowest deletion cost and the scale is what it was, so that the controller removes
+// this pod. No budget is asked: at no time there are fewer ready pods than before, and it is looked
+// at before the scale is put back.
+type surge struct {
+	*departure // the pod
+	note       surgeNote
+	scaled     rebalance.Scaled
+	template   *v1.PodTemplateSpec // of the pods, when it began; nil: left behind by an earlier run
+
+	step   surgeStep
+	since  time.Time // when the step began
+	ticket Ticket    // of the request in progress; 0: it is made at retry
+	retry  time.Time
+	failed int // requests that failed, in a row
+	ready  time.Time
+	bad    time.Time // since when the successor's container fails to start
+	placed bool      // the successor has a node, and it was said
+	marked bool      // the pod has, or may have, the lowest deletion cost
+	back   bool      // the scale is what it was
+	final  bool      // trying again would not help
+	why    string    // why it was given up
+}
+
+// surging returns the surge of a pod, or of its workload.
+func (d *Drainer) surging(p *v1.Pod) *surge {
+	for _, s := range d.surges {
+		if s.UID == p.UID || s.owner == workloadOf(p) {
+			return s
+		}
+	}
+	return nil
+}
+
+// beginSurge has the pod's workload get one more replica.
+func (d *Drainer) beginSurge(p *departure) {
+	s := &surge{
+		departure: p, scaled: p.Surge.Scaled, template: templateOf(d.cluster.scaled(p.Surge.Scaled)), since: d.now,
+		note: surgeNote{p.Surge.Replicas, p.UID, d.wall().Unix()},
+	}
+	d.surges = append(d.surges, s)
+	d.tried[p.UID]++
+	d.request(s)
+}
+
+// request makes the request that a step waits for.
+func (d *Drainer) request(s *surge) {
+	d.tickets++
+	s.ticket = d.tickets
+	change := Scale{Ticket: s.ticket, Of: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
+	switch s.step {
+	case raising:
+		d.do(change)
+	case marking, clearing:
+		d.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Clear: s.step == clearing})
+	case lowering:
+		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
+		d.do(change)
+	}
+}
+
+func (s *surge) enter(step surgeStep, now time.Time) {
+	s.step, s.since, s.ticket, s.retry, s.failed = step, now, 0, now, 0
+}
+
+// giveUp has the scale put back, and the pod stay.
+func (d *Drainer) giveUp(s *surge, why string) {
+	s.why = why
+	if s.marked {
+		s.enter(clearing, d.now)
+		return
+	}
+	s.enter(lowering, d.now)
+}
+
+// surgeAnswered handles the answer to a surge's request.
+func (d *Drainer) surgeAnswered(s *surge, e Answered) {
+	s.ticket = 0
+	switch {
+	case e.Outcome == OK:
+		d.surgeDone(s)
+	case e.Outcome == NotFound && s.step == marking:
+		s.enter(lowering, d.now) // the pod has left by itself
+	case e.Outcome == NotFound && s.step == clearing, e.Outcome == NotFound && s.step == lowering:
+		d.surgeDone(s) // nothing is left to be put back
+	case s.step == raising && (e.Outcome == Conflict || e.Outcome == NotFound): // the plan is outdated
+		d.tried[s.UID]--
+		s.why = fmt.Sprintf("%s has changed", s.scaled)
+		s.enter(restored, d.now)
+	case s.step == raising && e.Outcome == Refused:
+		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
+		s.enter(restored, d.now)
+	case s.step == raising && s.failed+1 >= mostFailed: // it may have been made
+		d.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
+	case s.step == marking && (e.Outcome == Refused || s.failed+1 >= mostFailed):
+		d.giveUp(s, "its deletion cost cannot be set: "+e.Message)
+	case s.step == clearing && e.Outcome == Refused:
+		s.marked = false
+		s.enter(lowering, d.now)
+	default: // what was raised is put back, however often that is tried
+		s.failed++
+		s.retry = d.now.Add(min(firstPause<<min(s.failed, 5), lastPause))
+	}
+}
+
+// surgeDone goes on after a request that was carried out.
+func (d *Drainer) surgeDone(s *surge) {
+	switch s.step {
+	case raising:
+		s.enter(growing, d.now)
+		d.do(DrainTold{Result: Raised, Pod: &s.Departure, Message: fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1)})
+	case marking:
+		s.enter(lowering, d.now)
+	case clearing:
+		s.marked = false
+		if s.back {
+			s.enter(restored, d.now)
+			return
+		}
+		s.enter(lowering, d.now)
+	case lowering:
+		s.back = true
+		if s.why != "" {
+			s.enter(restored, d.now)
+			return
+		}
+		s.enter(removing, d.now)
+	}
+}
+
+// followSurges moves the surges on.
+func (d *Drainer) followSurges() {
+	for _, s := range d.surges {
+		switch {
+		case s.ticket != 0 || s.step == restored:
+		case s.step == growing && d.stage == closing:
+			d.giveUp(s, d.stopped)
+		case s.step == growing:
+			d.grow(s)
+		case s.step == removing:
+			d.awaitRemoval(s)
+		}
+		if s.ticket == 0 && (s.step == raising || s.step == marking || s.step == lowering || s.step == clearing) {
+			if d.now.Before(s.retry) {
+				d.wake(s.retry)
+				continue
+			}
+			d.request(s)
+		}
+	}
+	d.surges = slices.DeleteFunc(d.surges, func(s *surge) bool {
+		if s.step != restored {
+			return false
+		}
+		if s.why != "" {
+			d.do(DrainTold{Result: Restored, Pod: &s.Departure, Message: s.why})
+		}
+		if s.why != "" && (s.final || d.tried[s.UID] >= mostSurges) {
+			d.stays[s.UID] = fmt.Sprintf("%s/%s stays: %s", s.Namespace, s.Name, s.why)
+		}
+		d.stale = true
+		return true
+	})
+}
+
+// grow waits until the successor is ready and the pod may be removed.
+func (d *Drainer) grow(s *surge) {
+	victim, object := d.cluster.pod(s.Namespace, s.Name, s.UID), d.cluster.scaled(s.scaled)
+	if victim == nil || victim.DeletionTimestamp != nil {
+		d.giveUp(s, "it left by itself")
+		return
+	}
+
+	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
+		if d.now.Sub(s.since) < pendingFor { // it was scaled a moment ago, and that is seen soon
+			d.wake(s.since.Add(pendingFor))
+			return
+		}
+		d.giveUp(s, "somebody else has changed the scale")
+		return
+	}
+	if wanted := replicasOf(object); wanted != s.note.replicas+1 {
+		d.giveUp(s, fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, wanted))
+		return
+	}
+	if !equality.Semantic.DeepEqual(templateOf(object), s.template) {
+		d.giveUp(s, fmt.Sprintf("a rollout of %s has begun", s.scaled))
+		return
+	}
+
+	next := d.successor(s.departure)
+	if next != nil && next.Spec.NodeName != "" && !s.placed {
+		s.placed = true
+		d.do(DrainTold{Result: Arrived, Pod: &s.Departure, Node: next.Spec.NodeName, Message: next.Name})
+	}
+	if why := d.hopeless(s, next); why != "" {
+		d.giveUp(s, why)
+		return
+	}
+	if why := d.removable(s, victim, next); why != "" {
+		if d.now.Sub(s.since) >= unreadyFor {
+			s.final = true
+			d.giveUp(s, why)
+			return
+		}
+		d.wake(s.since.Add(unreadyFor))
+		return
+	}
+	s.marked = true
+	s.enter(marking, d.now)
+}
+
+// hopeless returns why the successor is not going to be ready, or "".
+func (d *Drainer) hopeless(s *surge, next *v1.Pod) string {
+	if next == nil {
+		if why := d.cluster.notMade(s.Namespace, s.Owner); why != "" && d.now.Sub(s.since) >= failsFor {
+			return "no pod more was made: " + why
+		}
+		d.wake(s.since.Add(failsFor))
+		if d.now.Sub(s.since) >= pendingFor {
+			return "no pod more was made"
+		}
+		return ""
+	}
+	if next.Spec.NodeName == "" {
+		if d.now.Sub(s.since) >= pendingFor {
+			return homeless(next)
+		}
+		d.wake(s.since.Add(pendingFor))
+		return ""
+	}
+	why := failing(next)
+	switch {
+	case why == "":
+		s.bad = time.Time{}
+	case s.bad.IsZero():
+		s.bad = d.now
+		d.wake(d.now.Add(failsFor))
+	case d.now.Sub(s.bad) >= failsFor:
+		s.final = true
+		return fmt.Sprintf("its successor %s does not start: %s", next.Name, why)
+	default:
+		d.wake(s.bad.Add(failsFor))
+	}
+	return ""
+}
+
+// failing returns why a container does not start, or "".
+func failing(p *v1.Pod) string {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		w := c.State.Waiting
+		if w == nil || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" || w.Reason == "" {
+			continue
+		}
+		return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+	}
+	return ""
+}
+
+// removable returns why the pod must not be removed yet: the controller would remove another one,
+// which is not ready, or a budget would be violated.
+func (d *Drainer) removable(s *surge, victim, next *v1.Pod) string {
+	if next == nil || !ready(next) {
+		return "its successor is not ready"
+	}
+	for _, p := range d.cluster.byOwner[s.owner] {
+		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
+			return fmt.Sprintf("%s of the same workload is not ready, and would be removed before it", p.Name)
+		}
+	}
+	return d.cluster.forbids(victim)
+}
+
+// awaitRemoval waits until the controller removes the pod.
+func (d *Drainer) awaitRemoval(s *surge) {
+	switch victim := d.cluster.pod(s.Namespace, s.Name, s.UID); {
+	case victim == nil || victim.DeletionTimestamp != nil:
+		s.ended, s.ahead, s.marked = true, true, false
+		d.accepted(s.departure)
+		s.enter(restored, d.now)
+	case d.now.Sub(s.since) >= removesFor:
+		s.why = "the controller has removed another pod in its place"
+		s.enter(clearing, d.now)
+	default:
+		d.wake(s.since.Add(removesFor))
+	}
+}
+
+// leftBehind are surges that a run which was killed has not put back: those of pods on the nodes to
+// drain, and those that are older than a surge lasts.
+func (d *Drainer) leftBehind() (list []*surge) {
+	pods := map[types.UID]*v1.Pod{}
+	for _, object := range d.cluster.objects {
+		if p, ok := object.(*v1.Pod); ok {
+			pods[p.UID] = p
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.cluster.objects)) {
+		object := d.cluster.objects[key]
+		scaled, scales := scaledOf(object)
+		note, ok := readNote(object.GetLabels()[rebalance.SurgeLabel])
+		if !scales || !ok {
+			continue
+		}
+		s := &surge{scaled: scaled, note: note, departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
+		if p := pods[note.pod]; p != nil {
+			if !slices.Contains(d.options.Nodes, p.Spec.NodeName) && d.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
+				continue
+			}
+			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, workloadOf(p), Marked(p)
+		}
+		d.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
+		list = append(list, s)
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.cluster.objects)) { // scaled back, and another pod was removed
+		p, ok := d.cluster.objects[key].(*v1.Pod)
+		if !ok || !Marked(p) || p.DeletionTimestamp != nil || !slices.Contains(d.options.Nodes, p.Spec.NodeName) ||
+			slices.ContainsFunc(list, func(s *surge) bool { return s.UID == p.UID }) {
+			continue
+		}
+		s := &surge{departure: &departure{Departure: rebalance.Departure{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, owner: workloadOf(p)}, marked: true, back: true}
+		s.why = "an earlier run has left it with the lowest deletion cost"
+		s.enter(clearing, d.now)
+		list = append(list, s)
+	}
+	return list
+}
+
+// scaledOf identifies what can be scaled.
+func scaledOf(object metav1.Object) (s rebalance.Scaled, ok bool) {
+	s = rebalance.Scaled{Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID()}
+	switch object.(type) {
+	case *appsv1.Deployment:
+		s.Kind = "Deployment"
+	case *appsv1.ReplicaSet:
+		if metav1.GetControllerOfNoCopy(object) == nil {
+			s.Kind = "ReplicaSet"
+		}
+	}
+	return s, s.Kind != ""
+}
+
+func templateOf(object metav1.Object) *v1.PodTemplateSpec {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return &o.Spec.Template
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template
+	}
+	return nil
+}
+
+func replicasOf(object metav1.Object) int32 {
+	var n *int32
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		n = o.Spec.Replicas
+	case *appsv1.ReplicaSet:
+		n = o.Spec.Replicas
+	}
+	if n == nil {
+		return 1
+	}
+	return *n
+}
+
+// Annotations of a pod that a surge has marked.
+const (
+	costAnnotation = "controller.kubernetes.io/pod-deletion-cost"
+	costBefore     = "berth.dev/deletion-cost-before"
+)
+
+// Marked reports whether a surge has given the pod the lowest deletion cost.
+func Marked(p *v1.Pod) bool {
+	_, marked := p.Annotations[costBefore]
+	return marked
+}
+
+// MarkOf returns the annotations that mark a pod, or no longer do; nil for those to be taken away.
+func MarkOf(p *v1.Pod, clearing bool) map[string]any {
+	if !clearing {
+		return map[string]any{costAnnotation: strconv.Itoa(math.MinInt32), costBefore: p.Annotations[costAnnotation]}
+	}
+	if before := p.Annotations[costBefore]; before != "" {
+		return map[string]any{costAnnotation: before, costBefore: nil}
+	}
+	return map[string]any{costAnnotation: nil, costBefore: nil}
+}

@@ -1,0 +1,231 @@
+package rebalance_test
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// belong has a ReplicaSet belong to the Deployment of its name, if there is one.
+func (s *stage) belong(rs *appsv1.ReplicaSet) {
+	d, ok := s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name}})].(*appsv1.Deployment)
+	if !ok {
+		return
+	}
+	rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	d = d.DeepCopy()
+	d.Spec.Replicas = rs.Spec.Replicas
+	s.objects[s.key(d)] = d
+}
+
+// rescale answers a request to scale, as the API server does, and has the controllers follow.
+func (s *stage) rescale(a execute.Scale) execute.Event {
+	if s.faults.unscalable != "" {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: s.faults.unscalable}
+	}
+	var object metav1.Object = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.Of.Namespace, Name: a.Of.Name}}
+	if a.Of.Kind == "ReplicaSet" {
+		object = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: a.Of.Namespace, Name: a.Of.Name}}
+	}
+	object = s.objects[s.key(object)]
+	if object == nil || object.GetUID() != a.Of.UID {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+	}
+	switch label := object.GetLabels()[rebalance.SurgeLabel]; {
+	case label == a.After:
+		return execute.Answered{Ticket: a.Ticket}
+	case label != a.Before && a.After == "":
+		return execute.Answered{Ticket: a.Ticket}
+	case label != a.Before, a.After != "" && s.replicasOf(object) != a.From:
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict, Message: "it has changed"}
+	}
+	to := s.setScale(object, func(object metav1.Object, replicas int32) int32 {
+		object.SetLabels(map[string]string{rebalance.SurgeLabel: a.After})
+		if a.After == "" {
+			object.SetLabels(nil)
+		}
+		if replicas == a.From {
+			return a.To
+		}
+		return replicas
+	})
+	s.say("%s is scaled to %d", a.Of, to)
+	if s.faults.lose != nil && s.faults.lose() {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: "no answer"}
+	}
+	return execute.Answered{Ticket: a.Ticket}
+}
+
+func (s *stage) replicasOf(object metav1.Object) int32 {
+	if d, ok := object.(*appsv1.Deployment); ok {
+		return *d.Spec.Replicas
+	}
+	return *object.(*appsv1.ReplicaSet).Spec.Replicas
+}
+
+// setScale changes a workload, and returns its scale.
+func (s *stage) setScale(object metav1.Object, change func(object metav1.Object, replicas int32) int32) int32 {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		o = o.DeepCopy()
+		replicas := change(o, *o.Spec.Replicas)
+		o.Spec.Replicas = &replicas
+		s.write(o)
+		s.after(10*time.Millisecond, func() {
+			for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+				if rs, ok := s.objects[key].(*appsv1.ReplicaSet); ok && metav1.IsControlledBy(rs, o) {
+					s.setScale(rs, func(metav1.Object, int32) int32 { return replicas })
+				}
+			}
+		})
+		return replicas
+	case *appsv1.ReplicaSet:
+		o = o.DeepCopy()
+		replicas := change(o, *o.Spec.Replicas)
+		o.Spec.Replicas = &replicas
+		s.replicas[o.UID] = int(replicas)
+		s.write(o)
+		s.after(10*time.Millisecond, func() { s.settle(o.UID) })
+		return replicas
+	}
+	s.t.Fatalf("%T has no scale", object)
+	return 0
+}
+
+// settle has a ReplicaSet's controller make pods that are missing, and remove those that are too
+// many: first those without a node, that do not run, that are not ready, and that cost least.
+func (s *stage) settle(set types.UID) {
+	var pods []*v1.Pod
+	for _, p := range s.pods() {
+		if o := metav1.GetControllerOfNoCopy(p); o != nil && o.UID == set && p.DeletionTimestamp == nil {
+			pods = append(pods, p)
+		}
+	}
+	for range s.replicas[set] - len(pods) {
+		s.replace(s.template[set])
+	}
+	worth := func(p *v1.Pod) []int64 {
+		cost, _ := strconv.ParseInt(p.Annotations["controller.kubernetes.io/pod-deletion-cost"], 10, 64)
+		return []int64{bit(p.Spec.NodeName != ""), bit(p.Status.Phase == v1.PodRunning), bit(isReady(p)), cost, -p.CreationTimestamp.Unix()}
+	}
+	slices.SortStableFunc(pods, func(a, b *v1.Pod) int { return cmp.Or(slices.Compare(worth(a), worth(b)), cmp.Compare(a.Name, b.Name)) })
+	for _, p := range pods[:max(len(pods)-s.replicas[set], 0)] {
+		s.say("%s is removed by its controller", p.Name)
+		s.terminate(p)
+	}
+}
+
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// mark answers a request to set a pod's deletion cost.
+func (s *stage) mark(a execute.Mark) execute.Event {
+	p := s.pod(a.UID)
+	if p == nil {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+	}
+	if execute.Marked(p) != a.Clear {
+		return execute.Answered{Ticket: a.Ticket}
+	}
+	p = p.DeepCopy()
+	for key, value := range execute.MarkOf(p, a.Clear) {
+		delete(p.Annotations, key)
+		if value != nil {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value.(string))
+		}
+	}
+	s.write(p)
+	return execute.Answered{Ticket: a.Ticket}
+}
+
+// fails has the containers of pods that get a node from now on fail to start.
+func (s *stage) failsToStart(p *v1.Pod, why string) {
+	p = p.DeepCopy()
+	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why}}}}
+	s.write(p)
+}
+
+// TestASurgeIsPutBackAfterAKill kills the process before and after each request of a surge, and
+// begins it anew: in the end the node is empty, the scale is what it was, nobody is marked, and at
+// no time there were fewer ready pods than in the beginning.
+func TestASurgeIsPutBackAfterAKill(t *testing.T) {
+	for _, deployment := range []string{"", "deployment web\n"} {
+		for _, done := range []bool{false, true} {
+			for at := 1; ; at++ {
+				s := newStage(t, 1, "node a\nnode b\n"+deployment+"pods web count=2 on=a cpu=1 label=app:web note=controller.kubernetes.io/pod-deletion-cost:7\nbudget web of=app:web unavailable=0\n",
+					&rebalance.Policy{})
+				s.draining, s.statuses = true, true
+				s.count()
+				s.run(time.Second)
+				requests, ended := 0, false
+				s.faults.request = func() bool {
+					if requests++; requests != at {
+						return true
+					}
+					s.kill()
+					return done
+				}
+				options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}, Surge: true}}
+				for try := 0; !ended && try < 10; try++ {
+					if s.core == nil {
+						s.begin(execute.NewDrainer(options))
+					}
+					for range 600 {
+						s.run(200 * time.Millisecond)
+						if up := s.up("web"); up < 2 {
+							s.fail("%d pods are ready", up)
+						}
+					}
+					ended = len(s.drained) > 0
+				}
+				s.judgeSurge("a", 2)
+				if len(s.wrong) > 0 {
+					t.Fatalf("killed at request %d (carried out: %v) of %q: %v\n%s", at, done, deployment, s.wrong, s.lines.String())
+				}
+				if requests < at {
+					break
+				}
+			}
+		}
+	}
+}
+
+// judgeSurge holds what must be true when a drain with surges is over.
+func (s *stage) judgeSurge(node string, replicas int) {
+	if len(s.drained) != 1 || s.drained[0].Stopped != "" {
+		s.fail("the drain ended with %+v", s.drained)
+	}
+	count := 0
+	for _, p := range s.pods() {
+		count++
+		if p.Spec.NodeName == node || !isReady(p) || execute.Marked(p) {
+			s.fail("%s is on %q, ready: %v, marked: %v", p.Name, p.Spec.NodeName, isReady(p), execute.Marked(p))
+		}
+	}
+	for _, object := range s.objects {
+		switch object.(type) {
+		case *appsv1.Deployment, *appsv1.ReplicaSet:
+			if scale := s.replicasOf(object); scale != int32(replicas) || len(object.GetLabels()) > 0 {
+				s.fail("%T has the scale %d and the labels %v", object, scale, object.GetLabels())
+			}
+		}
+	}
+	if count != replicas {
+		s.fail("there are %d pods, and %d were", count, replicas)
+	}
+}

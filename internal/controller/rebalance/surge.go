@@ -1,0 +1,140 @@
+package rebalance
+
+import (
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// SurgeLabel is on a Deployment or ReplicaSet that has one more replica than it had, while that
+// replica takes over from a pod that is to leave. Its value says how to put the scale back. It is no
+// annotation, since Deployments hand those down to their ReplicaSets, and a rollback takes them back
+// from there.
+const SurgeLabel = "berth.dev/surge"
+
+// Scaled is what a surge scales.
+type Scaled struct {
+	Kind, Namespace, Name string
+	UID                   types.UID
+}
+
+// String names it as kubectl does.
+func (s Scaled) String() string { return s.Kind + "/" + s.Name }
+
+// Surge says that a pod leaves once one more pod of its workload is ready.
+type Surge struct {
+	Scaled
+	// Replicas is the scale before, and after.
+	Replicas int32
+}
+
+// surge decides whether a pod's workload can have one more replica until the pod has left. If not,
+// why says so; later is set if that passes by itself.
+func (w *world) surge(p *pod) (s *Surge, why string, later bool) {
+	owner := metav1.GetControllerOfNoCopy(p.object)
+	if owner == nil || owner.Kind != "ReplicaSet" {
+		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
+	}
+	rs, ok := w.c.ReplicaSets.Get(p.Namespace(), owner.Name)
+	switch {
+	case !ok:
+		return nil, "its ReplicaSet does not exist", false
+	case !ready(p.object):
+		return nil, "it is not ready itself", false
+	}
+	s, why = w.scaledOf(rs)
+	if why != "" {
+		return nil, why, false
+	}
+	if why = w.rolling(rs); why != "" {
+		return nil, why, true
+	}
+	if why = w.alone(p); why != "" {
+		return nil, why, false
+	}
+	if nodes, why := w.beside(p); len(nodes) == 0 {
+		return nil, "no node takes one more of them while it is there: " + why, false
+	}
+	return s, "", false
+}
+
+// scaledOf returns what has to be scaled for one more pod of a ReplicaSet, or why that must not be
+// done.
+func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
+	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID}, Replicas: replicas(rs.Spec.Replicas)}
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
+		d := w.deployments[types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}]
+		switch {
+		case owner.Kind != "Deployment":
+			return nil, fmt.Sprintf("%s/%s scales it, which is not known", owner.Kind, owner.Name)
+		case d == nil:
+			return nil, "its Deployment does not exist"
+		case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
+			return nil, "its Deployment recreates its pods: no two of them may run at once"
+		case noSurge(d):
+			return nil, "its Deployment allows no pod more (maxSurge: 0)"
+		}
+		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID}, Replicas: replicas(d.Spec.Replicas)}
+	}
+	for _, h := range w.autoscalers {
+		if ref := &h.Spec.ScaleTargetRef; h.Namespace == s.Namespace && ref.Kind == s.Kind && ref.Name == s.Name {
+			return nil, fmt.Sprintf("the HorizontalPodAutoscaler %s scales it", h.Name)
+		}
+	}
+	return s, ""
+}
+
+func replicas(n *int32) int32 {
+	if n == nil {
+		return 1
+	}
+	return *n
+}
+
+// noSurge reports whether a Deployment's own rollouts never have a pod more than it wants.
+func noSurge(d *appsv1.Deployment) bool {
+	rolling := d.Spec.Strategy.RollingUpdate
+	if rolling == nil || rolling.MaxSurge == nil {
+		return false
+	}
+	surge, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, 100, true)
+	return err == nil && surge == 0
+}
+
+// alone returns which of the pod's volumes no other pod can have on another node, or "".
+func (w *world) alone(p *pod) string {
+	for i := range p.object.Spec.Volumes {
+		source := p.object.Spec.Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		claim, ok := w.c.Claims.Get(p.Namespace(), source.ClaimName)
+		shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
+		if !ok || !slices.ContainsFunc(claim.Spec.AccessModes, shared) {
+			return fmt.Sprintf("the volume of its claim %s can be on one node only", source.ClaimName)
+		}
+	}
+	return ""
+}
+
+// beside returns the nodes on which the scheduler may put one more pod of a workload while this one
+// is there, by name, or why there are none.
+func (w *world) beside(p *pod) (nodes []*cluster.Node, why string) {
+	s := w.schedulerOf(p)
+	if s == nil {
+		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
+	}
+	next, notes := w.successor(p), len(w.notes)
+	defer func() { w.back(notes) }()
+	w.create(next.claims)
+	nodes, refusal := w.landings(s, next, p.Node, wish{renews: true})
+	sortByName(nodes)
+	return nodes, refusal.message
+}
