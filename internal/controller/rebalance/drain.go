@@ -26,7 +26,7 @@ type Leaving struct {
 	Grace *int64
 	// Returned are successors that came back to a node that is drained. They stay.
 	Returned map[types.UID]bool
-	// Surge has pods leave once one more replica of their workload is ready, where that is possible.
+	// Surge has pods leave once one more replica of their workload is ready, where that can be.
 	Surge bool
 	// Surging are pods whose workload has one more replica already.
 	Surging map[types.UID]bool

@@ -2,6 +2,7 @@ package rebalance_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
@@ -128,7 +130,7 @@ func showDraining(plan *rebalance.Draining) string {
 // successors find no other node and evicted none; workloads have all their pods, budgets hold, and
 // nobody is pending who fits somewhere.
 func TestDrainsOfRandomWorlds(t *testing.T) {
-	evicted, stranded := 0, 0
+	evicted, replaced, stranded := 0, 0, 0
 	seed, end, runs := seeds(500, 200)
 	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
@@ -144,8 +146,18 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 		options := execute.DrainOptions{Timeout: 20 * time.Minute, Leaving: rebalance.Leaving{
 			Nodes: nodes, DrainRules: disruption.DrainRules{DeleteEmptyDirData: true, IgnoreDaemonSets: true, Force: true},
 		}}
-		pending := s.homeless()
+		options.Surge = seed%4 < 2
+		pending, scales := s.homeless(), maps.Clone(s.replicas)
 		if seed%3 == 0 {
+			kills := 0
+			s.faults.request = func() bool {
+				if kills == 5 || s.r.IntN(30) > 0 {
+					return true
+				}
+				kills++
+				s.kill()
+				return s.r.IntN(2) == 0
+			}
 			s.faults.after = func(*v1.Pod) {
 				if s.r.IntN(3) == 0 {
 					s.kill()
@@ -168,7 +180,9 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 			s.run(2 * time.Minute)
 		}
 		evicted += len(s.evicted)
+		replaced += s.results[string(execute.Replaced)]
 		s.judgeDrain(options, pending)
+		s.judgeScales(scales)
 		if len(s.drained) == 1 && strings.Contains(s.drained[0].Stopped, "no other node") {
 			stranded++
 		}
@@ -177,9 +191,26 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d worlds, %d pods evicted, %d drains stopped because a pod would find no node", runs, evicted, stranded)
-	if evicted < runs/4 || stranded < runs/10 {
-		t.Errorf("%d pods evicted and %d drains stopped in %d worlds: they are too quiet to show anything", evicted, stranded, runs)
+	t.Logf("%d worlds, %d pods evicted, %d after their successors were ready, %d drains stopped because a pod would find no node", runs, evicted, replaced, stranded)
+	if evicted < runs/4 || stranded < runs/10 || replaced < runs/20 {
+		t.Errorf("%d pods evicted, %d replaced and %d drains stopped in %d worlds: they are too quiet to show anything", evicted, replaced, stranded, runs)
+	}
+}
+
+// judgeScales holds that surges have left nothing behind.
+func (s *stage) judgeScales(before map[types.UID]int) {
+	for uid, replicas := range before {
+		if s.replicas[uid] != replicas {
+			s.fail("%s has the scale %d, and had %d", uid, s.replicas[uid], replicas)
+		}
+	}
+	for _, object := range s.objects {
+		if object.GetLabels()[rebalance.SurgeLabel] != "" {
+			s.fail("%T %s has the label of a surge", object, object.GetName())
+		}
+		if p, ok := object.(*v1.Pod); ok && execute.Marked(p) && p.DeletionTimestamp == nil {
+			s.fail("%s has the lowest deletion cost", p.Name)
+		}
 	}
 }
 

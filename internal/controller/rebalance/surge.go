@@ -3,6 +3,7 @@ package rebalance
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -11,12 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // SurgeLabel is on a Deployment or ReplicaSet that has one more replica than it had, while that
-// replica takes over from a pod that is to leave. Its value says how to put the scale back. It is no
-// annotation, since Deployments hand those down to their ReplicaSets, and a rollback takes them back
-// from there.
+// replica takes over from a pod that is to leave. Its value says how to put the scale back. It is
+// no annotation, since Deployments hand those down to their ReplicaSets, and a rollback takes them
+// back from there.
 const SurgeLabel = "berth.dev/surge"
 
 // Scaled is what a surge scales.
@@ -55,6 +57,9 @@ func (w *world) surge(p *pod) (s *Surge, why string, later bool) {
 	}
 	if why = w.rolling(rs); why != "" {
 		return nil, why, true
+	}
+	if other := w.unready(p); other != nil {
+		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), w.now.Sub(other.CreationTimestamp.Time) < startsFor
 	}
 	if why = w.alone(p); why != "" {
 		return nil, why, false
@@ -106,6 +111,24 @@ func noSurge(d *appsv1.Deployment) bool {
 	}
 	surge, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, 100, true)
 	return err == nil && surge == 0
+}
+
+// startsFor is how old a pod may be that is not ready yet and is waited for.
+const startsFor = 10 * time.Minute
+
+// unready returns another pod of the workload that is not ready: the controller would remove that
+// one when the scale is put back.
+func (w *world) unready(p *pod) *v1.Pod {
+	set := p.Class.Controller.UID
+	for _, other := range w.pods {
+		if other.Namespace != p.Namespace() || other.DeletionTimestamp != nil || rules.IsTerminal(other) || other.Status.Phase == v1.PodRunning && ready(other) {
+			continue
+		}
+		if owner := metav1.GetControllerOfNoCopy(other); owner != nil && owner.UID == set {
+			return other
+		}
+	}
+	return nil
 }
 
 // alone returns which of the pod's volumes no other pod can have on another node, or "".

@@ -117,6 +117,17 @@ func (c *cluster) notMade(namespace, owner string) string {
 	return ""
 }
 
+// whole reports whether all pods of a workload run and are ready. Then its controller removes the
+// one with the lowest deletion cost first.
+func (c *cluster) whole(w workload) bool {
+	for _, p := range c.byOwner[w] {
+		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
+			return false
+		}
+	}
+	return true
+}
+
 // forbids returns which budget does without none of the ready pods that it covers once a surge is
 // over, or "".
 func (c *cluster) forbids(victim *v1.Pod) string {

@@ -104,9 +104,9 @@ type (
 		Room            *Flight
 	}
 	// Scale has a workload want another number of pods, and sets its label berth.dev/surge, in one
-	// request. A label is set only where there is none and the workload wants From pods: else the
-	// answer is Conflict. One is taken away only if it is Before; if the workload does not want From
-	// pods, its scale stays as it is.
+	// request. A label is set only where there is none and the workload wants From pods: otherwise
+	// the answer is Conflict. One is taken away only if it is Before. If the workload does not want
+	// From pods then, its scale stays as it is.
 	Scale struct {
 		Ticket        Ticket
 		Of            rebalance.Scaled

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Bounds of a surge.
@@ -55,6 +54,7 @@ const (
 	raising  surgeStep = iota // the scale, one higher
 	growing                   // the successor, ready
 	marking                   // the pod's deletion cost: of all, this one is to be removed
+	leaving                   // the pod's eviction, where the controller would remove another one
 	lowering                  // the scale as it was
 	removing                  // the controller, which removes the pod
 	clearing                  // the deletion cost as it was, since the surge is given up
@@ -64,7 +64,8 @@ const (
 // surge has one pod leave after its successor is ready. Its workload is scaled up by one; then the
 // pod gets the lowest deletion cost and the scale is what it was, so that the controller removes
 // this pod. No budget is asked: at no time there are fewer ready pods than before, and it is looked
-// at before the scale is put back.
+// at before the scale is put back. Where another pod of the workload is not ready, the controller
+// would remove that one whatever the costs are: then the pod is evicted, and the budget is asked.
 type surge struct {
 	*departure // the pod
 	note       surgeNote
@@ -116,6 +117,8 @@ func (d *Drainer) request(s *surge) {
 		d.do(change)
 	case marking, clearing:
 		d.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Clear: s.step == clearing})
+	case leaving:
+		d.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: d.options.Grace})
 	case lowering:
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
 		d.do(change)
@@ -142,7 +145,7 @@ func (d *Drainer) surgeAnswered(s *surge, e Answered) {
 	switch {
 	case e.Outcome == OK:
 		d.surgeDone(s)
-	case e.Outcome == NotFound && s.step == marking:
+	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
 		s.enter(lowering, d.now) // the pod has left by itself
 	case e.Outcome == NotFound && s.step == clearing, e.Outcome == NotFound && s.step == lowering:
 		d.surgeDone(s) // nothing is left to be put back
@@ -157,6 +160,8 @@ func (d *Drainer) surgeAnswered(s *surge, e Answered) {
 		d.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
 	case s.step == marking && (e.Outcome == Refused || s.failed+1 >= mostFailed):
 		d.giveUp(s, "its deletion cost cannot be set: "+e.Message)
+	case s.step == leaving && (e.Outcome == Refused || d.now.Sub(s.since) >= pendingFor):
+		d.giveUp(s, "it cannot be evicted: "+e.Message)
 	case s.step == clearing && e.Outcome == Refused:
 		s.marked = false
 		s.enter(lowering, d.now)
@@ -172,7 +177,7 @@ func (d *Drainer) surgeDone(s *surge) {
 	case raising:
 		s.enter(growing, d.now)
 		d.do(DrainTold{Result: Raised, Pod: &s.Departure, Message: fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1)})
-	case marking:
+	case marking, leaving:
 		s.enter(lowering, d.now)
 	case clearing:
 		s.marked = false
@@ -203,7 +208,7 @@ func (d *Drainer) followSurges() {
 		case s.step == removing:
 			d.awaitRemoval(s)
 		}
-		if s.ticket == 0 && (s.step == raising || s.step == marking || s.step == lowering || s.step == clearing) {
+		if s.ticket == 0 && s.step != growing && s.step != removing && s.step != restored {
 			if d.now.Before(s.retry) {
 				d.wake(s.retry)
 				continue
@@ -260,7 +265,7 @@ func (d *Drainer) grow(s *surge) {
 		d.giveUp(s, why)
 		return
 	}
-	if why := d.removable(s, victim, next); why != "" {
+	if why := d.removable(victim, next); why != "" {
 		if d.now.Sub(s.since) >= unreadyFor {
 			s.final = true
 			d.giveUp(s, why)
@@ -269,8 +274,12 @@ func (d *Drainer) grow(s *surge) {
 		d.wake(s.since.Add(unreadyFor))
 		return
 	}
-	s.marked = true
-	s.enter(marking, d.now)
+	if d.cluster.whole(s.owner) {
+		s.marked = true
+		s.enter(marking, d.now)
+		return
+	}
+	s.enter(leaving, d.now)
 }
 
 // hopeless returns why the successor is not going to be ready, or "".
@@ -320,16 +329,10 @@ func failing(p *v1.Pod) string {
 	return ""
 }
 
-// removable returns why the pod must not be removed yet: the controller would remove another one,
-// which is not ready, or a budget would be violated.
-func (d *Drainer) removable(s *surge, victim, next *v1.Pod) string {
+// removable returns why the pod must not be removed yet, or "".
+func (d *Drainer) removable(victim, next *v1.Pod) string {
 	if next == nil || !ready(next) {
 		return "its successor is not ready"
-	}
-	for _, p := range d.cluster.byOwner[s.owner] {
-		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
-			return fmt.Sprintf("%s of the same workload is not ready, and would be removed before it", p.Name)
-		}
 	}
 	return d.cluster.forbids(victim)
 }
