@@ -2,6 +2,7 @@ package cycle_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -17,9 +18,9 @@ import (
 
 // longSelector is about as long as an object has room for.
 func longSelector(which int) *metav1.LabelSelector {
-	values := make([]string, 150_000)
+	values, prefix := make([]string, 150_000), fmt.Sprint(which, "-")
 	for i := range values {
-		values[i] = fmt.Sprint(which, "-", i)
+		values[i] = prefix + strconv.Itoa(i)
 	}
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: values}}}
 }

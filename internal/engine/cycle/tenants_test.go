@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -67,11 +68,12 @@ func (g *growth) grow(v reflect.Value, depth int) {
 	if g.room <= 0 || depth > 12 {
 		return
 	}
-	switch v.Interface().(type) {
-	case resource.Quantity:
+	switch v.Type() {
+	case reflect.TypeFor[resource.Quantity]():
 		v.Set(reflect.ValueOf(*resource.NewQuantity(g.Int64N(1<<40), resource.DecimalSI)))
 		return
-	case metav1.Time, metav1.MicroTime, metav1.ObjectMeta, metav1.TypeMeta, metav1.ListMeta:
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](),
+		reflect.TypeFor[metav1.ObjectMeta](), reflect.TypeFor[metav1.TypeMeta](), reflect.TypeFor[metav1.ListMeta]():
 		return
 	}
 	switch v.Kind() {
@@ -88,19 +90,21 @@ func (g *growth) grow(v reflect.Value, depth int) {
 			}
 		}
 	case reflect.Slice:
-		list := reflect.MakeSlice(v.Type(), 0, 0)
-		for range g.many() {
-			one := reflect.New(v.Type().Elem()).Elem()
-			if g.grow(one, depth+1); g.room <= 0 {
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		for i := range g.many() {
+			v.Grow(1)
+			v.SetLen(i + 1)
+			if g.grow(v.Index(i), depth+1); g.room <= 0 {
+				v.SetLen(i)
 				break
 			}
-			list = reflect.Append(list, one)
 		}
-		v.Set(list)
 	case reflect.Map:
 		all := reflect.MakeMap(v.Type())
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
 		for range g.many() {
-			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			key.SetZero()
+			value.SetZero()
 			g.grow(key, depth+1)
 			if g.grow(value, depth+1); g.room <= 0 {
 				break
@@ -130,7 +134,7 @@ func (g *growth) word(t reflect.Type) string {
 	if g.IntN(4) == 0 {
 		return []string{"app", "app-1", "k0", "k1", v1.LabelHostname, v1.LabelTopologyZone, "gpu", "tenant"}[g.IntN(8)]
 	}
-	return fmt.Sprint("t-", g.IntN(1<<20))
+	return "t-" + strconv.Itoa(g.IntN(1<<20))
 }
 
 // TestWhateverATenantStoresHoldsNobodyUp: objects of every kind with fields as long as there is
