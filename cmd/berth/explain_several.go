@@ -84,9 +84,20 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		return cmp.Or(without(a)-without(b), turn[a.Object.UID]-turn[b.Object.UID])
 	})
 	reasons := map[string]int{}
+	type explained struct {
+		simulate.Found
+		item int
+	}
+	var before []explained
 	for i, f := range found {
 		said.Pending += 1 - without(f)
 		if i >= mostAlike {
+			continue
+		}
+		name := f.Object.Namespace + "/" + f.Object.Name
+		if i := slices.IndexFunc(before, func(b explained) bool { return explain.SameReason(b.Found, f) }); i >= 0 {
+			item := &said.Items[before[i].item]
+			item.Pods = append(item.Pods, name)
 			continue
 		}
 		decided := e.decided(cmd, f.Object.Namespace, f.Object.Name)
@@ -97,13 +108,13 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 			return nil, err
 		}
 		reason := one.Alike()
-		name := f.Object.Namespace + "/" + f.Object.Name
-		if at, known := reasons[reason]; known {
-			said.Items[at].Pods = append(said.Items[at].Pods, name)
-			continue
+		at, known := reasons[reason]
+		if !known {
+			at = len(said.Items)
+			reasons[reason], said.Items = at, append(said.Items, alike{Explanation: one})
 		}
-		reasons[reason] = len(said.Items)
-		said.Items = append(said.Items, alike{[]string{name}, one})
+		said.Items[at].Pods = append(said.Items[at].Pods, name)
+		before = append(before, explained{f, at})
 	}
 	slices.SortStableFunc(said.Items, func(a, b alike) int { return a.later() - b.later() })
 	write := func() error {

@@ -55,6 +55,48 @@ func TestSuggestedChangesLetThePodRun(t *testing.T) {
 	}
 }
 
+// What holds for a pod holds for another one that is said to wait for the same reason.
+func TestPodsThatWaitForTheSameReason(t *testing.T) {
+	same := 0
+	for seed := range uint64(60) {
+		objects := town(seed)
+		twin := objects[len(objects)-1].(*v1.Pod).DeepCopy()
+		twin.Name, twin.UID = "waits-too", "waits-too"
+		switch seed % 4 {
+		case 1:
+			twin.Status.NominatedNodeName = "node-0"
+		case 2:
+			twin.Labels["app"] = "other"
+		}
+		w, err := simulate.Open(manifest.Assemble("test", append(copied(objects), twin)), simulate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _ := w.Find("default", "waits")
+		second, _ := w.Find("default", "waits-too")
+		if alike := explain.SameReason(first, second); alike != (seed%4 == 0 || seed%4 == 3) {
+			t.Fatalf("town %d: the same reason: %t", seed, alike)
+		} else if !alike {
+			continue
+		}
+		same++
+		one, err := explain.Of(w, explain.Options{Namespace: "default", Name: "waits"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := explain.Of(w, explain.Options{Namespace: "default", Name: "waits-too"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.Alike() != other.Alike() {
+			t.Errorf("town %d: %s\nand of its twin: %s", seed, one.Summary, other.Summary)
+		}
+	}
+	if same < 20 {
+		t.Errorf("only %d pairs", same)
+	}
+}
+
 func explained(t testing.TB, objects []metav1.Object, name string) *explain.Explanation {
 	t.Helper()
 	w, err := simulate.Open(manifest.Assemble("test", copied(objects)), simulate.Options{})
