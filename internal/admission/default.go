@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	helper "k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Default fills in, in place, what the API server does while it decodes a pod.
@@ -97,7 +99,7 @@ func defaultHugePages(pod *v1.Pod) {
 	if len(resources.Limits)+len(resources.Requests) == 0 {
 		return
 	}
-	for name, sum := range helper.AggregateContainerLimits(pod, helper.PodResourcesOptions{}) {
+	for name, sum := range rules.PodLimits(pod, rules.OnlyContainers) {
 		if !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			continue
 		}
@@ -124,7 +126,7 @@ func defaultPodRequests(pod *v1.Pod) {
 	if requests == nil {
 		requests = v1.ResourceList{}
 	}
-	for name, sum := range helper.AggregateContainerRequests(pod, helper.PodResourcesOptions{}) {
+	for name, sum := range rules.PodRequests(pod, rules.OnlyContainers) {
 		hugePages := strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 		if _, set := requests[name]; !set && helper.IsSupportedPodLevelResource(name) && !hugePages {
 			requests[name] = sum.DeepCopy()

@@ -13,6 +13,8 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // inMemoryName is the name of the claim for extended resources as long as it exists only in memory.
@@ -61,7 +63,7 @@ func mayBeDevice(name v1.ResourceName) bool {
 // extendedRequests returns the resources that the pod requests and that a class can provide, with
 // the class, or nil if there is none.
 func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*resourcev1.DeviceClass {
-	requests := cluster.NewResources(resource.PodRequests(pod, resource.PodResourcesOptions{}))
+	requests := cluster.NewResources(rules.PodRequests(pod, resource.PodResourcesOptions{}))
 	classes := map[v1.ResourceName]*resourcev1.DeviceClass{}
 	for name, amount := range requests.Scalars {
 		if amount != 0 && mayBeDevice(name) {

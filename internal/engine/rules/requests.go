@@ -11,7 +11,7 @@ import (
 // pod-level resources in place of these sums where given, plus overhead. The pod's status does not
 // count: nothing has been actuated yet.
 func Requests(pod *v1.Pod) v1.ResourceList {
-	return helper.PodRequests(pod, helper.PodResourcesOptions{})
+	return PodRequests(pod, helper.PodResourcesOptions{})
 }
 
 // RequestsPlaced is what a pod takes from its node. During a resize this is, per container, the
@@ -19,7 +19,7 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 // resize was found infeasible. NodeResourcesBalancedAllocation uses the same sum for the pending
 // pod, where it equals Requests.
 func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
-	return helper.PodRequests(pod, placed)
+	return PodRequests(pod, placed)
 }
 
 // ScoreRequests is what a pending pod requests as the NodeResourcesFit score sees it: each
@@ -27,7 +27,7 @@ func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 // 200Mi. An explicit 0 stays 0. Pod-level requests do not count here, although they do for the
 // filter and once the pod is placed: upstream's scorer does not see them, and scores depend on it.
 func ScoreRequests(pod *v1.Pod) v1.ResourceList {
-	return helper.PodRequests(pod, helper.PodResourcesOptions{
+	return PodRequests(pod, helper.PodResourcesOptions{
 		SkipPodLevelResources:       true,
 		NonMissingContainerRequests: v1.ResourceList{v1.ResourceCPU: defaultCPU, v1.ResourceMemory: defaultMemory},
 	})
@@ -44,7 +44,7 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 			delete(opts.NonMissingContainerRequests, name)
 		}
 	}
-	return helper.PodRequests(pod, opts)
+	return PodRequests(pod, opts)
 }
 
 // PlainRequests sums up the CPU (in thousandths) and the memory that a pod requests, without the
@@ -79,14 +79,14 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 // Limits is the most a pod may use, overhead included for each resource that
 // has a limit.
 func Limits(pod *v1.Pod) v1.ResourceList {
-	return helper.PodLimits(pod, placed)
+	return PodLimits(pod, placed)
 }
 
 // GroupLimits limits a pod as a whole on its node: the CPU and the memory of all containers
 // together, overhead included, each if every container has a limit of it, or the pod itself.
 func GroupLimits(pod *v1.Pod) v1.ResourceList {
 	limited := map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true}
-	sum := helper.PodLimits(pod, helper.PodResourcesOptions{ContainerFn: func(limits v1.ResourceList, _ helper.ContainerType) {
+	sum := PodLimits(pod, helper.PodResourcesOptions{ContainerFn: func(limits v1.ResourceList, _ helper.ContainerType) {
 		for name := range limited {
 			if amount := limits[name]; amount.IsZero() {
 				limited[name] = false

@@ -76,7 +76,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateClaimRefs(spec.Resources.Claims, claimNames(spec.ResourceClaims), path.Child("claims"))...)
 
 	pod := &v1.Pod{Spec: *spec}
-	requested := helper.AggregateContainerRequests(pod, helper.PodResourcesOptions{})
+	requested := PodRequests(pod, OnlyContainers)
 	for _, name := range sortedKeys(requested) {
 		sum := requested[name]
 		if all, set := spec.Resources.Requests[name]; set && sum.Cmp(all) > 0 {
@@ -84,7 +84,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
 		}
 	}
-	limited := helper.AggregateContainerLimits(pod, helper.PodResourcesOptions{})
+	limited := PodLimits(pod, OnlyContainers)
 	for _, name := range sortedKeys(limited) {
 		sum := limited[name]
 		if all, set := spec.Resources.Limits[name]; set && isHugePages(name) && sum.Cmp(all) > 0 {

@@ -293,8 +293,8 @@ func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
 	if rules.IsTerminal(p) || b.overdue(p) {
 		return v1.ResourceList{"count/pods": apiresource.MustParse("1")}
 	}
-	usage := amountsOf(resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: true}),
-		resource.PodLimits(p, resource.PodResourcesOptions{UseStatusResources: true}))
+	usage := amountsOf(rules.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: true}),
+		rules.PodLimits(p, resource.PodResourcesOptions{UseStatusResources: true}))
 	usage[v1.ResourcePods], usage["count/pods"] = apiresource.MustParse("1"), apiresource.MustParse("1")
 	return usage
 }

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // outside returns why a limit range of the pod's namespace refuses a new pod, in the API server's
@@ -26,7 +28,7 @@ func (b *bounds) outside(p *v1.Pod) (refusal string) {
 				}
 			case v1.LimitTypePod: // without the overhead that a RuntimeClass adds
 				options := resource.PodResourcesOptions{ExcludeOverhead: true}
-				faults = append(faults, amounts{resource.PodRequests(p, options), resource.PodLimits(p, options)}.outside(item)...)
+				faults = append(faults, amounts{rules.PodRequests(p, options), rules.PodLimits(p, options)}.outside(item)...)
 			}
 		}
 		slices.Sort(faults)

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Demand is what a pod takes of a node: quantities, overhead included, and host ports.
@@ -76,7 +78,7 @@ func amounts(list v1.ResourceList) map[v1.ResourceName]int64 {
 
 // requests returns a pod's requests, overhead included.
 func requests(pod *v1.Pod, placed bool) map[v1.ResourceName]int64 {
-	return amounts(resource.PodRequests(pod, resource.PodResourcesOptions{
+	return amounts(rules.PodRequests(pod, resource.PodResourcesOptions{
 		UseStatusResources: placed, InPlacePodLevelResourcesVerticalScalingEnabled: placed,
 	}))
 }

@@ -109,7 +109,7 @@ func unknownFirst(a, b Candidate) int {
 // its overhead.
 func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	whole := helper.IsPodLevelResourcesSet(pod)
-	sum := helper.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
+	sum := rules.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
 	if overhead, found := pod.Spec.Overhead[name]; found && !sum.IsZero() {
 		sum.Add(overhead)
 	}
