@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	config "k8s.io/kube-scheduler/config/v1"
@@ -273,11 +274,23 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 		term := readNodeTerm(&list[i].Preference)
 		if term.broken {
 			_, err := nodeaffinity.NewPreferredSchedulingTerms(list) // which words it
-			return nil, err
+			return nil, firstErrors(err)
 		}
 		terms = append(terms, weightedNodeTerm{term, int64(list[i].Weight)})
 	}
 	return terms, nil
+}
+
+// mostErrors is how many errors are told of a pod: to put thousands into one text takes a second.
+const mostErrors = 16
+
+// firstErrors returns the first of many errors.
+func firstErrors(err error) error {
+	all, many := err.(utilerrors.Aggregate)
+	if !many || len(all.Errors()) <= mostErrors {
+		return err
+	}
+	return utilerrors.NewAggregate(all.Errors()[:mostErrors])
 }
 
 // Interests implements Requeuer.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -180,4 +181,28 @@ func oddNode(rng *rand.Rand) *v1.Node {
 		}
 	}
 	return node
+}
+
+// TestThousandsOfInvalidTermsAreToldInShort: an API server takes terms by which a label is greater
+// than a word. What is said of them is short, and is not made of all of them.
+func TestThousandsOfInvalidTermsAreToldInShort(t *testing.T) {
+	plugin, err := NewNodeAffinity(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	affinity := &v1.NodeAffinity{}
+	for k := range 10_000 {
+		affinity.PreferredDuringSchedulingIgnoredDuringExecution = append(affinity.PreferredDuringSchedulingIgnoredDuringExecution, v1.PreferredSchedulingTerm{
+			Weight: 1, Preference: expressions(v1.NodeSelectorRequirement{Key: "k", Operator: v1.NodeSelectorOpGt, Values: []string{fmt.Sprint("word-", k)}}),
+		})
+	}
+	c := cluster.New()
+	pod := c.Pending(&v1.Pod{Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: affinity}}})
+	scoring := plugin.Score(c, pod, nil)
+	if scoring.Err == nil {
+		t.Fatal("invalid terms are no error")
+	}
+	if said := scoring.Err.Error(); len(said) > 10_000 || !strings.Contains(said, "word-0") {
+		t.Errorf("%d bytes are said: %.300s", len(said), said)
+	}
 }
