@@ -32,12 +32,16 @@ const (
 )
 
 func newCrowd(t *testing.T) *crowd {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1})
+	return newCrowdThatFollows(t, Options{}, Nodes, Pods, Namespaces, DisruptionBudgets, Claims, StorageClasses, ResourceSlices, ResourceClaims, DeviceClasses)
+}
+
+func newCrowdThatFollows(t *testing.T, options Options, all ...Kind) *crowd {
+	options.Profiles, options.Seed = []Profile{{Profile: plugins.Default()}}, 1
+	core, err := New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &crowd{t, core, begin}
-	all := []Kind{Nodes, Pods, Namespaces, DisruptionBudgets, Claims, StorageClasses, ResourceSlices, ResourceClaims, DeviceClasses}
 	c.tell(Follows{all})
 	c.tell(Led{})
 	for _, kind := range all {

@@ -1,190 +1,282 @@
 package cycle_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/world/hostile"
 )
 
-var tenants = flag.Int("tenants", 40, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
+var (
+	tenants    = flag.Int("tenants", 60, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
+	tenantSeed = flag.Uint64("tenantseed", 0, "the first tenant of TestWhateverATenantStoresHoldsNobodyUp")
+)
 
-// stored are the kinds that a tenant may write and that the core sees. A pod is stored pending and
-// placed.
-var stored = map[Kind]func() metav1.Object{
-	Pods:                   func() metav1.Object { return aPod("pod", "100m") },
-	Claims:                 func() metav1.Object { return &v1.PersistentVolumeClaim{} },
-	DisruptionBudgets:      func() metav1.Object { return &policyv1.PodDisruptionBudget{} },
-	ResourceClaims:         func() metav1.Object { return &resourcev1.ResourceClaim{} },
-	Services:               func() metav1.Object { return &v1.Service{} },
-	ReplicaSets:            func() metav1.Object { return &appsv1.ReplicaSet{} },
-	StatefulSets:           func() metav1.Object { return &appsv1.StatefulSet{} },
-	ReplicationControllers: func() metav1.Object { return &v1.ReplicationController{} },
-}
+// What a tenant may cost everybody else. Times are of the processor, without the garbage
+// collector's, on a machine of which [unit] takes [usualUnit].
+const (
+	// mostOfStep is how long the core may be held by one event, or by one decision.
+	mostOfStep = 100 * time.Millisecond
+	// mostOfEvent is how long an event of another tenant's takes on average.
+	mostOfEvent = time.Millisecond
+	// mostMemory is by how much memory grows at most with a tenant's objects, and what is kept of
+	// them. All of them together have at most roomOfTenant of text.
+	mostMemory   = 256 << 20
+	roomOfTenant = 12 << 20
+	// mostLeft is what may be left of all tenants when they are gone.
+	mostLeft = 32 << 20
+)
 
-// roomOfObject is how much text an object has at most: below what the API server and etcd accept.
-const roomOfObject = 1_300_000
+// usualUnit is what unit takes on the machine that the bounds are stated for, with nothing else to
+// do.
+const usualUnit = 30 * time.Millisecond
 
-// growth fills an object by its type: every field of text, every list and every map may be as long
-// as an object has room for.
-type growth struct {
-	*rand.Rand
-	room int
-}
-
-// words are the values of fields with few of them: with others nothing is read further.
-var words = map[reflect.Type][]string{
-	reflect.TypeFor[metav1.LabelSelectorOperator]():            {"In", "NotIn", "Exists", "DoesNotExist"},
-	reflect.TypeFor[v1.NodeSelectorOperator]():                 {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
-	reflect.TypeFor[v1.TolerationOperator]():                   {"Exists", "Equal"},
-	reflect.TypeFor[v1.TaintEffect]():                          {"NoSchedule", "NoExecute", "PreferNoSchedule", ""},
-	reflect.TypeFor[v1.UnsatisfiableConstraintAction]():        {"DoNotSchedule", "ScheduleAnyway"},
-	reflect.TypeFor[v1.NodeInclusionPolicy]():                  {"Honor", "Ignore"},
-	reflect.TypeFor[v1.Protocol]():                             {"TCP", "UDP", "SCTP"},
-	reflect.TypeFor[v1.PersistentVolumeAccessMode]():           {"ReadWriteOnce", "ReadWriteOncePod"},
-	reflect.TypeFor[resourcev1.DeviceAllocationMode]():         {"ExactCount", "All"},
-	reflect.TypeFor[v1.ResourceName]():                         {"cpu", "memory", "example.com/gpu", ""},
-	reflect.TypeFor[v1.PersistentVolumeClaimPhase]():           {"Pending", "Bound"},
-	reflect.TypeFor[v1.PodPhase]():                             {"Pending", "Running"},
-	reflect.TypeFor[v1.ContainerRestartPolicy]():               {"Always"},
-	reflect.TypeFor[v1.PodFSGroupChangePolicy]():               {"Always"},
-	reflect.TypeFor[policyv1.UnhealthyPodEvictionPolicyType](): {"AlwaysAllow"},
-}
-
-func (g *growth) grow(v reflect.Value, depth int) {
-	if g.room <= 0 || depth > 12 {
-		return
-	}
-	switch v.Type() {
-	case reflect.TypeFor[resource.Quantity]():
-		v.Set(reflect.ValueOf(*resource.NewQuantity(g.Int64N(1<<40), resource.DecimalSI)))
-		return
-	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](),
-		reflect.TypeFor[metav1.ObjectMeta](), reflect.TypeFor[metav1.TypeMeta](), reflect.TypeFor[metav1.ListMeta]():
-		return
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if g.IntN(2) == 0 {
-			one := reflect.New(v.Type().Elem())
-			g.grow(one.Elem(), depth)
-			v.Set(one)
+// unit is the processor time of a fixed piece of work: it grows with what else the machine does.
+func unit(t *testing.T) time.Duration {
+	before := processorTime(t)
+	for range 4 {
+		all := map[string]int{}
+		for i := range 50_000 {
+			all[strconv.Itoa(i)] = i
 		}
-	case reflect.Struct:
-		for _, i := range g.Perm(v.NumField()) {
-			if f := v.Field(i); f.CanSet() && g.IntN(3) > 0 {
-				g.grow(f, depth+1)
+	}
+	return processorTime(t) - before
+}
+
+// followed are the kinds of a tenant's that the core is shown.
+var followed = map[string]Kind{
+	"Pod": Pods, "PersistentVolumeClaim": Claims, "PodDisruptionBudget": DisruptionBudgets, "ResourceClaim": ResourceClaims, "Service": Services,
+	"ReplicationController": ReplicationControllers, "ReplicaSet": ReplicaSets, "StatefulSet": StatefulSets, "PodGroup": PodGroups,
+}
+
+// neighbourhood is a crowd with what tenants refer to: a class of storage with a thousand volumes,
+// one without, and devices; and some nodes with room.
+func neighbourhood(t *testing.T) *crowd {
+	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true}}, allKinds...)
+	later := storagev1.VolumeBindingWaitForFirstConsumer
+	for _, class := range []string{"made", "local"} {
+		c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "csi.example.com", VolumeBindingMode: &later}})
+	}
+	for i := range 1000 {
+		c.tell(Seen{Volumes, &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v-", i), Labels: map[string]string{"app": "app-1"}},
+			Spec: v1.PersistentVolumeSpec{StorageClassName: "local", Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
+		}})
+	}
+	c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})
+	for i := range 100 {
+		node := fmt.Sprint("node-", i)
+		c.tell(Seen{ResourceSlices, &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+			Devices: []resourcev1.Device{{Name: "a"}, {Name: "b"}},
+		}}})
+		if i%20 != 19 { // full nodes: see ordinary
+			c.tell(Gone{Pods, aPod(fmt.Sprint("low-", i, "-9"), "100m")})
+		}
+	}
+	return c
+}
+
+// cost is what a tenant cost others.
+type cost struct {
+	step, event, decision time.Duration
+	which                 string // of the dearest step
+	memory                int64
+	stored                int
+}
+
+// tooMuch reports whether a tenant cost more than it may, on a machine that is slower by a factor.
+func (of *cost) tooMuch(slower float64) bool {
+	most := func(d time.Duration) time.Duration { return time.Duration(float64(d) * slower) }
+	return max(of.step, of.decision) > most(mostOfStep) || of.event > most(mostOfEvent) || of.memory > mostMemory
+}
+
+// atWorst keeps the higher of each.
+func (of *cost) atWorst(other cost) {
+	of.step, of.decision, of.event = max(of.step, other.step), max(of.decision, other.decision), max(of.event, other.event)
+	of.memory, of.stored = max(of.memory, other.memory), of.stored+other.stored
+}
+
+// timed tells the core of an event, and notes how long it was held.
+func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
+	before := processorTime(c.T)
+	actions := c.tell(e)
+	if took = processorTime(c.T) - before; took > of.step {
+		of.step, of.which = took, which
+	}
+	for _, a := range slices.Clone(actions) {
+		if ask, is := a.(Ask); is { // what is asked aside holds nobody up
+			ask.Aside.Ask(context.Background())
+			c.timed(of, which+", an answer from aside", Answered{Ticket: ask.Ticket})
+		}
+	}
+	return took
+}
+
+// ordinary shows the core a pod of another tenant's, and lets it decide: it finds room, or has to
+// preempt.
+func (c *crowd) ordinary(of *cost, name string, full bool) {
+	pod := aPod(name, "100m")
+	pod.Namespace, pod.Labels, pod.Spec.Priority = "other", map[string]string{"app": "app-1"}, new(int32(10_000))
+	if full { // so that it has to preempt
+		pod.Spec.NodeSelector = map[string]string{"k18": "19"}
+	}
+	took := c.timed(of, "an ordinary pod", Seen{Pods, pod})
+
+	before := processorTime(c.T)
+	var removals []Ticket
+	for _, a := range c.tell(Tick{}) {
+		if r, is := a.(Remove); is {
+			removals = append(removals, r.Ticket)
+		}
+	}
+	took += processorTime(c.T) - before
+	of.decision = max(of.decision, took)
+	c.tell(Gone{Pods, pod})
+	for _, ticket := range removals { // the victims stay for the next attempt
+		c.tell(Answered{ticket, Outcome{Fault: &Fault{Message: "refused"}}})
+	}
+}
+
+// tenant stores what a number stands for, lets the core try the tenant's pods, and then decides
+// for others. At the end all of it is gone.
+func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
+	before := int64(0)
+	if weigh {
+		before = heapInUse()
+	}
+	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 1))}
+	var gone []Event
+	for range 1 + g.IntN(3) {
+		kind := hostile.Kinds[g.IntN(len(hostile.Kinds))]
+		at, known := followed[kind.Name]
+		if !known {
+			continue
+		}
+		paths := hostile.Paths(kind)
+		path, full := paths[g.IntN(len(paths))], g.IntN(3) == 0
+		copies := []int{1, 4, 100}[g.IntN(3)]
+		g.Known = []int{0, 20, 90}[g.IntN(3)]
+		for i := range copies {
+			object := g.Object(kind, path, min(hostile.RoomOfObject, roomOfTenant/3/copies), full)
+			if pod, is := object.(*v1.Pod); is {
+				c.prepared(pod, g)
+			}
+			of.stored++
+			c.timed(&of, fmt.Sprintf("%s with %s", kind.Name, path), Seen{at, object})
+			gone = append(gone, Gone{at, object})
+			if i < 10 {
+				c.timed(&of, fmt.Sprintf("attempts beside %s with %s", kind.Name, path), Tick{})
 			}
 		}
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
-		for i := range g.many() {
-			v.Grow(1)
-			v.SetLen(i + 1)
-			if g.grow(v.Index(i), depth+1); g.room <= 0 {
-				v.SetLen(i)
-				break
-			}
-		}
-	case reflect.Map:
-		all := reflect.MakeMap(v.Type())
-		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		for range g.many() {
-			key.SetZero()
-			value.SetZero()
-			g.grow(key, depth+1)
-			if g.grow(value, depth+1); g.room <= 0 {
-				break
-			}
-			all.SetMapIndex(key, value)
-		}
-		v.Set(all)
-	case reflect.String:
-		text := g.word(v.Type())
-		g.room -= len(text) + 2
-		v.SetString(text)
-	case reflect.Int32, reflect.Int64, reflect.Int:
-		g.room -= 4
-		v.SetInt(g.Int64N(100))
-	case reflect.Bool:
-		v.SetBool(g.IntN(2) == 0)
+	}
+	for range 20 {
+		c.timed(&of, "the tenant's pods", Tick{})
+	}
+
+	c.ordinary(&of, fmt.Sprint("roomy-", seed), false)
+	c.ordinary(&of, fmt.Sprint("full-", seed), true)
+	of.event = c.events()
+	if weigh {
+		of.memory = heapInUse() - before
+	}
+
+	for _, e := range gone {
+		c.timed(&of, "what goes", e)
+	}
+	c.now = c.now.Add(20 * time.Second) // longer than any back-off
+	return of
+}
+
+// prepared gives a pod what every pod has that the API server took.
+func (c *crowd) prepared(pod *v1.Pod, g *hostile.Generator) {
+	pod.Spec.SchedulerName, pod.Spec.Priority = v1.DefaultSchedulerName, new(g.Int32N(3)*1000)
+	if len(pod.Spec.Containers) == 0 {
+		pod.Spec.Containers = aPod("", "100m").Spec.Containers
+	}
+	if len(pod.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) < 10 {
+		pod.Spec.SchedulingGates = nil
+	}
+	if len(pod.Labels) == 0 {
+		pod.Labels = map[string]string{"app": "app-1"}
+	}
+	if pod.Spec.NodeName = ""; g.IntN(2) == 0 {
+		pod.Spec.NodeName = fmt.Sprint("node-", g.IntN(crowdNodes))
 	}
 }
 
-// many is the length of a list: few, some, or as many as there is room for.
-func (g *growth) many() int { return []int{0, 1, 3, 100, roomOfObject}[g.IntN(5)] }
-
-func (g *growth) word(t reflect.Type) string {
-	if of := words[t]; of != nil {
-		return of[g.IntN(len(of))]
+// events is how long an event of another tenant's takes.
+func (c *crowd) events() time.Duration {
+	const events = 20
+	before := processorTime(c.T)
+	for i := range events {
+		pod := aPod(fmt.Sprint("low-", i, "-0"), "100m")
+		pod.Labels, pod.Spec.NodeName, pod.Spec.Priority = map[string]string{"app": "app-0", "event": fmt.Sprint(i % 5)}, fmt.Sprint("node-", i), new(int32(-10))
+		c.tell(Seen{Pods, pod})
+		pod = pod.DeepCopy()
+		pod.Labels = map[string]string{"app": "app-0"}
+		c.tell(Seen{Pods, pod})
 	}
-	if g.IntN(4) == 0 {
-		return []string{"app", "app-1", "k0", "k1", v1.LabelHostname, v1.LabelTopologyZone, "gpu", "tenant"}[g.IntN(8)]
-	}
-	return "t-" + strconv.Itoa(g.IntN(1<<20))
+	return (processorTime(c.T) - before) / (2 * events)
 }
 
-// TestWhateverATenantStoresHoldsNobodyUp: objects of every kind with fields as long as there is
-// room for. A failure names its seed. A pod of another tenant is decided as before.
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestWhateverATenantStoresHoldsNobodyUp: objects of every kind, each with a field as long as there
+// is room for. No event and no decision holds the core for long. A failure names its tenant.
 func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
-	c := newCrowd(t)
-	ordinary := func(i int) time.Duration {
-		took, _ := c.attempt(fmt.Sprint("ordinary-", i), func(pod *v1.Pod) { pod.Namespace = "other" })
-		return took
+	c := neighbourhood(t)
+	var without, worst cost
+	for i := range 3 { // the first ones make what is kept
+		without = cost{}
+		c.ordinary(&without, fmt.Sprint("first-roomy-", i), false)
+		c.ordinary(&without, fmt.Sprint("first-full-", i), true)
 	}
-	ordinary(-1) // the first one makes what is kept
-	usual := max(ordinary(-2), ordinary(-3))
-	var worst time.Duration
-	for seed := range *tenants {
-		g := &growth{Rand: rand.New(rand.NewPCG(uint64(seed), 1))}
-		var gone []Event
-		for kind, empty := range stored {
-			for copies := range 1 + g.IntN(3) {
-				object := empty()
-				g.room = roomOfObject
-				g.grow(reflect.ValueOf(object).Elem(), 0)
-				object.SetNamespace("tenant")
-				object.SetName(fmt.Sprint("o-", seed, "-", copies))
-				object.SetUID(types.UID(fmt.Sprint(kind, seed, "-", copies)))
-				labels := reflect.New(reflect.TypeFor[map[string]string]()).Elem()
-				g.grow(labels, 0)
-				object.SetLabels(labels.Interface().(map[string]string))
-				if pod, is := object.(*v1.Pod); is {
-					pod.Spec.SchedulerName, pod.Spec.SchedulingGates, pod.Spec.SchedulingGroup = "default-scheduler", nil, nil
-					pod.Status, pod.Spec.NodeName = v1.PodStatus{}, ""
-					if g.IntN(2) == 0 {
-						pod.Spec.NodeName = fmt.Sprint("node-", g.IntN(crowdNodes))
-					}
-				}
-				c.tell(Seen{kind, object})
-				gone = append(gone, Gone{kind, object})
+	begin := heapInUse()
+
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for seed := *tenantSeed; seed < *tenantSeed+uint64(*tenants); seed++ {
+		if seed%8 == 0 {
+			runtime.GC()
+		}
+		of := c.tenant(seed, seed%16 == 0)
+		for again := 0; of.tooMuch(1) && again < 3; again++ { // once more: other processes take caches away
+			runtime.GC()
+			slower := max(1, float64(unit(t))/float64(usualUnit))
+			if of = c.tenant(seed, true); again == 2 && of.tooMuch(slower) {
+				t.Errorf("tenant %d, with %d objects: %s took %v; a decision %v, an event %v, %d MiB; this machine is %.1f times as slow as usual",
+					seed, of.stored, of.which, of.step, of.decision, of.event, of.memory>>20, slower)
 			}
 		}
-		c.tell(Tick{}) // the tenant's own
-
-		took := ordinary(seed)
-		if took > usual+holdsTheLoop/4 { // once more: another goroutine's garbage counts, too
-			took = min(took, ordinary(seed))
-		}
-		if worst = max(worst, took); took > usual+holdsTheLoop/4 {
-			t.Errorf("tenant %d: an ordinary pod took %v of processor time, and %v without it", seed, took, usual)
-		}
-		for _, e := range gone {
-			c.tell(e)
-		}
+		worst.atWorst(of)
 	}
-	t.Logf("%d tenants: an ordinary pod takes %v, and %v at worst", *tenants, usual, worst)
+	if left := heapInUse() - begin; left > mostLeft {
+		t.Errorf("%d MiB are left of %d tenants that are gone", left>>20, *tenants)
+	}
+	t.Logf("%d tenants with %d objects: a step takes %v at worst, an ordinary pod %v (without them %v), an event %v; %d MiB more",
+		*tenants, worst.stored, worst.step, worst.decision, without.decision, worst.event, worst.memory>>20)
 }

@@ -1,0 +1,249 @@
+package hostile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// RoomOfObject is how long the fields of an object are together at most: below what the API server
+// and etcd accept.
+const RoomOfObject = 1_300_000
+
+// Generator makes objects of one tenant. Its zero values but for Rand are good.
+type Generator struct {
+	*rand.Rand
+	// Known is how many of a hundred words are words that others use, too. The others are unique.
+	Known int
+	made  int
+	full  bool
+}
+
+// Object returns an object of a kind in which the field at the path is as long as room allows. Its
+// other fields are short; full also fills those that the path does not meet.
+func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
+	object := kind.New()
+	v := reflect.ValueOf(object).Elem()
+	if g.full = full; full {
+		g.fill(v, "", 0)
+	}
+	g.grow(v, path, room)
+
+	g.made++
+	object.SetName(fmt.Sprint("o-", g.made%objects))
+	object.SetNamespace(Namespace)
+	object.SetUID(types.UID(fmt.Sprint("o-", kind.Name, g.made)))
+	return object
+}
+
+// Namespace is the tenant's.
+const Namespace = "tenant"
+
+// objects is how many names of objects there are: fields that refer to one have one of them.
+const objects = 300
+
+// grow makes the field at the path as long as room allows, and returns what it used.
+func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
+	if len(path) == 0 {
+		return g.growLast(v, room)
+	}
+
+	next, rest := path[0], path[1:]
+	switch next.of {
+	case aField:
+		if v.Kind() == reflect.Struct {
+			g.fillFields(v, mostDepth-2, g.full)
+		}
+		return g.grow(v.Field(next.field), rest, room)
+	case aPointer:
+		one := reflect.New(v.Type().Elem())
+		v.Set(one)
+		return g.grow(one.Elem(), rest, room)
+	}
+
+	many := g.many(v.Type(), room)
+	for i := 0; i < many && used < room; i++ {
+		if next.of == anItem {
+			one := reflect.New(v.Type().Elem()).Elem()
+			used += 8 + g.grow(one, rest, room/many)
+			v.Set(reflect.Append(v, one))
+			continue
+		}
+		if v.IsNil() {
+			v.Set(reflect.MakeMap(v.Type()))
+		}
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		if next.of == aKey {
+			used += g.grow(key, rest, room/many) + g.fill(value, "", mostDepth-1)
+		} else {
+			used += g.fill(key, "", mostDepth-1) + g.grow(value, rest, room/many)
+		}
+		v.SetMapIndex(key, value)
+	}
+	return used
+}
+
+// growLast makes a list, a map or a text as long as room allows.
+func (g *Generator) growLast(v reflect.Value, room int) (used int) {
+	most := room
+	if n := mostItems[v.Type()]; n > 0 {
+		most = n
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		raw := fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", min(room, mostText)))
+		v.Set(reflect.ValueOf(runtime.RawExtension{Raw: []byte(raw)}))
+		used = len(raw)
+	case reflect.Slice:
+		list := reflect.MakeSlice(v.Type(), 0, 0)
+		for i := 0; i < most && used < room; i++ {
+			one := reflect.New(v.Type().Elem()).Elem()
+			used += 8 + g.fill(one, "", mostDepth-2)
+			list = reflect.Append(list, one)
+		}
+		v.Set(list)
+	case reflect.Map:
+		all := reflect.MakeMap(v.Type())
+		for i := 0; i < most && used < room; i++ {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			used += 8 + g.fill(key, "", mostDepth-1) + g.fill(value, "", mostDepth-1)
+			all.SetMapIndex(key, value)
+		}
+		v.Set(all)
+	case reflect.String:
+		text := longText(g.word(v.Type(), ""), room)
+		v.SetString(text)
+		used = len(text)
+	}
+	return used
+}
+
+// longText is text that goes on, as an expression for devices would. Its beginning is unique.
+func longText(begin string, room int) string {
+	const on = ` && device.driver != "x"`
+	begin = `device.driver != "` + begin + `"`
+	return begin + strings.Repeat(on, max(0, min(room, mostText)-len(begin))/len(on))
+}
+
+// mostText is how long a single text is at most: expressions for devices are, by their validation.
+const mostText = 10 << 10
+
+// many is how many items there are on the way to the field that is to be long.
+func (g *Generator) many(t reflect.Type, room int) int {
+	n := []int{1, 1, 3, 30, 1000, room/50 + 1}[g.IntN(6)]
+	if most := mostItems[t]; most > 0 {
+		n = min(n, most)
+	}
+	return n
+}
+
+// mostDepth is how deep fields are filled that no path leads to.
+const mostDepth = 7
+
+// fill gives a field short content: lists of one or two items.
+func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
+	if leaves[v.Type()] || v.Type() == rawExtension {
+		return g.fillLeaf(v)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if depth < mostDepth && g.IntN(2) == 0 {
+			one := reflect.New(v.Type().Elem())
+			used = g.fill(one.Elem(), field, depth+1)
+			v.Set(one)
+		}
+	case reflect.Struct:
+		used = g.fillFields(v, depth, true)
+	case reflect.Slice:
+		for range 1 + g.IntN(2) {
+			one := reflect.New(v.Type().Elem()).Elem()
+			used += 8 + g.fill(one, field, depth+1)
+			v.Set(reflect.Append(v, one))
+		}
+	case reflect.Map:
+		all := reflect.MakeMap(v.Type())
+		for range 1 + g.IntN(2) {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			used += 8 + g.fill(key, "", depth+1) + g.fill(value, field, depth+1)
+			all.SetMapIndex(key, value)
+		}
+		v.Set(all)
+	case reflect.String:
+		text := g.word(v.Type(), field)
+		v.SetString(text)
+		used = len(text) + 2
+	case reflect.Int32, reflect.Int64, reflect.Int:
+		v.SetInt(1 + g.Int64N(100))
+	case reflect.Bool:
+		v.SetBool(g.IntN(4) == 0)
+	}
+	return used
+}
+
+// fillFields fills what a struct has that is neither a list nor a struct, and, if deep, some of the
+// rest.
+func (g *Generator) fillFields(v reflect.Value, depth int, deep bool) (used int) {
+	for i := range v.NumField() {
+		f, field := v.Field(i), v.Type().Field(i)
+		switch {
+		case !f.CanSet() || byTheServer(v.Type(), field.Name):
+		case isScalar(f.Type()):
+			used += g.fill(f, field.Name, depth)
+		case deep && depth < mostDepth && g.IntN(3) == 0:
+			used += g.fill(f, field.Name, depth+1)
+		}
+	}
+	return used
+}
+
+// isScalar reports whether a type is a text, a number or the like, or points to one.
+func isScalar(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return t.Elem().Kind() != reflect.Pointer && isScalar(t.Elem())
+	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Interface:
+		return false
+	}
+	return true
+}
+
+func (g *Generator) fillLeaf(v reflect.Value) int {
+	switch v.Interface().(type) {
+	case resource.Quantity:
+		v.Set(reflect.ValueOf(*resource.NewMilliQuantity(g.Int64N(2000), resource.DecimalSI)))
+	case runtime.RawExtension:
+		v.Set(reflect.ValueOf(runtime.RawExtension{Raw: []byte(`{"a":"b"}`)}))
+	case intstr.IntOrString:
+		v.Set(reflect.ValueOf(intstr.FromInt32(1 + g.Int32N(100))))
+	}
+	return 4
+}
+
+// word returns a value of a field: one of those that its type has, one that others use, or one that
+// nobody else does.
+func (g *Generator) word(t reflect.Type, field string) string {
+	if of := words[t]; of != nil {
+		return of[g.IntN(len(of))]
+	}
+	if of := byField[field]; of != nil {
+		return of[g.IntN(len(of))]
+	}
+	switch {
+	case referring[field] && g.IntN(4) > 0:
+		return fmt.Sprint("o-", g.IntN(objects))
+	case g.IntN(100) < g.Known:
+		return known[g.IntN(len(known))]
+	}
+	g.made++
+	return fmt.Sprintf("t-%x", g.made)
+}
+
+// known are words that nodes and pods of others have.
+var known = []string{"app", "app-1", "app-2", "k0", "k1", "k19", "0", "1", v1.LabelHostname, v1.LabelTopologyZone, "z0", "gpu", Namespace, "metadata.name", "node-1"}

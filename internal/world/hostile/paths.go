@@ -1,0 +1,114 @@
+package hostile
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Path leads from an object to one of its fields.
+type Path []step
+
+// step is a field of a struct, or what a list, a map or a pointer holds.
+type step struct {
+	field int // of a struct
+	name  string
+	of    held
+}
+
+type held int
+
+const (
+	aField held = iota
+	anItem
+	aKey
+	aValue
+	aPointer
+)
+
+// String returns the path as in "spec.containers[].name", by the names of Go.
+func (p Path) String() string {
+	var text strings.Builder
+	for _, s := range p {
+		switch s.of {
+		case aField:
+			text.WriteString("." + s.name)
+		case anItem, aValue:
+			text.WriteString("[]")
+		case aKey:
+			text.WriteString("[key]")
+		}
+	}
+	return strings.TrimPrefix(text.String(), ".")
+}
+
+// leaves are types that are filled as a whole.
+var leaves = map[reflect.Type]bool{
+	reflect.TypeFor[resource.Quantity]():         true,
+	reflect.TypeFor[intstr.IntOrString]():        true,
+	reflect.TypeFor[metav1.Time]():               true,
+	reflect.TypeFor[metav1.MicroTime]():          true,
+	reflect.TypeFor[metav1.TypeMeta]():           true,
+	reflect.TypeFor[metav1.ManagedFieldsEntry](): true,
+}
+
+var rawExtension = reflect.TypeFor[runtime.RawExtension]()
+
+// ofTheServer are fields that the API server sets, or that are written as a subresource to which a
+// tenant has no access, and names, which are bounded.
+var ofTheServer = []string{
+	"Name", "GenerateName", "Status", "UID", "ResourceVersion", "ManagedFields", "SelfLink", "Generation", "CreationTimestamp", "DeletionTimestamp",
+	"DeletionGracePeriodSeconds", "Namespace",
+}
+
+// byTheServer reports whether a field of a type is not the tenant's to write. Only at the top of
+// an object is Status the server's.
+func byTheServer(t reflect.Type, field string) bool {
+	_, top := t.FieldByName("ObjectMeta")
+	return (top || t == reflect.TypeFor[metav1.ObjectMeta]()) && slices.Contains(ofTheServer, field)
+}
+
+// Paths returns the paths to all fields of a kind that may be of any length.
+func Paths(kind Kind) (all []Path) {
+	var follow func(t reflect.Type, to Path, within []reflect.Type)
+	follow = func(t reflect.Type, to Path, within []reflect.Type) {
+		if t == rawExtension {
+			all = append(all, to)
+			return
+		}
+		if leaves[t] || slices.Contains(within, t) {
+			return
+		}
+		further := func(s step) Path { return append(slices.Clip(to), s) }
+		switch t.Kind() {
+		case reflect.Pointer:
+			follow(t.Elem(), further(step{of: aPointer}), within)
+		case reflect.Struct:
+			within = append(slices.Clip(within), t)
+			for i := range t.NumField() {
+				f := t.Field(i)
+				if f.IsExported() && !byTheServer(t, f.Name) {
+					follow(f.Type, further(step{field: i, name: f.Name}), within)
+				}
+			}
+		case reflect.Slice:
+			all = append(all, to)
+			follow(t.Elem(), further(step{of: anItem}), within)
+		case reflect.Map:
+			all = append(all, to)
+			follow(t.Key(), further(step{of: aKey}), within)
+			follow(t.Elem(), further(step{of: aValue}), within)
+		case reflect.String:
+			if words[t] == nil {
+				all = append(all, to)
+			}
+		}
+	}
+	follow(reflect.TypeOf(kind.New()).Elem(), nil, nil)
+	return all
+}

@@ -1,0 +1,33 @@
+package hostile
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestEveryFieldGrows: there is no field of any length that the generator leaves short, and no
+// object that is larger than what the API server accepts by far.
+func TestEveryFieldGrows(t *testing.T) {
+	const room = 20_000
+	for _, kind := range Kinds {
+		all := Paths(kind)
+		if len(all) < 10 {
+			t.Errorf("%s has %d fields of any length", kind.Name, len(all))
+		}
+		for i, path := range all {
+			if i%5 > 0 { // lists and maps on the way are the same for many
+				continue
+			}
+			g := &Generator{Rand: rand.New(rand.NewPCG(uint64(i), 1))}
+			text, err := json.Marshal(g.Object(kind, path, room, false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(text) < 500 || len(text) > 100*room {
+				t.Errorf("%s of %s has %d bytes: %.300s", path, kind.Name, len(text), text)
+			}
+		}
+		t.Logf("%s: %d fields, the last one is %s", kind.Name, len(all), all[len(all)-1])
+	}
+}

@@ -1,0 +1,58 @@
+package hostile
+
+import (
+	"reflect"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// words are the values of types that have few: with others an object is read no further.
+var words = map[reflect.Type][]string{
+	reflect.TypeFor[metav1.LabelSelectorOperator]():            {"In", "NotIn", "Exists", "DoesNotExist"},
+	reflect.TypeFor[v1.NodeSelectorOperator]():                 {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
+	reflect.TypeFor[v1.TolerationOperator]():                   {"Exists", "Equal"},
+	reflect.TypeFor[v1.TaintEffect]():                          {"NoSchedule", "NoExecute", "PreferNoSchedule", ""},
+	reflect.TypeFor[v1.UnsatisfiableConstraintAction]():        {"DoNotSchedule", "ScheduleAnyway"},
+	reflect.TypeFor[v1.NodeInclusionPolicy]():                  {"Honor", "Ignore"},
+	reflect.TypeFor[v1.Protocol]():                             {"TCP", "UDP", "SCTP"},
+	reflect.TypeFor[v1.PersistentVolumeAccessMode]():           {"ReadWriteOnce", "ReadWriteOncePod"},
+	reflect.TypeFor[v1.PersistentVolumeMode]():                 {"Filesystem"},
+	reflect.TypeFor[resourcev1.DeviceAllocationMode]():         {"ExactCount", "All"},
+	reflect.TypeFor[v1.ContainerRestartPolicy]():               {"Always"},
+	reflect.TypeFor[v1.RestartPolicy]():                        {"Always"},
+	reflect.TypeFor[v1.DNSPolicy]():                            {"Default"},
+	reflect.TypeFor[v1.PreemptionPolicy]():                     {"PreemptLowerPriority", "Never"},
+	reflect.TypeFor[v1.PodFSGroupChangePolicy]():               {"Always"},
+	reflect.TypeFor[policyv1.UnhealthyPodEvictionPolicyType](): {"AlwaysAllow", "IfHealthyBudget"},
+	reflect.TypeFor[batchv1.ConcurrencyPolicy]():               {"Allow"},
+}
+
+// byField are the values of fields that refer to what the cluster has.
+var byField = map[string][]string{
+	"TopologyKey":      {v1.LabelHostname, v1.LabelTopologyZone, "k0", "k1", "k2", "k18"},
+	"StorageClassName": {"made", "local"},
+	"DeviceClassName":  {"gpu"},
+	"SchedulerName":    {v1.DefaultSchedulerName},
+	"GenerateName":     {""},
+	"VolumeName":       {""},
+	"APIVersion":       {"apps/v1"},
+	"Kind":             {"ReplicaSet", "StatefulSet"},
+	"Expression":       {`device.driver == "gpu.example.com"`},
+}
+
+// referring are fields with the name of another object of the tenant's.
+var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
+
+// mostItems is how long lists and maps are at most that the API bounds by number.
+var mostItems = map[reflect.Type]int{
+	reflect.TypeFor[[]resourcev1.DeviceRequest]():            32,
+	reflect.TypeFor[[]resourcev1.DeviceSubRequest]():         8,
+	reflect.TypeFor[[]resourcev1.DeviceSelector]():           32,
+	reflect.TypeFor[[]resourcev1.DeviceConstraint]():         32,
+	reflect.TypeFor[[]resourcev1.DeviceClaimConfiguration](): 32,
+	reflect.TypeFor[[]resourcev1.DeviceToleration]():         16,
+}
