@@ -1,7 +1,7 @@
 # Berth. `make help` lists what there is; `make up` and `make test` are all that a newcomer needs.
 
 SHELL      := /bin/bash
-BIN        := bin
+BIN        := $(CURDIR)/bin
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Kubernetes' own libraries take the version that they report from here.
 KUBERNETES := v1.36.3
@@ -30,11 +30,11 @@ build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first t
 	@echo "==> building berth, and the scheduler alone"
 	@hack/compile.sh -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/berth ./cmd/berth-scheduler
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
-	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
+	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o $(BIN)/berth-controlplane ./cmd/berth-controlplane
 
-build-node: build ## bin/kubelet as well: upstream's, for `berth up --agent` and `berth agent` (Linux)
+build-node: ## bin/kubelet: upstream's, for `berth up --agent` and `berth agent` (Linux)
 	@echo "==> building the kubelet"
-	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o ../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 
 # Live tests wait more than they compute: they run beside each other, and the cores beside them.
 ALLTESTS := cd test && go run ./cmd/alltests -root .. -fuzztime
@@ -87,7 +87,7 @@ bench: ## upstream's scheduling core and Berth's side by side
 
 bench-live: build ## kube-scheduler and Berth against a real API server and etcd, in turn: about 15 minutes
 	@echo "==> building etcd, kube-apiserver and kube-scheduler"
-	@cd test && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
+	@cd test && go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
 	@$(BIN)/benchlive -bin $(BIN) $(BENCHFLAGS)
 
 integration: ## upstream's own integration tests of scheduling with Berth in place: about half an hour (INTEGRATIONFLAGS='-packages node -upstream')
@@ -103,26 +103,26 @@ bench-moves: ## plans of berth rebalance on 5,000 nodes, and drains by kubectl a
 	@cd test && go run ./cmd/moves $(BENCHFLAGS)
 
 soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
-	@cd test && go build -o ../$(BIN)/soak ./cmd/soak
+	@cd test && go build -o $(BIN)/soak ./cmd/soak
 	@$(BIN)/soak --bin $(BIN) $(SOAKFLAGS)
 
 specs: build ## upstream's own end-to-end specs on a cluster of their own: about an hour
-	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
+	@cd test/specs && go test -c -o $(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
 
 node-conformance: build build-node ## upstream's NodeConformance specs on the node of berth up --agent, as root with containerd (SPECFLAGS='-berth-procs 8')
 	@echo "==> building the programs of upstream's images, ginkgo and the specs"
-	@cd test/specs && go build -ldflags '-s -w' -o ../../$(BIN)/ k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/nonewprivs github.com/onsi/ginkgo/v2/ginkgo
-	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
+	@cd test/specs && go build -ldflags '-s -w' -o $(BIN)/ k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/nonewprivs github.com/onsi/ginkgo/v2/ginkgo
+	@cd test/specs && go test -c -o $(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-agent -berth-bin $(BIN) $(SPECFLAGS)
 
 versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)
-	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
+	@cd test && BERTH_BIN=$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
 
 upgrade: build ## another version replaced by this one under load, and back: builds it, then about 10 minutes (OLD=REVISION, or a folder of its programs)
 	@test -n '$(OLD)' || { echo "make upgrade: name the other version: OLD=REVISION, or a folder of its programs"; exit 2; }
-	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./upgrade -count=1 -timeout 2h -v -old '$(OLD)'
-	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./soak -run 'TestUpgrade' -count=1 -timeout 2h -v -old '$(OLD)' $(UPGRADEFLAGS)
+	@cd test && BERTH_BIN=$(BIN) go test ./upgrade -count=1 -timeout 2h -v -old '$(OLD)'
+	@cd test && BERTH_BIN=$(BIN) go test ./soak -run 'TestUpgrade' -count=1 -timeout 2h -v -old '$(OLD)' $(UPGRADEFLAGS)
 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)
@@ -131,7 +131,7 @@ release: ## what a release has, into dist/VERSION (make release VERSION=v0.1.0 R
 	@cd deploy/pack && go run ./cmd/release -root ../.. -version '$(VERSION)' -o ../../dist/$(VERSION) $(RELEASEFLAGS)
 
 pictures: build ## the pictures of the dashboard in README and docs, from a real run
-	@cd test && go run ./cmd/pictures -bin $(CURDIR)/$(BIN) -out $(CURDIR)/docs/pictures
+	@cd test && go run ./cmd/pictures -bin $(BIN) -out $(CURDIR)/docs/pictures
 
 clean: ## remove what was built and the data of `make up`
 	rm -rf $(BIN) dist .berth

@@ -41,7 +41,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	// It schedules and admits. (Kubernetes' own admission reads this annotation only when told to;
 	// Berth's webhook does.)
 	h.kubectl("annotate", "namespace", "default", `scheduler.alpha.kubernetes.io/defaultTolerations=[{"key":"from","operator":"Equal","value":"webhook"}]`)
-	h.kubectl("create", "deployment", "web", "--image=berth.local/busybox:1", "--replicas=2", "--", "sleep", "3600")
+	h.kubectl("create", "deployment", "web", "--image=berth.local/busybox:1", "--replicas=2", "--", "sh", "-c", "trap exit TERM; sleep 3600 & wait")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
 	if got := h.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.tolerations[?(@.key=='from')].value}"); got != "webhook webhook" {
 		t.Errorf("tolerations by the namespace's annotation: %q", got)

@@ -36,14 +36,14 @@ handler: kata-fc
 overhead: {podFixed: {memory: 60Mi}}
 `
 
-// load is a pod that holds memory, in MiB, from the time at which it is ready.
+// load is a pod that holds memory, in MiB, as soon as somebody writes into its FIFO.
 type load struct {
 	name, spec string
 	requests   string
 	memory     int
 }
 
-// dd fills its buffer, when it may, and then stays, as nobody reads what it writes.
+// dd fills its buffer, and then stays, as nobody reads what it writes.
 func (l load) manifest() string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -56,7 +56,7 @@ spec:
   containers:
   - name: app
     image: busybox:1
-    command: [sh, -c, "until [ -e /tmp/fill ]; do sleep 0.2; done; dd if=/dev/zero bs=%dM count=1 | sleep 100000"]
+    command: [sh, -c, "mkfifo /tmp/fill; cat /tmp/fill; dd if=/dev/zero bs=%dM count=1 | sleep 100000"]
     resources: {requests: {memory: %s}}
 `, l.name, l.spec, l.memory, l.requests)
 }
@@ -74,17 +74,20 @@ func TestMemoryPressure(t *testing.T) {
 		{"greedy", "", "10Mi", 30},
 	}
 	hog := load{"hog", "priorityClassName: important", "500Mi", 500}
-	for _, l := range append(loads, hog) {
+	for _, l := range append(slices.Clone(loads), hog) {
 		c.apply(l.manifest())
-		c.await(l.name, "ready", ready)
-		c.awaitMeasured(l.name, 0)
 	}
 	for _, l := range loads {
-		c.kubectl("exec", l.name, "--", "touch", "/tmp/fill")
+		c.await(l.name, "ready", ready)
+		c.fill(l)
+	}
+	c.await(hog.name, "ready", ready)
+	for _, l := range loads {
 		c.awaitMeasured(l.name, l.memory)
 	}
+	c.awaitMeasured(hog.name, 0) // a pod without measurements would be the first victim
 	r := c.record()
-	c.kubectl("exec", "hog", "--", "touch", "/tmp/fill")
+	c.fill(hog)
 	eventually(t, "the taint", func() error {
 		node, err := c.client.CoreV1().Nodes().Get(t.Context(), c.node, metav1.GetOptions{})
 		if err == nil && !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeMemoryPressure }) {
@@ -111,6 +114,12 @@ func TestMemoryPressure(t *testing.T) {
 			t.Errorf("%s was restarted", name)
 		}
 	}
+}
+
+// fill has the pod take its memory. If its shell has not made the FIFO yet, it finds a file.
+func (c *cluster) fill(l load) {
+	c.Helper()
+	c.kubectl("exec", l.name, "--", "sh", "-c", "echo > /tmp/fill")
 }
 
 // awaitMeasured waits until the kubelet has measured that a pod holds so many MiB. It measures every
@@ -154,7 +163,7 @@ func littleMemory(t *testing.T) string {
 	}
 	file := filepath.Join(t.TempDir(), "kubelet.yaml")
 	text := fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nsystemReserved: {memory: %q}\n"+
-		"evictionHard: {memory.available: %s}\nevictionPressureTransitionPeriod: 30s\n", fmt.Sprint(total.Value()-podsMemory), threshold)
+		"evictionHard: {memory.available: %s}\nevictionPressureTransitionPeriod: 20s\nnodeStatusUpdateFrequency: 2s\n", fmt.Sprint(total.Value()-podsMemory), threshold)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,7 @@ func In(work, root string) (string, error) {
 	if dir := os.Getenv("BERTH_BIN"); dir != "" {
 		return filepath.Abs(dir)
 	}
-	version := "-X k8s.io/component-base/version.gitVersion=" + Kubernetes
-	for _, b := range [][2]string{{".", "./cmd/berth"}, {"controlplane", "./cmd/berth-controlplane"}} {
-		if err := run(filepath.Join(root, b[0]), "build", "-ldflags", version, "-o", work+string(filepath.Separator), b[1]); err != nil {
-			return "", err
-		}
-	}
-	return work, nil
+	return work, build(work, root, "build")
 }
 
 // WithKubelet is In, with the kubelet beside them.
@@ -42,8 +36,22 @@ func WithKubelet(work, root string) (string, error) {
 	if _, err := os.Stat(filepath.Join(bin, "kubelet")); err == nil {
 		return bin, nil
 	}
-	version := "-X k8s.io/component-base/version.gitVersion=" + Kubernetes
-	return bin, run(filepath.Join(root, "controlplane"), "build", "-ldflags", version, "-o", filepath.Join(bin, "kubelet"), "k8s.io/kubernetes/cmd/kubelet")
+	return bin, build(bin, root, "build-node")
+}
+
+// build makes a target of the Makefile in a folder. Its flags are the ones that everything else is
+// compiled with: with others Kubernetes would be compiled once more, for ten minutes of CPU time.
+func build(bin, root, target string) error {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("make", "--no-print-directory", "-C", root, target, "BIN="+bin)
+	cmd.Env = environment
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make %s: %w\n%s", target, err, out)
+	}
+	return nil
 }
 
 // Of returns the folder of the programs of another version: the one that is named, or where those
