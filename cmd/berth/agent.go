@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -55,7 +56,7 @@ adopts them.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return f.run(args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
 	}
 	f.addFlags(cmd.Flags())
 	return cmd
@@ -65,7 +66,7 @@ const defaultRoot = "/var/lib/berth-agent"
 
 func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	k := &f.kubelet
-	flags.StringVar(&f.program, "kubelet", "", "the kubelet to run (default: beside this executable, then in PATH)")
+	flags.StringVar(&f.program, "kubelet", "", "the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
 	flags.StringVar(&f.file, "config", "", "KubeletConfiguration file; flags that are given override its fields")
 	flags.StringVar(&k.Bootstrap, "bootstrap-kubeconfig", "",
 		"kubeconfig file with a bootstrap token, with which the kubelet requests its client certificate, which it renews")
@@ -90,8 +91,8 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	}
 }
 
-func (f *agentFlags) run(arguments []string) error {
-	if err := f.complete(arguments); err != nil {
+func (f *agentFlags) run(ctx context.Context, arguments []string) error {
+	if err := f.complete(ctx, arguments); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -112,13 +113,13 @@ func (f *agentFlags) run(arguments []string) error {
 }
 
 // complete checks the flags and puts the configuration together.
-func (f *agentFlags) complete(arguments []string) (err error) {
+func (f *agentFlags) complete(ctx context.Context, arguments []string) (err error) {
 	k := &f.kubelet
 	k.Arguments = arguments
 	if k.Bootstrap == "" && k.Kubeconfig == "" {
 		return usagef("--bootstrap-kubeconfig or --kubeconfig: one must say which cluster this machine is to be a node of")
 	}
-	if k.Program, err = kubelet.Find(f.program); err != nil {
+	if k.Program, err = kubelet.FindOrBuild(ctx, f.program, os.Stderr); err != nil {
 		return err
 	}
 	if k.Name == "" {

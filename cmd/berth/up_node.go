@@ -43,7 +43,7 @@ func (n *ownNode) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.wanted, "agent", false, "make this machine a node, too, with upstream's kubelet: its pods really run; needs root, containerd and runc")
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", "",
 		"with --agent: socket of the container runtime (default: a containerd is started for as long as berth up runs)")
-	flags.StringVar(&n.program, "kubelet", "", "with --agent: the kubelet to run (default: beside this executable, then in PATH)")
+	flags.StringVar(&n.program, "kubelet", "", "with --agent: the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
 	flags.StringVar(&n.config, "kubelet-config", "", "with --agent: KubeletConfiguration file whose fields override those that berth up sets")
 	flags.StringVar(&n.berth.file, "from-image", "",
 		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make image) and the manifests; on a containerd of its own")
@@ -84,7 +84,7 @@ func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) (err err
 	if reason := containerd.Impossible(); reason != "" {
 		return fmt.Errorf("no containers can be run here: %s", reason)
 	}
-	if err := n.prepareKubelet(c); err != nil {
+	if err := n.prepareKubelet(ctx, c, out); err != nil {
 		return err
 	}
 	bridge := "lo" // pods on the machine's own network reach what is local to the machine
@@ -105,11 +105,9 @@ func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) (err err
 	return nil
 }
 
-// prepareKubelet finds the program, and refuses to run beside a kubelet that it would disturb.
-func (n *ownNode) prepareKubelet(c *cluster) (err error) {
-	if n.kubelet.Program, err = kubelet.Find(n.program); err != nil {
-		return err
-	}
+// prepareKubelet finds or builds the program, and refuses to run beside a kubelet that it would
+// disturb.
+func (n *ownNode) prepareKubelet(ctx context.Context, c *cluster, out *progress) (err error) {
 	if n.kubelet.Name, err = machineName(); err != nil {
 		return err
 	}
@@ -123,7 +121,12 @@ func (n *ownNode) prepareKubelet(c *cluster) (err error) {
 	}
 	n.kubelet.Root, n.kubelet.Certificates = filepath.Join(dir, "kubelet"), filepath.Join(dir, "pki")
 	n.kubelet.Kubeconfig, n.kubelet.Bootstrap = filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "bootstrap.kubeconfig")
-	return kubelet.Refuse(kubelet.Running("/proc"), n.endpoint, n.endpoint != "")
+	if err := kubelet.Refuse(kubelet.Running("/proc"), n.endpoint, n.endpoint != ""); err != nil {
+		return err
+	}
+	out.finish("") // building prints lines of its own
+	n.kubelet.Program, err = kubelet.FindOrBuild(ctx, n.program, out.out)
+	return err
 }
 
 func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {

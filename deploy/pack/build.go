@@ -13,11 +13,6 @@ const kubernetes = "v1.36.3"
 // kubelet is upstream's, with which `berth agent` makes a machine a node.
 const kubelet = "kubelet"
 
-// Build compiles the programs of an image for an architecture into a folder.
-func Build(root, architecture, version, folder string) error {
-	return Compile(root, Platform{"linux", architecture}, version, folder, programs...)
-}
-
 // Platform is what programs run on.
 type Platform struct{ OS, Architecture string }
 

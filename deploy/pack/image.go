@@ -38,10 +38,21 @@ type Image struct {
 	// Binaries are folders by architecture (amd64, arm64), each with the binaries that become
 	// /berth and /berth-scheduler.
 	Binaries map[string]string
+	// Node: the kubelet is in it, too, to be copied to a machine. It does not run in a container of
+	// this image, which has neither root nor mount.
+	Node bool
 }
 
-// programs are what is in the image; the first is what it runs.
+// programs are what is in every image; the first is what it runs.
 var programs = []string{"berth", "berth-scheduler"}
+
+// ImagePrograms are what is in an image.
+func ImagePrograms(node bool) []string {
+	if node {
+		return append(slices.Clone(programs), kubelet)
+	}
+	return programs
+}
 
 // Write writes the image as an OCI layout in a tar file: an index of one image for each
 // architecture.
@@ -159,7 +170,7 @@ func (i *Image) files(architecture string) ([]byte, error) {
 		}
 		return err
 	}
-	for _, program := range programs {
+	for _, program := range ImagePrograms(i.Node) {
 		path := filepath.Join(i.Binaries[architecture], program)
 		if err := checkStatic(path, architecture); err != nil {
 			return nil, err

@@ -45,7 +45,7 @@ func example(t *testing.T) *Image {
 	}
 	for architecture, machine := range machines {
 		folder := t.TempDir()
-		for _, name := range programs {
+		for _, name := range ImagePrograms(true) {
 			program(t, filepath.Join(folder, name), machine, false)
 		}
 		image.Binaries[architecture] = folder
@@ -125,12 +125,23 @@ func unpack(t *testing.T, content []byte) v1.ImageIndex {
 	return index
 }
 
+// What a cluster runs has no kubelet; the image that carries one is another.
 func TestWhatIsInTheImage(t *testing.T) {
-	outer, err := unpack(t, write(t, example(t))).IndexManifest()
+	node := example(t)
+	node.Node = true
+	for image, kubelet := range map[*Image]string{example(t): "", node: "kubelet -rwxr-xr-x 0:0, "} {
+		checkImage(t, image, "berth -rwxr-xr-x 0:0, berth-scheduler -rwxr-xr-x 0:0, "+kubelet+"LICENSE -rw-r--r-- 0:0")
+	}
+}
+
+func checkImage(t *testing.T, packed *Image, want string) {
+	t.Helper()
+	layout := unpack(t, write(t, packed))
+	outer, err := layout.IndexManifest()
 	if err != nil || len(outer.Manifests) != 1 || outer.Manifests[0].Annotations["io.containerd.image.name"] != "registry.example.com/berth:v1.2.3" {
 		t.Fatalf("the layout has %+v (%v)", outer, err)
 	}
-	index, err := unpack(t, write(t, example(t))).ImageIndex(outer.Manifests[0].Digest)
+	index, err := layout.ImageIndex(outer.Manifests[0].Digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +167,8 @@ func TestWhatIsInTheImage(t *testing.T) {
 		if m, err := image.Manifest(); err != nil || m.Annotations["org.opencontainers.image.version"] != "v1.2.3" {
 			t.Errorf("manifest %+v (%v)", m, err)
 		}
-		if got := contents(t, image); got != "berth -rwxr-xr-x 0:0, berth-scheduler -rwxr-xr-x 0:0, LICENSE -rw-r--r-- 0:0" {
-			t.Errorf("%s: %s", m.Platform, got)
+		if got := contents(t, image); got != want {
+			t.Errorf("%s: %s, want %s", m.Platform, got, want)
 		}
 	}
 }

@@ -32,11 +32,10 @@ type Release struct {
 // cluster.
 var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-// ProgramsOf are the programs of a platform: on Linux the kubelet, too, which is not in the image.
-// It has nothing to do there: it needs root and the machine's own mount.
+// ProgramsOf are the programs of a platform: on Linux the kubelet, too.
 func ProgramsOf(p Platform) []string {
 	if p.OS == "linux" {
-		return append(slices.Clone(programs), kubelet)
+		return ImagePrograms(true)
 	}
 	return programs[:1]
 }

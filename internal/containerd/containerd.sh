@@ -216,7 +216,8 @@ stop_processes() {
 	[ ! -e "$dir/containerd.pid" ] || ! grep -qa "$dir/config.toml" "/proc/$(cat "$dir/containerd.pid")/cmdline" 2>/dev/null ||
 		kill -KILL "$(cat "$dir/containerd.pid")" 2>/dev/null || true
 	for state in "$dir"/state/runc/*; do
-		for id in $(runc --root "$state" list -q 2>/dev/null); do runc --root "$state" delete --force "$id" 2>/dev/null || true; done
+		# Beside each other: each waits a tenth of a second for its container's end, and a node has a hundred and more.
+		runc --root "$state" list -q 2>/dev/null | xargs -r -n 1 -P 16 runc --root "$state" delete --force 2>/dev/null || true
 	done
 	for pid in $(shims); do kill -KILL "$pid" 2>/dev/null || true; done
 	for address in "$dir"/state/io.containerd.runtime.v2.task/*/*/address; do

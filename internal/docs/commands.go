@@ -94,6 +94,8 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/agent.md", "berth up --agent", needsRoot + ": test/e2e_node runs the README's block, which has it"},
 	{"docs/agent.md", "berth kubectl ", needsRoot + ": test/e2e_node runs the README's block, which has most of them"},
 	{"docs/agent.md", "make build build-node", longer},
+	{"docs/agent.md", "ctr ", needsRoot + ", and an image of minutes"},
+	{"docs/agent.md", "cp /mnt/berth", needsRoot + ", and an image of minutes"},
 	{"docs/agent.md", "TOKEN=$(kubeadm", needsRoot + ", and a cluster of kubeadm"},
 	{"docs/agent.md", "kubectl config view", needsRoot + ", and a cluster of kubeadm"},
 	{"docs/agent.md", "kubectl --kubeconfig bootstrap.conf", needsRoot + ", and a cluster of kubeadm"},

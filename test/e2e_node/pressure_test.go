@@ -122,8 +122,8 @@ func (c *cluster) fill(l load) {
 	c.kubectl("exec", l.name, "--", "sh", "-c", "echo > /tmp/fill")
 }
 
-// awaitMeasured waits until the kubelet has measured that a pod holds so many MiB. It measures every
-// ten seconds or so, and ranks by what it has measured last.
+// awaitMeasured waits until the kubelet has measured that a pod holds so many MiB. It measures
+// every ten seconds or so, and ranks by what it has measured last.
 func (c *cluster) awaitMeasured(pod string, memory int) {
 	c.Helper()
 	eventually(c.T, pod+"'s memory in the kubelet's summary", func() error {

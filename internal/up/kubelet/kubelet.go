@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,27 +44,6 @@ type Kubelet struct {
 	Configuration map[string]any
 	// Arguments are added to the command line.
 	Arguments []string
-}
-
-// Find returns the executable: the named one, or the one beside this executable, or in PATH.
-func Find(named string) (string, error) {
-	if named != "" {
-		path, err := exec.LookPath(named)
-		if err != nil {
-			return "", fmt.Errorf("--kubelet: %w", err)
-		}
-		return filepath.Abs(path)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find this executable: %w", err)
-	}
-	for _, candidate := range []string{filepath.Join(filepath.Dir(self), Program), Program} {
-		if path, err := exec.LookPath(candidate); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("no kubelet beside %s nor in PATH: run `make build-node`, or name it with --kubelet", self)
 }
 
 // ReadConfiguration reads the fields of a KubeletConfiguration file. The kubelet itself checks

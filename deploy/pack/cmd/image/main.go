@@ -29,13 +29,14 @@ func run() error {
 	architectures := flag.String("arch", runtime.GOARCH, "architectures, with commas between: amd64, arm64")
 	binaries := flag.String("binaries", "", "a folder of programs that are built already, for the one architecture; they must be static")
 	version := flag.String("version", "", "version (default: by git)")
+	node := flag.Bool("node", false, "with the kubelet, to be copied to machines for berth agent")
 	flag.Parse()
 
 	source, err := sourceOf(*root, *version)
 	if err != nil {
 		return err
 	}
-	source.Reference = *reference
+	source.Reference, source.Node = *reference, *node
 	if source.Reference == "" {
 		source.Reference = "registry.example.com/berth:" + source.Version
 	}
@@ -56,7 +57,7 @@ func run() error {
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			return err
 		}
-		if err := pack.Build(*root, architecture, source.Version, folder); err != nil {
+		if err := pack.Compile(*root, pack.Platform{OS: "linux", Architecture: architecture}, source.Version, folder, pack.ImagePrograms(*node)...); err != nil {
 			return err
 		}
 		source.Binaries[architecture] = folder
