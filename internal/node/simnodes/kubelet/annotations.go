@@ -32,8 +32,6 @@ const (
 	AnnotationTerminateAfter = prefix + "terminate-after"
 	AnnotationInitFor        = prefix + "init-for"
 	AnnotationReady          = prefix + "ready"
-	// On a pod: what its processes use, as in "memory=300Mi,ephemeral-storage=1Gi".
-	AnnotationUses = prefix + "uses"
 )
 
 // forEver is the running time of a process that does not end by itself.

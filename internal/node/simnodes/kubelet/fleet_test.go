@@ -24,7 +24,7 @@ func testShape() Shape {
 // TestCases plays testdata/*.txt. Time is virtual; each answer is what happened
 // and when. The commands:
 //
-//	nodes [count=N] [zones=N] [pods=N] [cpu=Q] [terminate-after=D] [verbose]
+//	nodes [count=N] [zones=N] [pods=N] [cpu=Q] [terminate-after=D] [soft=memory] [grace=D] [max-pod-grace=N] [verbose]
 //	pod                       a manifest; nodeName defaults to node-1
 //	wait D                    let time pass
 //	delete NAME [grace=N] [keep]     keep: a finalizer holds the object
@@ -67,6 +67,12 @@ func configure(t *testing.T, w *world, d *datadriven.TestData) {
 			set("nvidia.com/gpu")
 		case "terminate-after":
 			w.shape.TerminateAfter = mustDuration(t, arg.Vals[0])
+		case "soft":
+			w.shape.Eviction.Soft = map[string]string{string(pressure.Memory): arg.Vals[0]}
+		case "grace":
+			w.shape.Eviction.SoftGrace = map[string]string{string(pressure.Memory): arg.Vals[0]}
+		case "max-pod-grace":
+			d.ScanArgs(t, "max-pod-grace", &w.shape.Eviction.MaxPodGrace)
 		case "verbose":
 			w.quiet = false
 		default:

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/node/admit"
+	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 // pod is a pod on one of the fleet's nodes.
@@ -17,8 +18,8 @@ type pod struct {
 	admitted bool
 	// ip is the address given to it, before and after the API knows.
 	ip string
-	// stopBy is when the processes of a deleted pod have ended. It is set when the node sees the
-	// deletion, and brought forward by one with a shorter grace period.
+	// stopBy is when the processes of a deleted or evicted pod have ended. It is set when the node
+	// sees the deletion, and brought forward by one with a shorter grace period.
 	stopBy    time.Time
 	stopGrace time.Duration
 	// leftAt is when a pod that the API server should have removed by itself counts as left behind;
@@ -32,8 +33,8 @@ type pod struct {
 	deferred bool
 	// uses is what its processes use, by its annotation; nil: nothing is known.
 	uses v1.ResourceList
-	// evicted: its end under pressure is being written.
-	evicted bool
+	// eviction, if set, ends it under pressure: at stopBy, when its status is written.
+	eviction *pressure.Eviction
 
 	busy     bool // an action is under way
 	sent     bool // the pod is removed; the watch will report it
@@ -125,6 +126,8 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 		f.stop(p, now)
 	case terminal(p.object.Status.Phase):
 		p.ip = n.ips.free(p.ip)
+	case p.eviction != nil:
+		f.endEvicted(p, now)
 	case !p.admitted:
 		r := admit.UnderPressure(p.object, n.pressed)
 		if r == nil {
@@ -366,7 +369,6 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 		f.checkPod(p, now)
 	case Failed:
 		p.failures++
-		p.evicted = false
 		f.timers.set(&p.timer, now.Add(retry(p.failures)))
 	case Refused:
 		p.refused = true

@@ -2,12 +2,9 @@ package kubelet
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
@@ -18,20 +15,9 @@ const measureEvery = 10 * time.Second
 // usesOf reads what the pod's processes use. An annotation that cannot be read is complained of,
 // and says nothing.
 func (f *Fleet) usesOf(p *pod) v1.ResourceList {
-	text, ok := p.object.Annotations[AnnotationUses]
-	if !ok {
-		return nil
-	}
-	uses := v1.ResourceList{}
-	for part := range strings.SplitSeq(text, ",") {
-		name, amount, _ := strings.Cut(part, "=")
-		quantity, err := resource.ParseQuantity(amount)
-		known := name == string(v1.ResourceMemory) || name == string(v1.ResourceEphemeralStorage)
-		if err != nil || !known || quantity.Sign() < 0 {
-			f.complain(p, "InvalidAnnotation", "annotation "+AnnotationUses+": "+part+": must be memory=QUANTITY or ephemeral-storage=QUANTITY")
-			return nil
-		}
-		uses[v1.ResourceName(name)] = quantity
+	uses, err := pressure.Uses(p.object)
+	if err != nil {
+		f.complain(p, "InvalidAnnotation", err.Error())
 	}
 	return uses
 }
@@ -47,7 +33,7 @@ func (f *Fleet) measure(n *node, now time.Time) {
 		return
 	}
 	candidates, leaving := n.candidates()
-	verdict := n.core.Step(n.levels(candidates), now)
+	verdict := n.core.Step(pressure.Observe(n.object.Status.Capacity, nil, candidates), now)
 	if !slices.Equal(n.pressed, verdict.Conditions) {
 		n.pressed = verdict.Conditions
 		f.checkNode(n, now)
@@ -83,59 +69,34 @@ func (n *node) candidates() (candidates []pressure.Candidate, leaving bool) {
 		if !p.admitted || terminal(p.object.Status.Phase) {
 			continue
 		}
-		leaving = leaving || p.evicted
-		candidates = append(candidates, pressure.Candidate{Pod: p.object, Usage: p.usage()})
+		leaving = leaving || p.eviction != nil
+		candidates = append(candidates, pressure.Candidate{Pod: p.object, Usage: pressure.UsageOf(p.object, p.uses)})
 	}
 	return candidates, leaving
 }
 
-// usage is that of the whole pod in its first container.
-func (p *pod) usage() *stats.PodStats {
-	bytes := func(name v1.ResourceName) *uint64 {
-		quantity := p.uses[name]
-		n := uint64(quantity.Value())
-		return &n
-	}
-	memory, disk := bytes(v1.ResourceMemory), bytes(v1.ResourceEphemeralStorage)
-	return &stats.PodStats{
-		Memory:           &stats.MemoryStats{WorkingSetBytes: memory},
-		EphemeralStorage: &stats.FsStats{UsedBytes: disk},
-		Containers: []stats.ContainerStats{{
-			Name: p.object.Spec.Containers[0].Name, Memory: &stats.MemoryStats{WorkingSetBytes: memory},
-			Rootfs: &stats.FsStats{UsedBytes: disk}, Logs: &stats.FsStats{UsedBytes: new(uint64)},
-		}},
-	}
-}
-
-// levels are what the pods leave of the node's capacity. Images are on the one disk that it has.
-func (n *node) levels(candidates []pressure.Candidate) pressure.Levels {
-	left := func(name v1.ResourceName, used func(*stats.PodStats) *uint64) pressure.Level {
-		quantity := n.object.Status.Capacity[name]
-		level := pressure.Level{Available: quantity.Value(), Capacity: quantity.Value()}
-		for _, c := range candidates {
-			level.Available = max(level.Available-int64(*used(c.Usage)), 0)
-		}
-		return level
-	}
-	memory := left(v1.ResourceMemory, func(s *stats.PodStats) *uint64 { return s.Memory.WorkingSetBytes })
-	disk := left(v1.ResourceEphemeralStorage, func(s *stats.PodStats) *uint64 { return s.EphemeralStorage.UsedBytes })
-	return pressure.Levels{Signals: map[pressure.Signal]pressure.Level{
-		pressure.Memory: memory, pressure.AllocatableMemory: memory, pressure.NodeFs: disk, pressure.ImageFs: disk,
-	}}
-}
-
-// evict ends the pod at once, with the kubelet's status and event.
+// evict has the kubelet's event now, and its status once the pod has ended: it has the eviction's
+// grace period for it.
 func (f *Fleet) evict(p *pod, why *pressure.Eviction, now time.Time) {
 	if p.busy || p.object.DeletionTimestamp != nil {
 		return // looked at again when that is done
 	}
+	takes, _ := f.shape.scriptOf(p.object).stopTakes(p.object, time.Duration(why.Grace)*time.Second)
+	p.eviction, p.stopBy = why, now.Add(takes)
+	f.report(p, v1.EventTypeWarning, pressure.Reason, why.Message)
+	f.endEvicted(p, now)
+}
+
+func (f *Fleet) endEvicted(p *pod, now time.Time) {
+	if now.Before(p.stopBy) {
+		f.timers.set(&p.timer, p.stopBy)
+		return
+	}
 	status := endedStatus(p.object, true, now)
-	status.Phase, status.Reason, status.Message = v1.PodFailed, pressure.Reason, why.Message
+	status.Phase, status.Reason, status.Message = v1.PodFailed, pressure.Reason, p.eviction.Message
 	status.Conditions = append(status.Conditions, v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: why.Message,
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: p.eviction.Message,
 		ObservedGeneration: p.object.Generation, LastTransitionTime: stamp(now),
 	})
-	p.evicted = true
-	f.report(p, v1.EventTypeWarning, pressure.Reason, why.Message)
 	f.write(p, status)
 }
