@@ -3,10 +3,10 @@
 SHELL      := /bin/bash
 BIN        := $(CURDIR)/bin
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-# Kubernetes' own libraries take the version that they report from here.
-KUBERNETES := v1.36.3
+# The version that Kubernetes' own libraries report. go.mod is its one place.
+KUBERNETES := v1$(shell sed -n 's|^\tk8s.io/client-go v0||p' go.mod)
 K8SVERSION := k8s.io/component-base/version
-LDFLAGS    := -s -w -X main.version=$(VERSION) -X $(K8SVERSION).gitVersion=$(KUBERNETES) -X $(K8SVERSION).gitMajor=1 -X $(K8SVERSION).gitMinor=36
+LDFLAGS    := -s -w -X main.version=$(VERSION) -X $(K8SVERSION).gitVersion=$(KUBERNETES) -X $(K8SVERSION).gitMajor=1 -X $(K8SVERSION).gitMinor=$(word 2,$(subst ., ,$(KUBERNETES)))
 # Modules are taken as they are: a missing line in go.mod is an error, not a download.
 # Nothing that is compiled depends on where the tree is: a second clone need not compile it again.
 # Compilers and linkers are short programs, which collect garbage for a tenth of their time and more.
@@ -117,7 +117,7 @@ node-conformance: build build-node ## upstream's NodeConformance specs on the no
 	@$(BIN)/specs.test -berth-agent -berth-bin $(BIN) $(SPECFLAGS)
 
 versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)
-	@cd test && BERTH_BIN=$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
+	@cd test && BERTH_BIN=$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.35,1.36,1.37 $(VERSIONSFLAGS)
 
 upgrade: build ## another version replaced by this one under load, and back: builds it, then about 10 minutes (OLD=REVISION, or a folder of its programs)
 	@test -n '$(OLD)' || { echo "make upgrade: name the other version: OLD=REVISION, or a folder of its programs"; exit 2; }

@@ -16,10 +16,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // KubernetesVersion is the version whose API server and controllers these are.
-const KubernetesVersion = "v1.36.3"
+const KubernetesVersion = rules.Kubernetes
 
 // Run runs a control plane until ctx ends. Progress is told in lines: "etcd ready …", "api server
 // ready …", "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".

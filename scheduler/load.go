@@ -42,7 +42,8 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 	})}
 	unhook := context.AfterFunc(ctx, l.close) // ends what plugins wait for while they are made
 	read := config.Options{
-		CompareTolerations: p.flags.CompareTolerations(), IgnoreDeclaredFeatures: p.flags.IgnoreDeclaredFeatures(), Probe: l.set.Probe,
+		CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe,
+		WithoutStorageScores: p.flags.WithoutStorageScores(), AllowMissingDrivers: p.flags.AllowMissingDrivers(),
 	}
 	if p.client != nil {
 		read.PolicyFromConfigMap = options.PolicyFromConfigMap(p.client)

@@ -36,7 +36,7 @@ var (
 		{[]string{"statefulset", "statefulsets", "sts"}, apps("statefulsets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.StatefulSets) }},
 		{[]string{"replicaset", "replicasets", "rs"}, apps("replicasets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.ReplicaSets) }},
 	}
-	groupSubject = subject{groupWords, schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1alpha2", Resource: "podgroups"}, false,
+	groupSubject = subject{groupWords, schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1beta1", Resource: "podgroups"}, false,
 		func(s *manifest.Set) []metav1.Object { return objects(s.PodGroups) }}
 	// podsAndWorkloads are what is explained, deleted, or taken as a model.
 	podsAndWorkloads = slices.Concat([]subject{podSubject}, scalable, []subject{

@@ -75,18 +75,18 @@ contexts: [{name: prod, context: {cluster: c, user: u, namespace: shop}}, {name:
 func TestCompletionOfALiveCluster(t *testing.T) {
 	const core, apps, shop = "/api/v1/", "/apis/apps/v1/", "namespaces/shop/"
 	served := newTown(t, map[string][]string{
-		core + "namespaces":                                          {"default", "shop", "shipping"},
-		core + "nodes":                                               {"node-1", "node-2", "spare"},
-		core + shop + "pods":                                         {"web-0", "web-1", "db-0"},
-		core + "namespaces/shipping/pods":                            {"truck-0"},
-		core + "namespaces/default/pods":                             {"sole"},
-		apps + shop + "deployments":                                  {"web", "worker"},
-		apps + shop + "statefulsets":                                 {"db"},
-		apps + shop + "replicasets":                                  {"web-7d9f"},
-		apps + shop + "daemonsets":                                   {"agent"},
-		"/apis/batch/v1/namespaces/shop/jobs":                        {"nightly"},
-		"/apis/scheduling.k8s.io/v1alpha2/namespaces/shop/podgroups": {"train", "serve"},
-		"/apis/batch/v1/namespaces/shipping/cronjobs":                {"never asked for"},
+		core + "namespaces":                                         {"default", "shop", "shipping"},
+		core + "nodes":                                              {"node-1", "node-2", "spare"},
+		core + shop + "pods":                                        {"web-0", "web-1", "db-0"},
+		core + "namespaces/shipping/pods":                           {"truck-0"},
+		core + "namespaces/default/pods":                            {"sole"},
+		apps + shop + "deployments":                                 {"web", "worker"},
+		apps + shop + "statefulsets":                                {"db"},
+		apps + shop + "replicasets":                                 {"web-7d9f"},
+		apps + shop + "daemonsets":                                  {"agent"},
+		"/apis/batch/v1/namespaces/shop/jobs":                       {"nightly"},
+		"/apis/scheduling.k8s.io/v1beta1/namespaces/shop/podgroups": {"train", "serve"},
+		"/apis/batch/v1/namespaces/shipping/cronjobs":               {"never asked for"},
 	})
 	for args, want := range map[string]string{
 		"explain CONF pod/":                        "pod/db-0 pod/web-0 pod/web-1",

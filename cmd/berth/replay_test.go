@@ -127,7 +127,7 @@ func TestAStoryNamesWhoWasPreemptedForWhom(t *testing.T) {
 	_, out, errors := runReplay(dir, "--pod", "shop/urgent")
 	for _, want := range []string{
 		"  appears, version",
-		"    attempt 1: 0/1 nodes are available: 1 Insufficient cpu. Preempts on n: shop/cart\n",
+		"    attempt 1: 0/1 nodes are available: 1 Insufficient cpu. preemption: found a potential placement for pod on node n, preempting 1 victims Preempts on n: shop/cart\n",
 		"      remove shop/cart (cart) for shop/urgent #1\n",
 		"  nominated to n, version",
 		": n, the nominated node\n",

@@ -50,7 +50,7 @@ refer to; -k DIR reads the output of a kustomization. Workloads (Deployment,
 ReplicaSet, StatefulSet, DaemonSet, Job) are expanded into the pods that their
 controllers would make.
 
-A pod group (PodGroup, scheduling.k8s.io/v1alpha2) is placed as a whole or not at
+A pod group (PodGroup, scheduling.k8s.io/v1beta1) is placed as a whole or not at
 all. With --feature-gates=WorkloadWithJob=true Jobs become gangs, as the Job
 controller makes them.
 

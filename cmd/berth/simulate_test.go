@@ -51,7 +51,7 @@ func TestSimulatePrintsNothingButTheAnswer(t *testing.T) {
 	code, out, errs := command(t, "simulate", "-f", town)
 	want := `NAMESPACE   NAME    NODE     WHY
 default     small   node-1
-default     big     <none>   0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+default     big     <none>   0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
 
 1 placed, 1 pending, 0 preempted, 0 evicted
 `

@@ -29,7 +29,7 @@ func (c *cluster) controlplaneGates() (flags []string) {
 		flags = append(flags, "--feature-gates", gatesText(c.gates))
 	}
 	if on, err := groups.GatesOf(c.gates); err == nil && on.Generic {
-		flags = append(flags, "--runtime-config", "scheduling.k8s.io/v1alpha2=true")
+		flags = append(flags, "--runtime-config", "scheduling.k8s.io/v1beta1=true")
 	}
 	return flags
 }

@@ -9,25 +9,25 @@ import (
 // TestGatesReachEveryProcess: gates of berth up go to the control plane as they are, with the API
 // of pod groups where these are on, and to the scheduler as far as it knows them.
 func TestGatesReachEveryProcess(t *testing.T) {
-	c := &cluster{gates: map[string]bool{"GenericWorkload": true, "GangScheduling": true, "WorkloadWithJob": true}}
+	c := &cluster{gates: map[string]bool{"GenericWorkload": true, "TopologyAwareWorkloadScheduling": true, "WorkloadWithJob": true}}
 	if err := c.checkGates(); err != nil {
 		t.Fatal(err)
 	}
 	line := strings.Join(c.controlplaneArgv(), " ")
 	for _, want := range []string{
-		"--feature-gates GangScheduling=true,GenericWorkload=true,WorkloadWithJob=true", "--runtime-config scheduling.k8s.io/v1alpha2=true",
+		"--feature-gates GenericWorkload=true,TopologyAwareWorkloadScheduling=true,WorkloadWithJob=true", "--runtime-config scheduling.k8s.io/v1beta1=true",
 	} {
 		if !strings.Contains(line, want) {
 			t.Errorf("the control plane runs as %q, without %q", line, want)
 		}
 	}
-	if want := "GangScheduling=true,GenericWorkload=true,TaintTolerationComparisonOperators=true"; !slices.Contains(c.schedulerArgv(), want) {
+	if want := "GenericWorkload=true,TaintTolerationComparisonOperators=true,TopologyAwareWorkloadScheduling=true"; !slices.Contains(c.schedulerArgv(), want) {
 		t.Errorf("the scheduler runs as %q, without %q", c.schedulerArgv(), want)
 	}
 	if line := strings.Join((&cluster{}).controlplaneArgv(), " "); strings.Contains(line, "gates") || strings.Contains(line, "runtime-config") {
 		t.Errorf("without gates the control plane runs as %q", line)
 	}
-	c.gates = map[string]bool{"GangScheduling": true}
+	c.gates = map[string]bool{"TopologyAwareWorkloadScheduling": true}
 	if err := c.checkGates(); err == nil || !strings.Contains(err.Error(), "needs GenericWorkload=true") {
 		t.Errorf("a gate without the one that it needs: %v", err)
 	}

@@ -114,7 +114,7 @@ func TestPodGroupsGetTheirPriorityWhereThatIsOn(t *testing.T) {
 		t.Errorf("switched off: %v, %v", group.Spec.Priority, err)
 	}
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
-		features.GenericWorkload: true, features.GangScheduling: true, features.WorkloadAwarePreemption: true,
+		features.GenericWorkload: true,
 	})
 	if group, err := admit(scheduling.PodGroupSpec{PriorityClassName: "high"}); err != nil || group.Spec.Priority == nil || *group.Spec.Priority != 7 {
 		t.Errorf("switched on: %v, %v", group.Spec.Priority, err)

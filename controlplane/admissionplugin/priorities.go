@@ -55,7 +55,7 @@ func (p *priorities) Validate(ctx context.Context, a apiserver.Attributes, _ api
 // Admit implements apiserver.MutationInterface.
 func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, scheduling.Resource("podgroups")) || a.GetOperation() != apiserver.Create ||
-		!utilfeature.DefaultFeatureGate.Enabled(features.WorkloadAwarePreemption) {
+		!utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) {
 		return nil
 	}
 	group, ok := a.GetObject().(*scheduling.PodGroup)

@@ -5,10 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 )
-
-// kubernetes is the version that Kubernetes' libraries report of themselves, as in the Makefile.
-const kubernetes = "v1.36.3"
 
 // kubelet is upstream's, with which `berth agent` makes a machine a node.
 const kubelet = "kubelet"
@@ -22,8 +20,12 @@ func (p Platform) String() string { return p.OS + "-" + p.Architecture }
 // Compile compiles programs for a platform into a folder. The paths of this machine are not in
 // them, nor is a build id.
 func Compile(root string, p Platform, version, folder string, programs ...string) error {
+	kubernetes, minor, err := kubernetesOf(root)
+	if err != nil {
+		return err
+	}
 	const variables = "k8s.io/component-base/version"
-	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X %s.gitVersion=%s -X %[2]s.gitMajor=1 -X %[2]s.gitMinor=36", version, variables, kubernetes)
+	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X %s.gitVersion=%s -X %[2]s.gitMajor=1 -X %[2]s.gitMinor=%[4]s", version, variables, kubernetes, minor)
 	build := func(module string, packages ...string) error {
 		arguments := []string{"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags, "-o", folder + string(filepath.Separator)}
 		build := exec.Command("go", append(arguments, packages...)...)
@@ -46,4 +48,18 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 		own = append(own, "./cmd/"+program)
 	}
 	return build(".", own...)
+}
+
+// kubernetesOf returns the version that Kubernetes' libraries report of themselves, and its minor:
+// that of the libraries in go.mod, as in the Makefile.
+func kubernetesOf(root string) (version, minor string, err error) {
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", "", err
+	}
+	found := regexp.MustCompile(`(?m)^\s*k8s\.io/client-go v0(\.(\d+)\.\S+)$`).FindSubmatch(text)
+	if found == nil {
+		return "", "", fmt.Errorf("%s requires no k8s.io/client-go", filepath.Join(root, "go.mod"))
+	}
+	return "v1" + string(found[1]), string(found[2]), nil
 }

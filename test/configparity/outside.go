@@ -27,7 +27,7 @@ func (p idle) Name() string { return p.name }
 
 type sorting struct{ idle }
 
-func (sorting) Less(a, b fwk.QueuedPodInfo) bool { return false }
+func (sorting) Less(a, b fwk.QueuedEntityInfo) bool { return false }
 
 type scoring struct{ idle }
 

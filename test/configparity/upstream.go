@@ -47,7 +47,7 @@ func readUpstream(ctx context.Context, file string) (map[string]Profile, error) 
 	client := clientset.NewClientset()
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	defer broadcaster.Shutdown()
-	made, err := scheduler.New(ctx, client, scheduler.NewInformerFactory(client, 0), nil, profile.NewRecorderFactory(broadcaster),
+	made, err := scheduler.New(ctx, client, scheduler.NewInformerFactory(client, 0, nil), nil, profile.NewRecorderFactory(broadcaster),
 		scheduler.WithProfiles(spec.Profiles...), scheduler.WithExtenders(spec.Extenders...), scheduler.WithParallelism(spec.Parallelism),
 		scheduler.WithFrameworkOutOfTreeRegistry(outsideUpstream()))
 	if err != nil {
@@ -69,7 +69,7 @@ func readUpstream(ctx context.Context, file string) (map[string]Profile, error) 
 func upstreamPlugins(p *config.Plugins) (map[string][]string, map[string]int64) {
 	at, weights := map[string][]string{}, map[string]int64{}
 	for point, set := range map[string]config.PluginSet{
-		"preEnqueue": p.PreEnqueue, "queueSort": p.QueueSort, "preFilter": p.PreFilter, "filter": p.Filter, "postFilter": p.PostFilter,
+		"preEnqueue": p.PreEnqueue, "queueSort": p.QueueSort, "preFilter": p.PreFilter, "filter": p.Filter, "postFilter": p.PostFilter, "podGroupPostFilter": p.PodGroupPostFilter,
 		"preScore": p.PreScore, "score": p.Score, "reserve": p.Reserve, "permit": p.Permit, "preBind": p.PreBind, "bind": p.Bind,
 		"postBind": p.PostBind, "placementGenerate": p.PlacementGenerate, "placementScore": p.PlacementScore,
 	} {

@@ -195,7 +195,7 @@ func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attemp
 	if u == b {
 		return u, after
 	}
-	if kept := strings.Replace(u, "deallocation of ResourceClaim completed", "still not schedulable", 1); kept == b && c.world.Sequence {
+	if kept := strings.Replace(u, "deallocation of ResourceClaim completed, ", "", 1); kept == b && c.world.Sequence {
 		// A pod that was placed a moment ago holds the claim; upstream does not know yet.
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return b, after
@@ -264,7 +264,7 @@ func (v victims) String() string {
 // afterword is what the plugins at PostFilter add to the message.
 func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
 	if p.Node != nil {
-		return ""
+		return p.Text()
 	}
 	var parts []string
 	for _, name := range b.profile.At[plugins.PostFilter] {
@@ -272,12 +272,13 @@ func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
 		case "DynamicResources":
 			for _, f := range b.profile.Filters {
 				if devices, ok := f.(plugins.ClaimReleaser); ok {
-					message, _, _ := devices.PostFilter(b.cluster, pod, nil)
-					parts = append(parts, message)
+					if message, _, _ := devices.PostFilter(b.cluster, pod, nil); message != "" {
+						parts = append(parts, message)
+					}
 				}
 			}
 		case "DefaultPreemption":
-			parts = append(parts, "preemption: "+p.Message)
+			parts = append(parts, p.Text())
 		}
 	}
 	return strings.Join(parts, ", ")

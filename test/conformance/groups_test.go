@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +39,7 @@ var gangClusters = flag.Int("gangs", 40, "how many random clusters with a gang, 
 // place what breaks it (docs/differences.md).
 func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
-		features.GenericWorkload: true, features.GangScheduling: true, features.TopologyAwareWorkloadScheduling: true,
+		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
 	})
 	for _, alike := range []bool{true, false} {
 		both, neither, onlyBerth, repelled := 0, 0, 0, 0
@@ -78,14 +78,14 @@ func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 // rack that Berth chooses is as full as that which kube-scheduler does, by its own score.
 func TestGangsGoToTheDomainThatUpstreamPrefers(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
-		features.GenericWorkload: true, features.GangScheduling: true, features.TopologyAwareWorkloadScheduling: true,
+		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
 	})
 	compared, differ := 0, 0
 	for i := range uint64(*gangClusters) {
 		w := generateGang(*first+i, true)
 		w.group.Spec.SchedulingPolicy.Gang.MinCount = int32(len(w.gang))
 		w.placed = slices.DeleteFunc(w.placed, func(p *v1.Pod) bool { return p.Spec.SchedulingGroup != nil })
-		w.group.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{Topology: []schedulingv1alpha2.TopologyConstraint{{Key: "rack"}}}
+		w.group.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: "rack"}}}
 		theirs, err := w.firstByUpstream(t.Context())
 		if err != nil {
 			t.Fatalf("seed %d: %v", *first+i, err)
@@ -143,7 +143,7 @@ func (w *gangWorld) fullness(rack string) int64 {
 type gangWorld struct {
 	nodes  []*v1.Node
 	placed []*v1.Pod
-	group  *schedulingv1alpha2.PodGroup
+	group  *schedulingv1beta1.PodGroup
 	gang   []*v1.Pod
 }
 
@@ -214,10 +214,10 @@ func generateGang(seed uint64, alike bool) *gangWorld {
 		}
 	}
 	size, running := 2+rng.IntN(5), max(0, rng.IntN(5)-2)
-	w.group = &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gang", UID: "gang"}}
-	w.group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(max(1, size+running-rng.IntN(3)))}
+	w.group = &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gang", UID: "gang"}}
+	w.group.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(max(1, size+running-rng.IntN(3)))}
 	if rng.IntN(3) == 0 {
-		w.group.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{Topology: []schedulingv1alpha2.TopologyConstraint{{Key: "rack"}}}
+		w.group.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: "rack"}}}
 	}
 	for i := range running {
 		p := pod(fmt.Sprint("r", i))
@@ -279,7 +279,7 @@ func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error
 		}
 		return false, nil, nil
 	})
-	informers := scheduler.NewInformerFactory(client, 0)
+	informers := scheduler.NewInformerFactory(client, 0, nil)
 	all := int32(100)
 	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
 		scheduler.WithPercentageOfNodesToScore(&all))
@@ -293,11 +293,11 @@ func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error
 	}
 	s.ScheduleOne(ctx)
 	for {
-		g, err := client.SchedulingV1alpha2().PodGroups("default").Get(ctx, "gang", metav1.GetOptions{})
+		g, err := client.SchedulingV1beta1().PodGroups("default").Get(ctx, "gang", metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
-		if c := meta.FindStatusCondition(g.Status.Conditions, schedulingv1alpha2.PodGroupScheduled); c != nil {
+		if c := meta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); c != nil {
 			if c.Status != metav1.ConditionTrue {
 				return "", nil
 			}

@@ -74,7 +74,7 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 // report an image.
 func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	logger := klog.FromContext(ctx)
-	u.cache = cache.New(ctx, nil, false)
+	u.cache = cache.New(ctx, nil, false, false)
 	for _, n := range w.Nodes {
 		u.cache.AddNode(logger, n)
 	}

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var gangRounds = flag.Int("gang-rounds", 4, "how often TestTwoGangsForOneRoom has two gangs compete; the long form is 200")
 
-const gangGates = "GenericWorkload=true,GangScheduling=true"
+const gangGates = "GenericWorkload=true"
 
 // gangs are groups of pods in a cluster whose nodes take one such pod each, beside fillers.
 type gangs struct {
@@ -52,9 +52,9 @@ profiles: [{schedulerName: ha}]
 
 func (g *gangs) group(name string, least int) {
 	g.t.Helper()
-	group := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(least)}
-	if _, err := g.c.client.SchedulingV1alpha2().PodGroups("default").Create(background(), group, metav1.CreateOptions{}); err != nil {
+	group := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	group.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(least)}
+	if _, err := g.c.client.SchedulingV1beta1().PodGroups("default").Create(background(), group, metav1.CreateOptions{}); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func (g *gangs) remove(group string) {
 	if err := g.c.client.CoreV1().Pods("default").DeleteCollection(background(), options, metav1.ListOptions{LabelSelector: "gang=" + group}); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := g.c.client.SchedulingV1alpha2().PodGroups("default").Delete(background(), group, metav1.DeleteOptions{}); err != nil {
+	if err := g.c.client.SchedulingV1beta1().PodGroups("default").Delete(background(), group, metav1.DeleteOptions{}); err != nil {
 		g.t.Fatal(err)
 	}
 }

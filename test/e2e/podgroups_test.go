@@ -7,7 +7,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +20,7 @@ import (
 func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "gang"), "--nodes", "3", "--ui-port", "-1",
-		"--feature-gates", "GenericWorkload=true,GangScheduling=true,WorkloadWithJob=true")
+		"--feature-gates", "GenericWorkload=true,WorkloadWithJob=true")
 	nodes, err := c.client.CoreV1().Nodes().List(background(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +51,9 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	create("filler", "")
 	eventually(t, patience, func() error { return differ(placed("filler"), 1) })
 
-	groups := c.client.SchedulingV1alpha2().PodGroups("default")
-	gang := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "gang"}}
-	gang.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 3}
+	groups := c.client.SchedulingV1beta1().PodGroups("default")
+	gang := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "gang"}}
+	gang.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: 3}
 	if _, err := groups.Create(background(), gang, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +62,9 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		condition := meta.FindStatusCondition(g.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
+		condition := meta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 		if condition == nil || condition.Status != want {
-			return fmt.Errorf("PodGroupScheduled is %v, want %s", condition, want)
+			return fmt.Errorf("PodGroupInitiallyScheduled is %v, want %s", condition, want)
 		}
 		t.Logf("%s: %s", condition.Reason, condition.Message)
 		return nil
@@ -97,7 +97,7 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 		}
 		for i := range list.Items {
 			if g := &list.Items[i]; g.Name != "gang" && g.Spec.SchedulingPolicy.Gang != nil &&
-				meta.IsStatusConditionTrue(g.Status.Conditions, schedulingv1alpha2.PodGroupScheduled) {
+				meta.IsStatusConditionTrue(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled) {
 				return nil
 			}
 		}

@@ -37,7 +37,7 @@ func TestPendingPodsSayWhy(t *testing.T) {
 		{"spread", pod("pending-spread", "", there, "spec topologySpreadConstraints: [{maxSkew: 1, topologyKey: example.com/rack, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: why}}}]"),
 			w.says("2 node(s) didn't match pod topology spread constraints (missing required label)", useless)},
 		{"claim", pod("pending-claim", "", there, "spec volumes: [{name: v, persistentVolumeClaim: {claimName: nowhere}}]"),
-			fmt.Sprintf(`Unschedulable: 0/%d nodes are available: persistentvolumeclaim "nowhere" not found. no new claims to deallocate, preemption: 0/%d nodes are available: %s.`, all, all, useless)},
+			fmt.Sprintf(`Unschedulable: 0/%d nodes are available: persistentvolumeclaim "nowhere" not found. preemption: 0/%d nodes are available: %s.`, all, all, useless)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			apply(t, c.manifest)
@@ -51,7 +51,7 @@ func TestPendingPodsSayWhy(t *testing.T) {
 		apply(t, pod("pending-taint", "", there))
 		parts := []string{"1 node(s) had untolerated taint(s)", "1 node(s) were unschedulable", elsewhere}
 		awaits(t, patience, "pod/pending-taint", whyNot, fmt.Sprintf(
-			"Unschedulable: 0/%d nodes are available: %s. no new claims to deallocate, preemption: 0/%d nodes are available: %s.", all, strings.Join(parts, ", "), all, useless))
+			"Unschedulable: 0/%d nodes are available: %s. preemption: 0/%d nodes are available: %s.", all, strings.Join(parts, ", "), all, useless))
 		kubectl(t, "uncordon", "why-1")
 		awaits(t, patience, "pod/pending-taint", placedOn, "why-1")
 		kubectl(t, "delete", "pod", "pending-taint", "--now")
@@ -85,7 +85,7 @@ func (w words) noVictims(nodes int) string {
 func (w words) says(own, preemption string) string {
 	parts := []string{own, w.elsewhere}
 	slices.Sort(parts)
-	return fmt.Sprintf("Unschedulable: 0/%d nodes are available: %s. no new claims to deallocate, preemption: 0/%d nodes are available: %s.",
+	return fmt.Sprintf("Unschedulable: 0/%d nodes are available: %s. preemption: 0/%d nodes are available: %s.",
 		w.all, strings.Join(parts, ", "), w.all, preemption)
 }
 

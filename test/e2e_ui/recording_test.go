@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
@@ -117,10 +117,10 @@ func TestTheQueueShowsPodGroups(t *testing.T) {
 	}
 	crowd := stage.NewCrowd(3, 1, 0)
 	crowd.Close()
-	group := &schedulingv1alpha2.PodGroup{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1alpha2", Kind: "PodGroup"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train"}}
-	group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 3}
+	group := &schedulingv1beta1.PodGroup{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1beta1", Kind: "PodGroup"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train"}}
+	group.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: 3}
 	const why = "2 of 3 pods fit, 3 are needed at once; default/pod-203: 0/3 nodes are available: 3 Insufficient cpu."
-	group.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: why}}
+	group.Status.Conditions = []metav1.Condition{{Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: why}}
 	objects := []any{group}
 	for i, on := range []string{"node-1", "", ""} {
 		p := crowd.Pod(200+i, on)

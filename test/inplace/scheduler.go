@@ -74,7 +74,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	})
 	read, err := config.Parse("integration.yaml", file, config.Options{
 		Probe: m.set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
-		IgnoreDeclaredFeatures: !on(features.NodeDeclaredFeatures),
+		WithoutStorageScores: !on(features.StorageCapacityScoring), AllowMissingDrivers: !on(features.VolumeLimitScaling),
 	})
 	if err != nil {
 		return err
@@ -86,12 +86,11 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	m.scheduler, err = live.New(with.Client, with.Client, live.Options{
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
-			Generic: on(features.GenericWorkload), Gang: on(features.GangScheduling), Topology: on(features.TopologyAwareWorkloadScheduling),
-			Preemption: on(features.WorkloadAwarePreemption), Claims: on(features.DRAWorkloadResourceClaims),
+			Generic: on(features.GenericWorkload), Gang: on(features.GenericWorkload), Preemption: on(features.GenericWorkload),
+			Topology: on(features.TopologyAwareWorkloadScheduling), Claims: on(features.DRAWorkloadResourceClaims),
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),
-			ExtendedResource: !on(features.DRAExtendedResource),
 		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})

@@ -43,7 +43,7 @@ func newUpstream(ctx context.Context, w *conformance.World) (*upstream, error) {
 		return nil, err
 	}
 	profile := &object.(*schedulerconfig.KubeSchedulerConfiguration).Profiles[0]
-	books := cache.New(ctx, nil, false)
+	books := cache.New(ctx, nil, false, false)
 	for _, n := range w.Nodes {
 		books.AddNode(klog.FromContext(ctx), n)
 	}

@@ -113,7 +113,7 @@ spec:
 
 func (c *cluster) pendingSaysWhy() {
 	c.apply(pod("nowhere", "", "nodeSelector: {there: is-none}") + "apiVersion: v1\nkind: Pod\nmetadata: {name: huge}\nspec: {containers: [{name: c, image: nginx, resources: {requests: {cpu: 20}}}]}\n")
-	const useless = " no new claims to deallocate, preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling."
+	const useless = " preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling."
 	c.awaits("pod/nowhere", whyNot, "0/6 nodes are available: 6 node(s) didn't match Pod's node affinity/selector."+useless)
 	c.awaits("pod/huge", whyNot, "0/6 nodes are available: 6 Insufficient cpu."+useless)
 	c.event("nowhere", "FailedScheduling", "6 node(s) didn't match Pod's node affinity/selector")

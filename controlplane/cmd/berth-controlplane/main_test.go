@@ -193,9 +193,9 @@ func TestSIGTERMEndsItAndTheNextStartGoesOn(t *testing.T) {
 
 func TestRuntimeConfigAndGatesSwitchAPIsOn(t *testing.T) {
 	dir := t.TempDir()
-	p := start(t, "--data-dir", dir, "--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true,api/beta=true")
+	p := start(t, "--data-dir", dir, "--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true,api/beta=true")
 	p.waitReady(t)
-	if _, err := client(t, dir).Discovery().ServerResourcesForGroupVersion("scheduling.k8s.io/v1alpha2"); err != nil {
+	if _, err := client(t, dir).Discovery().ServerResourcesForGroupVersion("scheduling.k8s.io/v1beta1"); err != nil {
 		t.Errorf("the Workload API is not served: %v", err)
 	}
 }

@@ -25,9 +25,6 @@ type Cluster struct {
 	Objects
 	Log Log
 
-	// NoClassResources: no DeviceClass provides an extended resource. It does not change.
-	NoClassResources bool
-
 	budgets         budgetIndex
 	budgetSelectors objectSelectors
 	claimSelectors  objectSelectors

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -39,7 +39,7 @@ type Objects struct {
 
 	// PodGroups are those that have device claims, where the feature gate for that is on. They are
 	// kept as they were seen first: their spec does not change.
-	PodGroups Table[*schedulingv1alpha2.PodGroup]
+	PodGroups Table[*schedulingv1beta1.PodGroup]
 }
 
 // Put sets an object in the table of its kind. It returns false for a kind without one.

@@ -63,6 +63,7 @@ var podSpecFields = map[string]func(*v1.Pod){
 	"ResourceClaims":                func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r"}} },
 	"Resources":                     func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{} },
 	"HostnameOverride":              without,
+	"EvictionResponders":            without, // who is asked before an eviction
 	"SchedulingGroup":               func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{} },
 }
 

@@ -46,9 +46,12 @@ type Options struct {
 	// CompareTolerations lets tolerations with the operators Gt and Lt count (upstream: the feature
 	// gate TaintTolerationComparisonOperators, off by default).
 	CompareTolerations bool
-	// IgnoreDeclaredFeatures disables the plugin NodeDeclaredFeatures wherever it is enabled
-	// (upstream: without the feature gate of that name, which is on by default).
-	IgnoreDeclaredFeatures bool
+	// WithoutStorageScores: VolumeBinding scores nothing (upstream: without the feature gate
+	// StorageCapacityScoring, which is on by default).
+	WithoutStorageScores bool
+	// AllowMissingDrivers lets pods go where the CSI driver of a volume is missing (upstream:
+	// without the feature gate VolumeLimitScaling, which is on by default).
+	AllowMissingDrivers bool
 	// PolicyFromConfigMap gets the legacy policy that a file refers to in a ConfigMap; nil where
 	// there is no cluster.
 	PolicyFromConfigMap func(namespace, name string) ([]byte, error)

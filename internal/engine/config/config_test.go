@@ -199,28 +199,21 @@ func TestNumericTolerationsCountWhereSwitchedOn(t *testing.T) {
 	}
 }
 
-// TestDeclaredFeaturesCanBeIgnored, also where a file enables the plugin by name.
-func TestDeclaredFeaturesCanBeIgnored(t *testing.T) {
-	file := []byte(`
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- plugins: {preFilter: {enabled: [{name: NodeDeclaredFeatures}]}, filter: {enabled: [{name: NodeDeclaredFeatures}]}}
-`)
-	for _, ignored := range []bool{false, true} {
-		options := Options{IgnoreDeclaredFeatures: ignored}
-		usual, err := Default(options)
+// TestVolumeFeaturesCanBeSwitchedOff: the scores for free storage, and the check for CSI drivers.
+func TestVolumeFeaturesCanBeSwitchedOff(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		c, err := Default(Options{WithoutStorageScores: off, AllowMissingDrivers: off})
 		if err != nil {
 			t.Fatal(err)
 		}
-		named, err := Parse("sched.yaml", file, options)
-		if err != nil {
-			t.Fatal(err)
+
+		p := c.Profiles[0]
+		if scores := slices.ContainsFunc(p.Scorers, func(s plugins.Weighted) bool { return s.Name() == "VolumeBinding" }); scores == off {
+			t.Errorf("off %t: VolumeBinding scores %t", off, scores)
 		}
-		for _, c := range []*Config{usual, named} {
-			filters := slices.ContainsFunc(c.Profiles[0].Filters, func(f plugins.Filter) bool { return f.Name() == "NodeDeclaredFeatures" })
-			if listed := slices.Contains(c.Profiles[0].At[plugins.PreFilter], "NodeDeclaredFeatures"); filters == ignored || listed == ignored {
-				t.Errorf("ignored %t: it filters %t and is listed %t", ignored, filters, listed)
+		for _, f := range p.Filters {
+			if limits, ok := f.(*plugins.NodeVolumeLimits); ok && limits.AllowMissing != off {
+				t.Errorf("off %t: drivers may be missing %t", off, limits.AllowMissing)
 			}
 		}
 	}

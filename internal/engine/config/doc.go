@@ -1,5 +1,5 @@
 // Package config reads the scheduler's configuration: KubeSchedulerConfiguration files of
-// kubescheduler.config.k8s.io/v1 as written for kube-scheduler v1.36, and the legacy files before
+// kubescheduler.config.k8s.io/v1 as written for kube-scheduler v1.37, and the legacy files before
 // them (Policy v1, componentconfig v1alpha1), which are translated.
 //
 // A file becomes profiles of package plugins: which plugins are called at which extension point, in

@@ -31,7 +31,7 @@ profiles:
 	fmt.Println(err)
 
 	// Output:
-	// default-scheduler: 14 filters, 8 scorers
+	// default-scheduler: 14 filters, 9 scorers
 	// no-scoring-scheduler: 14 filters, 0 scorers
 	// sched.yaml: priorities[0].name: invalid configuration: Priority type not found for "Fastest"
 }

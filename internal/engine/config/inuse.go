@@ -49,9 +49,10 @@ type InUse struct {
 // Added is what flags of the scheduler add to its profiles.
 type Added struct {
 	CompareTolerations bool `json:"compareTolerations,omitempty"`
-	// IgnoreDeclaredFeatures is what the feature gate NodeDeclaredFeatures disables.
-	IgnoreDeclaredFeatures bool     `json:"ignoreDeclaredFeatures,omitempty"`
-	KeepBudgets            []string `json:"keepBudgets,omitempty"`
+	// WithoutStorageScores and AllowMissingDrivers are what feature gates disable.
+	WithoutStorageScores bool     `json:"withoutStorageScores,omitempty"`
+	AllowMissingDrivers  bool     `json:"allowMissingDrivers,omitempty"`
+	KeepBudgets          []string `json:"keepBudgets,omitempty"`
 	// Gentle names the profiles with GentlePreemption.
 	Gentle          []string      `json:"gentle,omitempty"`
 	PreemptionDelay time.Duration `json:"preemptionDelay,omitempty"`
@@ -62,7 +63,7 @@ type Added struct {
 
 // Parse reads the configuration as a scheduler with these flags does.
 func (a *Added) Parse(name string, text []byte) (*Config, error) {
-	c, err := Parse(name, text, Options{CompareTolerations: a.CompareTolerations, IgnoreDeclaredFeatures: a.IgnoreDeclaredFeatures})
+	c, err := Parse(name, text, a.options())
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +80,10 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 		}
 	}
 	return c, nil
+}
+
+func (a *Added) options() Options {
+	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores, AllowMissingDrivers: a.AllowMissingDrivers}
 }
 
 // InUse returns the document about this configuration.

@@ -38,9 +38,9 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
-		if options.IgnoreDeclaredFeatures {
-			for point := range at {
-				at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == plugins.NodeDeclaredFeatures{}.Name() })
+		if options.WithoutStorageScores {
+			for _, point := range []plugins.Point{plugins.PreScore, plugins.Score} {
+				at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == (*plugins.VolumeBinding)(nil).Name() })
 			}
 		}
 		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
@@ -118,7 +118,10 @@ func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Ob
 
 // arguments returns the plugins' arguments, by plugin name.
 func arguments(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
-	args := map[string]any{"TaintToleration": &plugins.TaintTolerationArgs{Compare: options.CompareTolerations}}
+	args := map[string]any{
+		"TaintToleration":  &plugins.TaintTolerationArgs{Compare: options.CompareTolerations},
+		"NodeVolumeLimits": &plugins.NodeVolumeLimitsArgs{AllowMissing: options.AllowMissingDrivers},
+	}
 	for i := range profile.PluginConfig {
 		if object := profile.PluginConfig[i].Args.Object; object != nil {
 			args[profile.PluginConfig[i].Name] = object

@@ -20,7 +20,7 @@ func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	}
 	return map[plugins.Point]*configv1.PluginSet{
 		plugins.PreEnqueue: &p.PreEnqueue, plugins.QueueSort: &p.QueueSort, plugins.PreFilter: &p.PreFilter, plugins.Filters: &p.Filter,
-		plugins.PostFilter: &p.PostFilter, plugins.PreScore: &p.PreScore, plugins.Score: &p.Score, plugins.Reserve: &p.Reserve,
+		plugins.PostFilter: &p.PostFilter, plugins.PodGroupPostFilter: &p.PodGroupPostFilter, plugins.PreScore: &p.PreScore, plugins.Score: &p.Score, plugins.Reserve: &p.Reserve,
 		plugins.Permit: &p.Permit, plugins.PreBind: &p.PreBind, plugins.Bind: &p.Bind, plugins.PostBind: &p.PostBind,
 		plugins.PlacementGenerate: &p.PlacementGenerate, plugins.PlacementScore: &p.PlacementScore,
 	}[point]

@@ -142,7 +142,7 @@ type WriteStatus struct {
 	Reworded bool
 }
 
-// WriteGroup writes the condition PodGroupScheduled of a PodGroup.
+// WriteGroup writes the condition PodGroupInitiallyScheduled of a PodGroup.
 type WriteGroup struct {
 	Group     *groups.PodGroup
 	Condition metav1.Condition

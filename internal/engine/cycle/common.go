@@ -50,7 +50,6 @@ func newCommon(o Options) *common {
 	q.WaitOutBackoff = o.Disabled.PopFromBackoff
 	q.Counted = o.Observer.Rejected
 	c := cluster.New()
-	c.NoClassResources = o.Disabled.ExtendedResource
 	return &common{
 		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: groups.New(),
 		errands: map[Ticket]errand{},

@@ -84,9 +84,6 @@ type Disabled struct {
 	// Expectation (NominatedNodeNameForExpectation): the node of a pod that waits at Permit, or for
 	// which objects are written, is not written to nominatedNodeName.
 	Expectation bool `json:"expectation,omitempty"`
-	// ExtendedResource (DRAExtendedResource): extended resources are those that nodes report, and
-	// none that a DeviceClass provides.
-	ExtendedResource bool `json:"extendedResource,omitempty"`
 }
 
 // New returns a core that knows nothing of its cluster yet.

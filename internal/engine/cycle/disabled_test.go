@@ -5,11 +5,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -110,44 +105,6 @@ func TestWithoutPopFromBackoffAPreemptorWaits(t *testing.T) {
 		}
 		if over := begin.Add(time.Second); off && !strings.Contains(tick(core, over), "bind default/p") {
 			t.Error("it is not bound when the back-off is over")
-		}
-	}
-}
-
-// TestWithoutExtendedResourceClassesProvideNone: the gate DRAExtendedResource. A pod that requests
-// what a DeviceClass provides, by its own name or by the implicit one, finds devices, or no node.
-func TestWithoutExtendedResourceClassesProvideNone(t *testing.T) {
-	named := v1.ResourceName("example.com/gpu")
-	implicit := v1.ResourceName(resourcev1.ResourceDeviceClassPrefix + "gpu")
-	for _, name := range []v1.ResourceName{named, implicit} {
-		for _, off := range []bool{false, true} {
-			core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{ExtendedResource: off}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := aPod("p", "1")
-			p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse("1")
-			for _, e := range []Event{
-				Follows{}, Seen{Nodes, aNode("n", "4")},
-				Seen{DeviceClasses, &resourcev1.DeviceClass{
-					ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: (*string)(&named)},
-				}},
-				Seen{ResourceSlices, &resourcev1.ResourceSlice{
-					ObjectMeta: metav1.ObjectMeta{Name: "s"},
-					Spec: resourcev1.ResourceSliceSpec{
-						Driver: "d", Pool: resourcev1.ResourcePool{Name: "n", Generation: 1, ResourceSliceCount: 1}, NodeName: new("n"),
-						Devices: []resourcev1.Device{{Name: "gpu-0"}},
-					},
-				}},
-				Seen{Pods, p}, Led{},
-			} {
-				core.Step(begin, e)
-			}
-			none := "0/1 nodes are available: 1 Insufficient " + string(name) + ". no new claims to deallocate, " +
-				"preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
-			if said := tick(core, begin); strings.Contains(said, none) != off {
-				t.Errorf("%s, disabled %t:\n%s", name, off, said)
-			}
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -237,17 +237,17 @@ func (c *chaos) addGroup(name string) {
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, c.made))}}
 	g.Spec.Priority = new(int32(c.rng.IntN(3) * 10))
 	if c.rng.IntN(4) == 0 {
-		g.Spec.SchedulingPolicy.Basic = &schedulingv1alpha2.BasicSchedulingPolicy{}
+		g.Spec.SchedulingPolicy.Basic = &schedulingv1beta1.BasicSchedulingPolicy{}
 	} else {
-		g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(1 + c.rng.IntN(4))}
+		g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(1 + c.rng.IntN(4))}
 	}
 	if c.rng.IntN(5) == 0 {
-		g.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
-			Topology: []schedulingv1alpha2.TopologyConstraint{{Key: v1.LabelTopologyZone}},
+		g.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{
+			Topology: []schedulingv1beta1.TopologyConstraint{{Key: v1.LabelTopologyZone}},
 		}
 	}
 	if c.rng.IntN(4) == 0 {
-		g.Spec.DisruptionMode = new(schedulingv1alpha2.DisruptionModePodGroup)
+		g.Spec.DisruptionMode = asOne()
 	}
 	delete(c.gangs.whole, name)
 	all, _ := c.members(name)
@@ -312,7 +312,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 		if object != nil && object.Spec.SchedulingPolicy.Gang != nil {
 			least = int(object.Spec.SchedulingPolicy.Gang.MinCount)
 		}
-		started := object != nil && len(bound) > 0 && meta.IsStatusConditionTrue(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
+		started := object != nil && len(bound) > 0 && meta.IsStatusConditionTrue(object.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 		if object != nil && len(bound) >= least && !started {
 			c.breaks("group %s has %d pods bound and is not said to be scheduled: %v", name, len(bound), object.Status.Conditions)
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -76,7 +76,7 @@ func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
 		return p
 	}
 	g := gangOf("g", 2)
-	g.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
+	g.Status.Conditions = []metav1.Condition{{Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
 	events := []Event{Follows{}, Led{}, Seen{Nodes, aNode("n", "2")}, Seen{PodGroups, g}, Seen{Pods, member("a", "n")}, Seen{Pods, member("b", "n")}, Tick{}}
 	for _, e := range append(events, Gone{Pods, member("a", "n")}, Gone{Pods, member("b", "n")},
 		Seen{Nodes, aNode("n", "1")}, Seen{Pods, member("c", "")}, Seen{Pods, member("d", "")}, Tick{}) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -34,7 +34,7 @@ func TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain(t *testing.T) {
 		}
 	}
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "g"}}
-	g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: members}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: members}
 	core.Step(churnBegins, Seen{PodGroups, g})
 	for i := range members {
 		p := churnPod(fmt.Sprint("m", i), []string{"1", "500m"}[i%2])

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
@@ -57,7 +56,7 @@ func TestAGroupWithoutPodsOnNodesWakesNobody(t *testing.T) {
 	for i := range 10 {
 		now := begin.Add(time.Duration(i+1) * time.Minute / 10)
 		g := gangOf(fmt.Sprint("g", i), 2)
-		g.Spec.DisruptionMode = new(schedulingv1alpha2.DisruptionModePodGroup)
+		g.Spec.DisruptionMode = asOne()
 		core.Step(now, Seen{PodGroups, g})
 		core.Step(now, Tick{})
 	}

@@ -19,9 +19,10 @@ import (
 //
 // The quorum: until a gang has been scheduled once, minCount of its pods must have nodes together,
 // including those that already have one. It has been scheduled when minCount of its pods were bound
-// and the PodGroup says so (PodGroupScheduled is True), and that holds as long as one of its pods
-// is bound. From then on a pod that replaces another is placed alone, whatever happened to the
-// rest. Pods that are being deleted do not count: those that take their place would be half a gang.
+// and the PodGroup says so (PodGroupInitiallyScheduled is True), and that holds as long as one of
+// its pods is bound. From then on a pod that replaces another is placed alone, whatever happened to
+// the rest. Pods that are being deleted do not count: those that take their place would be half a
+// gang.
 type podGroups struct {
 	*common
 	ready      *readiness

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,14 +36,14 @@ func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	}
 }
 
-// write writes the condition PodGroupScheduled if it has changed since it was last written. The API
-// may not show that yet.
+// write writes the condition PodGroupInitiallyScheduled if it has changed since it was last
+// written. The API may not show that yet.
 func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
 	if g.Object == nil {
 		return
 	}
 	condition := metav1.Condition{
-		Type: schedulingv1alpha2.PodGroupScheduled, Status: status, Reason: reason, Message: message,
+		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(gs.wall()),
 	}
 	text := func(c *metav1.Condition) string { return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message) }
@@ -131,8 +131,8 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	}
 	as.do(Tell{
 		Profile: item.Pod.Spec.SchedulerName, About: Reference(item.Pod), Type: v1.EventTypeWarning, Reason: "PodGroupIgnored",
-		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true,%s=true",
-			groups.NameOf(item.Pod), groups.GenericWorkload, groups.GangScheduling),
+		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true",
+			groups.NameOf(item.Pod), groups.GenericWorkload),
 	})
 }
 

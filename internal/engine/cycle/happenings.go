@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"maps"
+	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,9 @@ func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluste
 	if takesLess(&was.Class.Requests, &p.Class.Requests) {
 		actions |= queue.UpdatePodScaleDown
 	}
+	if takesLess(&p.Class.Requests, &was.Class.Requests) {
+		actions |= queue.UpdatePodScaleUp
+	}
 	if h.outside && old != nil && object != nil {
 		actions |= changes(old, object, true)
 	}
@@ -167,13 +171,16 @@ func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 // otherNodeActions are the changes that only out-of-tree plugins can be interested in.
 func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	if old == nil {
-		return queue.UpdateNodeCondition | queue.UpdateNodeAnnotation
+		return queue.UpdateNodeCondition | queue.UpdateNodeAnnotation | queue.UpdateNodePreemptionPolicy
 	}
 	if !maps.Equal(old.Annotations, is.Annotations) {
 		actions |= queue.UpdateNodeAnnotation
 	}
 	if !maps.Equal(statuses(old), statuses(is)) {
 		actions |= queue.UpdateNodeCondition
+	}
+	if !reflect.DeepEqual(old.Spec.PodPreemptionPolicy, is.Spec.PodPreemptionPolicy) {
+		actions |= queue.UpdateNodePreemptionPolicy
 	}
 	return actions
 }

@@ -74,9 +74,10 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 	if item == nil {
 		item = in.queue.Add(in.kept(pod, p.Class), p.Class, in.now)
 		item.Patient = in.groupOf(item) != nil
+		in.nominations.arrived(item)
 		return
 	}
-	nominated := !item.Admitted.IsZero() && in.nominations.follow(item.Pod, pod, p)
+	nominated := in.nominations.follow(item, pod, p)
 	in.nominations.renew(p, pod)
 	var least queue.Action
 	if in.news.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
@@ -113,6 +114,9 @@ func changes(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	}
 	if decisive && lessRequested(old, pod) {
 		actions |= queue.UpdatePodScaleDown
+	}
+	if decisive && lessRequested(pod, old) {
+		actions |= queue.UpdatePodScaleUp
 	}
 	if !reflect.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
 		!reflect.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {

@@ -13,8 +13,8 @@ import (
 // clients have nominated. The cluster model has them by the name of the node, even while it does
 // not know the node.
 //
-// Only an item of the queue has a nomination, and only once its gates have let it in. A pod that
-// its group keeps out loses its nomination with the next lapse.
+// Only an item of the queue has a nomination, gated or not; a member of a pod group only once its
+// gates have let it in. A pod that its group keeps out loses its nomination with the next lapse.
 type nominations struct {
 	*common
 	ready *readiness
@@ -54,10 +54,17 @@ func (ns *nominations) adopt(item *queue.Item, node string) {
 	ns.cluster.Nominate(ns.contender(p, item.Pod), node)
 }
 
-// admitted adopts the nomination of a pod that passed its gates. A gated pod keeps no room on its
-// nominated node.
+// arrived adopts the nomination of a pod that has come. It holds room for the pod even while a
+// gate keeps the pod out.
+func (ns *nominations) arrived(item *queue.Item) {
+	if ns.groupOf(item) == nil {
+		ns.admitted(item)
+	}
+}
+
+// admitted adopts the nomination of a pod that passed its gates.
 func (ns *nominations) admitted(item *queue.Item) {
-	if node := item.Pod.Status.NominatedNodeName; node != "" {
+	if node := item.Pod.Status.NominatedNodeName; node != "" && ns.cluster.Nominated(item.Pod.UID) == nil {
 		ns.adopt(item, node)
 	}
 }
@@ -65,13 +72,13 @@ func (ns *nominations) admitted(item *queue.Item) {
 // follow adopts a nomination that another client has set or cleared. Where this scheduler already
 // decided otherwise, its own write has not been shown yet, and its decision stays. A pod that is
 // nominated now has to be tried, so that it takes the room kept for it or gives it up.
-func (ns *nominations) follow(old, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
-	was, is := old.Status.NominatedNodeName, pod.Status.NominatedNodeName
+func (ns *nominations) follow(item *queue.Item, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
+	was, is := item.Pod.Status.NominatedNodeName, pod.Status.NominatedNodeName
 	current := ""
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
-	if was == is || current != was || ns.queue.Get(pod.UID).Gate == groups.GangScheduling {
+	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || item.Gate == groups.GangScheduling {
 		return false
 	}
 	ns.clear(pod.UID)

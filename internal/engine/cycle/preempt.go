@@ -96,7 +96,7 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 	}
 	pr.observer().Preempted(len(found.Victims))
 	if found.Node == nil {
-		r := Rescue{Message: "preemption: " + found.Message, Rejectors: found.Plugins}
+		r := Rescue{Message: found.Text(), Rejectors: found.Plugins}
 		if !found.Ineligible {
 			none := ""
 			r.Nominate = &none
@@ -104,7 +104,7 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 		return r
 	}
 	pr.makeRoom(b, found)
-	return Rescue{Nominate: &found.Node.Name, Final: true}
+	return Rescue{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
 }
 
 // victimsFor looks for victims: first while groups whose leaving as a whole would break a budget

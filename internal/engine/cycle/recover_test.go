@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -480,8 +479,8 @@ func TestAShieldIsLoweredAfterAPanic(t *testing.T) {
 	}
 	tell(Led{})
 	tell(Seen{Nodes, aNode("n", "2")})
-	g, mode := gangOf("g", 1), schedulingv1alpha2.DisruptionModePodGroup
-	g.Spec.Priority, g.Spec.DisruptionMode = new(int32(1000)), &mode
+	g := gangOf("g", 1)
+	g.Spec.Priority, g.Spec.DisruptionMode = new(int32(1000)), asOne()
 	tell(Seen{PodGroups, g})
 	for _, name := range []string{"one", "alone"} {
 		p := aPod(name, "1")

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -270,13 +270,13 @@ func (s *served) changeGroup() string {
 	g := gangOf(name, 1+s.rng.IntN(4))
 	g.UID, g.Spec.Priority = s.uid(name), new(pickOf[int32](s, 0, 10, 20))
 	if s.chance(4) {
-		g.Spec.SchedulingPolicy = schedulingv1alpha2.PodGroupSchedulingPolicy{Basic: &schedulingv1alpha2.BasicSchedulingPolicy{}}
+		g.Spec.SchedulingPolicy = schedulingv1beta1.PodGroupSchedulingPolicy{Basic: &schedulingv1beta1.BasicSchedulingPolicy{}}
 	}
 	if s.chance(4) {
 		g.Spec.SchedulingConstraints = oneOf(v1.LabelTopologyZone)
 	}
 	if s.chance(4) {
-		g.Spec.DisruptionMode = new(schedulingv1alpha2.DisruptionModePodGroup)
+		g.Spec.DisruptionMode = asOne()
 	}
 	s.put(PodGroups, g)
 	return "made group " + name

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,22 +30,21 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)}}
 	g.Spec.Priority = &priority
 	if least > 0 {
-		g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: least}
+		g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}
 	} else {
-		g.Spec.SchedulingPolicy.Basic = &schedulingv1alpha2.BasicSchedulingPolicy{}
+		g.Spec.SchedulingPolicy.Basic = &schedulingv1beta1.BasicSchedulingPolicy{}
 	}
 	if key != "" {
 		g.Spec.SchedulingConstraints = oneOf(key)
 	}
 	if d.HasArg("as-one") {
-		mode := schedulingv1alpha2.DisruptionModePodGroup
-		g.Spec.DisruptionMode = &mode
+		g.Spec.DisruptionMode = asOne()
 	}
 	if d.HasArg("scheduled") {
-		g.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
+		g.Status.Conditions = []metav1.Condition{{Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
 	}
 	if d.HasArg("shares") {
-		g.Spec.ResourceClaims = []schedulingv1alpha2.PodGroupResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
+		g.Spec.ResourceClaims = []schedulingv1beta1.PodGroupResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
 	}
 	if d.HasArg("deleting") {
 		g.DeletionTimestamp = &metav1.Time{Time: begin}
@@ -53,15 +52,20 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 	return g
 }
 
+// asOne is the mode of a group whose pods may only be preempted all together.
+func asOne() *schedulingv1beta1.DisruptionMode {
+	return &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
+}
+
 // oneOf asks for nodes with one value of a label.
-func oneOf(key string) *schedulingv1alpha2.PodGroupSchedulingConstraints {
-	return &schedulingv1alpha2.PodGroupSchedulingConstraints{Topology: []schedulingv1alpha2.TopologyConstraint{{Key: key}}}
+func oneOf(key string) *schedulingv1beta1.PodGroupSchedulingConstraints {
+	return &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: key}}}
 }
 
 // gangOf is a PodGroup that asks for so many pods at once.
 func gangOf(name string, least int) *groups.PodGroup {
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
-	g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(least)}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(least)}
 	return g
 }
 
@@ -120,7 +124,7 @@ func storyClaim(t *testing.T, d *datadriven.TestData, version int) *resourcev1.R
 		group := ""
 		d.ScanArgs(t, "of", &group)
 		claim.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: schedulingv1alpha2.SchemeGroupVersion.String(), Kind: "PodGroup", Name: group, UID: types.UID("uid-" + group), Controller: new(true),
+			APIVersion: schedulingv1beta1.SchemeGroupVersion.String(), Kind: "PodGroup", Name: group, UID: types.UID("uid-" + group), Controller: new(true),
 		}}
 	}
 	if d.HasArg("on") {
@@ -140,7 +144,7 @@ func storyClaim(t *testing.T, d *datadriven.TestData, version int) *resourcev1.R
 		group := ""
 		d.ScanArgs(t, "for", &group)
 		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{
-			APIGroup: schedulingv1alpha2.GroupName, Resource: "podgroups", Name: group, UID: types.UID("uid-" + group),
+			APIGroup: schedulingv1beta1.GroupName, Resource: "podgroups", Name: group, UID: types.UID("uid-" + group),
 		}}
 	}
 	return claim

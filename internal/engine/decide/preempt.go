@@ -33,6 +33,14 @@ type Preemption struct {
 	Ineligible bool
 }
 
+// Text is what the message of a pod that fits nowhere ends with, as upstream says it.
+func (p *Preemption) Text() string {
+	if p.Node == nil {
+		return "preemption: " + p.Message
+	}
+	return fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims", p.Node.Name, len(p.Victims))
+}
+
 // Preempt looks at every node that the evaluation rejects for a reason that removing pods could
 // change, and picks the one whose victims cost least.
 func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
@@ -283,6 +291,7 @@ func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) 
 			}
 			if b.allowed[budget] = left - 1; left <= 0 {
 				broken = true
+				break // as upstream: the budgets after the first one that is violated keep what they allow
 			}
 		}
 		if broken {

@@ -3,18 +3,17 @@ package groups
 import "fmt"
 
 // Gates are upstream's feature gates for pod groups. The zero value disables all of them, which is
-// upstream's default in v1.36.
+// upstream's default.
 type Gates struct {
-	// Generic (GenericWorkload) schedules the pods of a group together. The other gates require it.
+	// Generic (GenericWorkload) schedules the pods of a group together. The other gates require it,
+	// and it brings Gang and Preemption with it.
 	Generic bool `json:"genericWorkload,omitempty"`
-	// Gang (GangScheduling) asks for minCount pods of a gang at once. Without it every group is a
-	// basic one.
+	// Gang asks for minCount pods of a gang at once. Without it every group is a basic one.
 	Gang bool `json:"gangScheduling,omitempty"`
 	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
 	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
-	// Preemption (WorkloadAwarePreemption) gives groups a priority and a disruption mode of their
-	// own.
+	// Preemption gives groups a priority and a disruption mode of their own.
 	Preemption bool `json:"workloadAwarePreemption,omitempty"`
 	// Claims (DRAWorkloadResourceClaims) reserves device claims that a group shares for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
@@ -23,49 +22,46 @@ type Gates struct {
 // Named are the gates by name, as flags set them.
 func (g Gates) Named() map[string]bool {
 	return map[string]bool{
-		GenericWorkload: g.Generic, GangScheduling: g.Gang, TopologyAwareWorkloadScheduling: g.Topology,
-		WorkloadAwarePreemption: g.Preemption, DRAWorkloadResourceClaims: g.Claims,
+		GenericWorkload: g.Generic, TopologyAwareWorkloadScheduling: g.Topology, DRAWorkloadResourceClaims: g.Claims,
 	}
 }
 
-// The names of the gates.
+// The names of the gates. GangScheduling is also that of the plugin which keeps members out.
 const (
 	GenericWorkload                 = "GenericWorkload"
-	GangScheduling                  = "GangScheduling"
 	TopologyAwareWorkloadScheduling = "TopologyAwareWorkloadScheduling"
-	WorkloadAwarePreemption         = "WorkloadAwarePreemption"
 	DRAWorkloadResourceClaims       = "DRAWorkloadResourceClaims"
+
+	GangScheduling = "GangScheduling"
 )
 
 // GateNames lists the gates that have an effect.
-var GateNames = []string{GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling, WorkloadAwarePreemption, DRAWorkloadResourceClaims}
+var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims}
 
-// needs maps a gate to the one that it depends on, as upstream.
-var needs = map[string]string{
-	GangScheduling: GenericWorkload, TopologyAwareWorkloadScheduling: GenericWorkload, WorkloadAwarePreemption: GangScheduling,
-	DRAWorkloadResourceClaims: GenericWorkload,
-}
+// stages map a gate to the name that sets it together with all others of its stage.
+var stages = map[string]string{GenericWorkload: "AllBeta", TopologyAwareWorkloadScheduling: "AllAlpha", DRAWorkloadResourceClaims: "AllBeta"}
 
-// GatesOf returns the gates that --feature-gates sets. AllAlpha sets each that is not named itself.
-// It is an error to enable a gate by name without the one that it depends on.
+// GatesOf returns the gates that --feature-gates sets. AllAlpha and AllBeta set each of theirs that
+// is not named itself. It is an error to enable a gate by name without GenericWorkload, on which
+// all depend, as upstream.
 func GatesOf(set map[string]bool) (Gates, error) {
 	on := map[string]bool{}
 	for _, name := range GateNames {
 		given := false
 		if on[name], given = set[name]; !given {
-			on[name] = set["AllAlpha"]
+			on[name] = set[stages[name]]
 		}
 	}
 	for _, name := range GateNames {
-		if of := needs[name]; on[name] && of != "" && !on[of] {
+		if on[name] && !on[GenericWorkload] {
 			if set[name] {
-				return Gates{}, fmt.Errorf("--feature-gates: %s=true needs %s=true", name, of)
+				return Gates{}, fmt.Errorf("--feature-gates: %s=true needs %s=true", name, GenericWorkload)
 			}
 			on[name] = false
 		}
 	}
 	return Gates{
-		Generic: on[GenericWorkload], Gang: on[GangScheduling], Topology: on[TopologyAwareWorkloadScheduling],
-		Preemption: on[WorkloadAwarePreemption], Claims: on[DRAWorkloadResourceClaims],
+		Generic: on[GenericWorkload], Gang: on[GenericWorkload], Preemption: on[GenericWorkload],
+		Topology: on[TopologyAwareWorkloadScheduling], Claims: on[DRAWorkloadResourceClaims],
 	}, nil
 }

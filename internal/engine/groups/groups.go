@@ -7,7 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +18,7 @@ import (
 
 // PodGroup is the API type in the version that is served. Other versions are converted to it where
 // objects are read.
-type PodGroup = schedulingv1alpha2.PodGroup
+type PodGroup = schedulingv1beta1.PodGroup
 
 // Set holds all groups. New returns an empty one.
 //
@@ -227,8 +227,7 @@ func (g *Group) TopologyKey() string {
 
 // Whole reports whether the group's pods may only be preempted all together.
 func (g *Group) Whole() bool {
-	return g.Object != nil && g.Object.Spec.DisruptionMode != nil &&
-		*g.Object.Spec.DisruptionMode == schedulingv1alpha2.DisruptionModePodGroup
+	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }
 
 // Priority returns the priority of the PodGroup; 0 if it has none.
@@ -239,12 +238,12 @@ func (g *Group) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// Condition returns the PodGroupScheduled condition in the API, or nil.
+// Condition returns the PodGroupInitiallyScheduled condition in the API, or nil.
 func (g *Group) Condition() *metav1.Condition {
 	if g.Object == nil {
 		return nil
 	}
-	return meta.FindStatusCondition(g.Object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
+	return meta.FindStatusCondition(g.Object.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 }
 
 // Scheduled reports whether the API says that the group has been scheduled.

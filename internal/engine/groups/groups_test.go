@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,7 +54,7 @@ func TestMembersCount(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: "1"},
 		Spec:       groups.PodGroup{}.Spec,
 	})
-	g.Object.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 3}
+	g.Object.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: 3}
 	if g.MinCount() != 3 || g.Count() != 2 || s.Of("a") != g || s.ByUID("1") != g {
 		t.Errorf("group %+v", g)
 	}
@@ -90,14 +90,13 @@ func TestGates(t *testing.T) {
 		bad  bool
 	}{
 		{nil, groups.Gates{}, false},
-		{map[string]bool{"GenericWorkload": true}, groups.Gates{Generic: true}, false},
-		{map[string]bool{"GenericWorkload": true, "GangScheduling": true}, groups.Gates{Generic: true, Gang: true}, false},
-		{map[string]bool{"GangScheduling": true}, groups.Gates{}, true},
-		{map[string]bool{"GenericWorkload": true, "WorkloadAwarePreemption": true}, groups.Gates{}, true},
-		{map[string]bool{"AllAlpha": true}, all, false},
-		{map[string]bool{"AllAlpha": true, "GangScheduling": false}, groups.Gates{Generic: true, Topology: true, Claims: true}, false},
+		{map[string]bool{"GenericWorkload": true}, groups.Gates{Generic: true, Gang: true, Preemption: true}, false},
+		{map[string]bool{"TopologyAwareWorkloadScheduling": true}, groups.Gates{}, true},
+		{map[string]bool{"AllAlpha": true, "AllBeta": true}, all, false},
+		{map[string]bool{"AllAlpha": true}, groups.Gates{}, false},
+		{map[string]bool{"AllBeta": true, "DRAWorkloadResourceClaims": false}, groups.Gates{Generic: true, Gang: true, Preemption: true}, false},
 		{map[string]bool{"DRAWorkloadResourceClaims": true}, groups.Gates{}, true},
-		{map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}, groups.Gates{Generic: true, Claims: true}, false},
+		{map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}, groups.Gates{Generic: true, Gang: true, Preemption: true, Claims: true}, false},
 	} {
 		if got, err := groups.GatesOf(c.set); got != c.want || (err != nil) != c.bad {
 			t.Errorf("%v: %+v, %v; want %+v", c.set, got, err, c.want)

@@ -32,16 +32,15 @@ func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
 
 // selects tells whether a term of the waiting pod selects pods of the class.
 //
-// As upstream, the term's namespace selector is matched not only against the labels of the class's
-// namespace, but also against an empty set. So a selector that an empty set satisfies, such as
-// `team NotIn [a]`, selects every namespace for the waiting pod, even those of team a. The terms of
-// placed pods do not behave like that.
+// A namespace selector with requirements selects namespaces that exist, by their labels. An empty
+// one selects pods of all namespaces, known or not.
 //
 // The names of the namespaces that a selector selects are not kept: a pod may have thousands of
 // terms, and each may select thousands of namespaces.
 func (a *Affinities) selects(t *cluster.Term, class *cluster.PodClass) bool {
-	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Matches(labels.Set(nil)) {
-		if requirements, _ := t.NamespaceSelector.Requirements(); len(requirements) == 0 || !t.NamespaceSelector.Matches(a.c.NamespaceLabels(class.Namespace)) {
+	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Empty() {
+		namespace, exists := a.c.Namespaces.Get("", class.Namespace)
+		if !exists || !t.NamespaceSelector.Matches(labels.Set(namespace.Labels)) {
 			return false
 		}
 	}

@@ -31,6 +31,9 @@ func SetArgsDefaults(args any) {
 		setDefault(&a.HardPodAffinityWeight, 1)
 	case *config.VolumeBindingArgs:
 		setDefault(&a.BindTimeoutSeconds, 600)
+		if len(a.Shape) == 0 { // the less of the storage is taken, the better
+			a.Shape = []config.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}
+		}
 	case *config.NodeResourcesBalancedAllocationArgs:
 		a.Resources = defaultedResources(a.Resources)
 	case *config.NodeResourcesFitArgs:
@@ -246,11 +249,7 @@ func validateVolumeBinding(path *field.Path, a *config.VolumeBindingArgs) (list 
 	if t := *a.BindTimeoutSeconds; t < 0 {
 		list = append(list, field.Invalid(path.Child("bindTimeoutSeconds"), t, "invalid BindTimeoutSeconds, should not be a negative value"))
 	}
-	if a.Shape != nil {
-		list = append(list, field.Invalid(path.Child("shape"), a.Shape,
-			"unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"))
-	}
-	return list
+	return append(list, validateShape(path.Child("shape"), a.Shape)...)
 }
 
 func validateDynamicResources(path *field.Path, a *config.DynamicResourcesArgs) (list field.ErrorList) {

@@ -11,6 +11,7 @@ const (
 	PreFilter
 	Filters
 	PostFilter
+	PodGroupPostFilter
 	PreScore
 	Score
 	Reserve
@@ -24,13 +25,14 @@ const (
 
 // AllPoints lists the extension points in the order in which a pod passes them.
 var AllPoints = []Point{
-	PreEnqueue, QueueSort, PreFilter, Filters, PostFilter, PreScore, Score, Reserve, Permit, PreBind, Bind, PostBind,
+	PreEnqueue, QueueSort, PreFilter, Filters, PostFilter, PodGroupPostFilter, PreScore, Score, Reserve, Permit, PreBind, Bind, PostBind,
 	PlacementGenerate, PlacementScore,
 }
 
 var pointNames = map[Point]string{
 	PreEnqueue: "preEnqueue", QueueSort: "queueSort", PreFilter: "preFilter", Filters: "filter", PostFilter: "postFilter",
-	PreScore: "preScore", Score: "score", Reserve: "reserve", Permit: "permit", PreBind: "preBind", Bind: "bind", PostBind: "postBind",
+	PodGroupPostFilter: "podGroupPostFilter",
+	PreScore:           "preScore", Score: "score", Reserve: "reserve", Permit: "permit", PreBind: "preBind", Bind: "bind", PostBind: "postBind",
 	PlacementGenerate: "placementGenerate", PlacementScore: "placementScore",
 }
 
@@ -64,9 +66,9 @@ func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},
 		{Name: "PrioritySort", Points: QueueSort},
-		{Name: "NodeUnschedulable", Points: Filters, New: Plain(NodeUnschedulable{})},
-		{Name: "NodeName", Points: Filters, New: Plain(NodeName{})},
-		{Name: "TaintToleration", Points: Filters | PreScore | Score, Weight: 3, New: with(NewTaintToleration)},
+		{Name: "NodeName", Points: PreFilter | Filters, New: Plain(NodeName{})},
+		{Name: "NodeUnschedulable", Points: PreFilter | Filters, New: Plain(NodeUnschedulable{})},
+		{Name: "TaintToleration", Points: PreFilter | Filters | PreScore | Score, Weight: 3, New: with(NewTaintToleration)},
 		{Name: "NodeAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewNodeAffinity)},
 		{Name: "NodePorts", Points: PreFilter | Filters, New: Plain(NodePorts{})},
 		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1, New: with(NewNodeResourcesFit)},
@@ -76,8 +78,8 @@ func Catalog() []Entry {
 		{Name: "VolumeZone", Points: PreFilter | Filters, New: Plain(VolumeZone{})},
 		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: newPodTopologySpread},
 		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewInterPodAffinity)},
-		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | Score | Reserve | PreBind, Weight: 2, New: with(NewDynamicResources)},
-		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter, New: Plain(DefaultPreemption{})},
+		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | PodGroupPostFilter | Score | Reserve | PreBind, Weight: 2, New: with(NewDynamicResources)},
+		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter | PodGroupPostFilter, New: Plain(DefaultPreemption{})},
 		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: with(NewNodeResourcesBalancedAllocation)},
 		{Name: "ImageLocality", Points: Score, Weight: 1, New: Plain(ImageLocality{})},
 		{Name: "DefaultBinder", Points: Bind, New: Plain(DefaultBinder{})},

@@ -244,11 +244,11 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 	message string, change *resourcev1.ResourceClaim, remove bool,
 ) {
 	if !needsDevices(c, p) {
-		return noClaims, nil, false
+		return "", nil, false
 	}
 	a := d.attempt(c, p)
 	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
-		return noClaims, nil, false
+		return "", nil, false
 	}
 	stale := a.extended != nil && a.extended.Name != inMemoryName
 	for i, claim := range a.claims {
@@ -265,11 +265,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 	if stale {
 		return "deletion of ResourceClaim completed", a.extended, true
 	}
-	return "still not schedulable", nil, false
+	return "", nil, false
 }
-
-// noClaims is upstream's message for every pod that fits nowhere and has no claims.
-const noClaims = "no new claims to deallocate"
 
 // ExtendedRequestMappings returns which of a node's devices satisfy which container's extended
 // resources, for the pod's status.

@@ -24,7 +24,7 @@ const inMemoryName = "<extended-resources>"
 // deviceClassOf returns the class that provides the extended resource, or nil. If several do, the
 // newest counts, and of these the first by name.
 func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceClass {
-	if c.DeviceClasses.Len() == 0 || c.NoClassResources {
+	if c.DeviceClasses.Len() == 0 {
 		return nil
 	}
 	if class, ok := strings.CutPrefix(string(name), resourcev1.ResourceDeviceClassPrefix); ok {

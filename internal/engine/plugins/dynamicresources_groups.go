@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
@@ -14,7 +14,7 @@ import (
 
 // claimingGroup returns the pod's group if it has device claims and the feature gate for that is
 // on; otherwise nil.
-func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1alpha2.PodGroup {
+func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1beta1.PodGroup {
 	if c.PodGroups.Len() == 0 || pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return nil
 	}
@@ -24,7 +24,7 @@ func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1alpha2.PodGroup
 
 // wasMadeFor returns an error if a claim was made from a template for neither the pod nor its group
 // (nil if it has none). A group that had the same name before is another one.
-func wasMadeFor(pod *v1.Pod, group *schedulingv1alpha2.PodGroup, claim *resourcev1.ResourceClaim) error {
+func wasMadeFor(pod *v1.Pod, group *schedulingv1beta1.PodGroup, claim *resourcev1.ResourceClaim) error {
 	if err := resourceclaim.IsForPod(pod, claim, group != nil); err != nil || metav1.IsControlledBy(claim, pod) {
 		return err
 	}
@@ -37,7 +37,7 @@ func podAsHolder(pod *v1.Pod) resourcev1.ResourceClaimConsumerReference {
 
 // isGroup reports whether a claim is reserved for a pod group.
 func isGroup(holder resourcev1.ResourceClaimConsumerReference) bool {
-	return holder.APIGroup == schedulingv1alpha2.GroupName && holder.Resource == "podgroups"
+	return holder.APIGroup == schedulingv1beta1.GroupName && holder.Resource == "podgroups"
 }
 
 func isReserved(claim *resourcev1.ResourceClaim, holder resourcev1.ResourceClaimConsumerReference) bool {

@@ -15,10 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// allocatorFeatures are those that Kubernetes v1.36 enables by default.
+// allocatorFeatures are those that Kubernetes v1.37 enables by default.
 var allocatorFeatures = structured.Features{
 	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
-	ConsumableCapacity: true,
+	ConsumableCapacity: true, FractionalCapacityRange: true,
 }
 
 // find returns what the node can give to the claims, from what is known of their shape or else by a

@@ -12,8 +12,8 @@ import (
 type ImageLocality struct{}
 
 // The sizes between which images count: a smaller one is pulled in no time, and more than the
-// larger one, per container, makes no difference. They are upstream's, derived from image sizes on
-// Docker Hub.
+// larger one, per container or image volume, makes no difference. They are upstream's, derived from
+// image sizes on Docker Hub.
 const (
 	imageFloor   = 23 << 20
 	imageCeiling = 1000 << 20
@@ -48,15 +48,15 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 			use(image.Reference)
 		}
 	}
-	containers := len(spec.InitContainers) + len(spec.Containers)
+	users := imageUsers(spec)
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
 		var sum int64
 		for name, times := range uses {
 			if hasImage(n.Images, name) {
-				sum = min(sum+times*worth[name], imageCeiling*int64(containers)) // more counts no more
+				sum = min(sum+times*worth[name], imageCeiling*int64(users)) // more counts no more
 			}
 		}
-		return imageScore(sum, containers), nil
+		return imageScore(sum, users), nil
 	}}
 }
 
@@ -68,8 +68,19 @@ func imageWorth(state *cluster.ImageState, nodes int) int64 {
 	return int64(max(0, min(float64(state.Size)*share, 1<<45)))
 }
 
-func imageScore(sum int64, containers int) int64 {
-	ceiling := int64(imageCeiling) * int64(containers)
+// imageUsers counts what uses an image: containers and image volumes.
+func imageUsers(spec *cluster.Spec) int {
+	users := len(spec.InitContainers) + len(spec.Containers)
+	for i := range spec.Volumes {
+		if spec.Volumes[i].Image != nil {
+			users++
+		}
+	}
+	return users
+}
+
+func imageScore(sum int64, users int) int64 {
+	ceiling := int64(imageCeiling) * int64(users)
 	switch {
 	case sum < imageFloor:
 		sum = imageFloor
@@ -119,12 +130,12 @@ func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 		}
 	}
 	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
-	containers := len(spec.InitContainers) + len(spec.Containers)
-	if sum <= imageFloor || imageScore(sum, containers) == 0 {
+	users := imageUsers(spec)
+	if sum <= imageFloor || imageScore(sum, users) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d ", containers)
+	fmt.Fprintf(&b, "%d ", users)
 	each(func(image string, state *cluster.ImageState) {
 		fmt.Fprintf(&b, "%s=%d ", image, imageWorth(state, c.Len()))
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // CodeMissingFeature is the code of NodeDeclaredFeatures.
@@ -18,7 +19,7 @@ type NodeDeclaredFeatures struct{}
 var missingFeature = &Rejection{Code: CodeMissingFeature, Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
 
 // followed is the Kubernetes version that decides which features a node may still lack.
-var followed = version.MustParseSemantic("1.36.3")
+var followed = version.MustParseSemantic(rules.Kubernetes)
 
 // Name implements Filter.
 func (NodeDeclaredFeatures) Name() string { return "NodeDeclaredFeatures" }

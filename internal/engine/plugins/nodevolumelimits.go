@@ -16,15 +16,31 @@ import (
 )
 
 // NodeVolumeLimits rejects nodes whose CSI drivers can attach no more volumes, according to the
-// CSINode. Volumes count if pods on the node use them, and if they are attached although no pod
-// uses them now.
-type NodeVolumeLimits struct{ uses volumeUses }
+// CSINode, and nodes without a driver whose CSIDriver says that no pod may go where it is missing.
+// Volumes count if pods on the node use them, and if they are attached although no pod uses them
+// now.
+type NodeVolumeLimits struct {
+	// AllowMissing lets pods go where a driver is missing, whatever its CSIDriver says (upstream:
+	// without the gate VolumeLimitScaling, which is on by default).
+	AllowMissing bool
 
-// newNodeVolumeLimits makes the plugin, which has no arguments.
-func newNodeVolumeLimits(*struct{}) (*NodeVolumeLimits, error) { return &NodeVolumeLimits{}, nil }
+	uses volumeUses
+}
 
-// CodeMaxVolumeCount is the code of NodeVolumeLimits.
-const CodeMaxVolumeCount = "MaxVolumeCount"
+// NodeVolumeLimitsArgs are the arguments of NodeVolumeLimits. They stand for a feature gate and are
+// in no configuration file.
+type NodeVolumeLimitsArgs struct{ AllowMissing bool }
+
+// newNodeVolumeLimits makes the plugin; nil stands for the defaults.
+func newNodeVolumeLimits(args *NodeVolumeLimitsArgs) (*NodeVolumeLimits, error) {
+	return &NodeVolumeLimits{AllowMissing: args != nil && args.AllowMissing}, nil
+}
+
+// The codes of NodeVolumeLimits.
+const (
+	CodeMaxVolumeCount   = "MaxVolumeCount"
+	CodeCSIDriverMissing = "CSIDriverMissing"
+)
 
 var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
 
@@ -67,27 +83,37 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 				l.rejected[i] = &Rejection{Code: CodeClaimNotFound, Reasons: []string{err.Error()}, Unresolvable: true}
 			}
 		}
+		if !v.AllowMissing {
+			l.needed[i] = l.wanted[i].needed(c)
+		}
 	}
 	return Judge{Node: l.on}
 }
 
-// volumeLimits is what a pod needs to have attached, on nodes without and with a CSINode, or why
-// that is unknown.
+// volumeLimits is what a pod needs to have attached, on nodes without and with a CSINode, and by
+// which drivers that must be installed there, or why that is unknown.
 type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses
 	wanted   [2]attachedSet
+	needed   [2][]string
 	rejected [2]*Rejection
 }
 
 func (l *volumeLimits) on(n *cluster.Node) *Rejection {
-	csiNode := l.uses.csiNode(n)
-	if csiNode == nil {
-		return l.rejected[0]
+	csiNode, known := l.uses.csiNode(n), 0
+	if csiNode != nil {
+		known = 1
 	}
-	wanted := l.wanted[1]
-	if l.rejected[1] != nil || len(wanted) == 0 || !anyLimit(csiNode) {
-		return l.rejected[1]
+	wanted := l.wanted[known]
+	if l.rejected[known] != nil {
+		return l.rejected[known]
+	}
+	if driver := l.missing(known, csiNode); driver != "" {
+		return &Rejection{Code: CodeCSIDriverMissing, Reasons: []string{driver + " CSI driver is not installed on the node"}}
+	}
+	if csiNode == nil || len(wanted) == 0 || !anyLimit(csiNode) {
+		return nil
 	}
 	use := l.uses.on(n, csiNode)
 	if use.err != nil {
@@ -112,6 +138,37 @@ func (l *volumeLimits) on(n *cluster.Node) *Rejection {
 		}
 	}
 	return nil
+}
+
+// missing returns the first by name of the drivers that the pod's volumes need and the node lacks;
+// "" if it has all whose absence matters.
+func (l *volumeLimits) missing(known int, csiNode *storagev1.CSINode) string {
+	for _, driver := range l.needed[known] {
+		if csiNode == nil || !hasDriver(csiNode, driver) {
+			return driver
+		}
+	}
+	return ""
+}
+
+func hasDriver(csiNode *storagev1.CSINode, name string) bool {
+	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
+}
+
+// needed lists the drivers of the volumes that must be installed where the pod goes, sorted. A
+// driver without a CSIDriver need not be.
+func (s attachedSet) needed(c *cluster.Cluster) (drivers []string) {
+	for a := range s {
+		if driver, ok := c.CSIDrivers.Get("", a.driver); ok && mustBeInstalled(driver) {
+			drivers = append(drivers, a.driver)
+		}
+	}
+	slices.Sort(drivers)
+	return slices.Compact(drivers)
+}
+
+func mustBeInstalled(driver *storagev1.CSIDriver) bool {
+	return driver.Spec.PreventPodSchedulingIfMissing != nil && *driver.Spec.PreventPodSchedulingIfMissing
 }
 
 func anyLimit(csiNode *storagev1.CSINode) bool {
@@ -282,6 +339,7 @@ func (*NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have come before it
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
 		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
+		{Resource: queue.CSIDriver, Action: queue.Update | queue.Delete, Hint: driverNotNeeded},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			return usedVolumes(e, attachable)
 		}, Narrowing: unless(func(e *queue.Event) bool { return !usedVolumes(e, attachable) })},
@@ -302,6 +360,15 @@ func attachable(v v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
 
+// driverNotNeeded reports whether nodes without a driver may have its volumes from now on.
+func driverNotNeeded(_ *queue.Item, e *queue.Event) bool {
+	was, isOld := e.Old.(*storagev1.CSIDriver)
+	is, isNew := e.New.(*storagev1.CSIDriver)
+	return !isOld || mustBeInstalled(was) && !(isNew && mustBeInstalled(is))
+}
+
+// limitGrew reports whether a node's drivers can attach more, or there is one more driver: nodes
+// without it may have been rejected. kube-scheduler misses a driver that has no limit.
 func limitGrew(_ *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*storagev1.CSINode)
 	is, isNew := e.New.(*storagev1.CSINode)
@@ -318,6 +385,8 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 		limit, limited := limits[d.Name]
 		delete(limits, d.Name)
 		switch {
+		case !hasDriver(was, d.Name):
+			return true
 		case d.Allocatable == nil || d.Allocatable.Count == nil:
 			if limited {
 				return true
@@ -331,7 +400,7 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 
 // Wakes implements Waker.
 func (*NodeVolumeLimits) Wakes() []string {
-	return []string{"a node or CSINode is added or changes", "a pod leaves its node", "a volume is detached"}
+	return []string{"a node or CSINode is added or changes", "a pod leaves its node", "a volume is detached", "a CSI driver is installed"}
 }
 
 // Fixes implements Fixer.

@@ -43,7 +43,7 @@ type unboundClaim struct {
 // volumeDecision is what the unbound claims get on a node.
 type volumeDecision struct {
 	matches   []volumeMatch
-	provision []*v1.PersistentVolumeClaim
+	provision []*unboundClaim
 }
 
 type volumeMatch struct {
@@ -305,7 +305,7 @@ func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (f
 			return possible, enough, nil
 		}
 		if decision != nil {
-			decision.provision = append(decision.provision, u.PersistentVolumeClaim)
+			decision.provision = append(decision.provision, u)
 		}
 	}
 	return true, true, nil

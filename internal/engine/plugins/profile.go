@@ -184,8 +184,7 @@ func (p *Profile) Has(point Point, name string) bool {
 	return false
 }
 
-// HasDevices reports whether claims are considered when a pod fits nowhere. Upstream then says so
-// in every message.
+// HasDevices reports whether claims are considered when a pod fits nowhere.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
 // StopsBeforeDevices reports whether the pod was rejected as a whole before DynamicResources was

@@ -15,14 +15,15 @@ func TestDefaultProfileIsUpstreams(t *testing.T) {
 		PreEnqueue: {"SchedulingGates", "DynamicResources", "DefaultPreemption"},
 		QueueSort:  {"PrioritySort"},
 		PreFilter: {
-			"NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
-			"PodTopologySpread", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
-		},
-		Filters: {
-			"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeRestrictions",
+			"NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeRestrictions",
 			"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
 		},
-		PostFilter: {"DynamicResources", "DefaultPreemption"},
+		Filters: {
+			"NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeRestrictions",
+			"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
+		},
+		PostFilter:         {"DynamicResources", "DefaultPreemption"},
+		PodGroupPostFilter: {"DynamicResources", "DefaultPreemption"},
 		PreScore: {
 			"TaintToleration", "NodeAffinity", "NodeResourcesFit", "VolumeBinding", "PodTopologySpread", "InterPodAffinity",
 			"NodeResourcesBalancedAllocation",
@@ -68,10 +69,6 @@ func TestDefaultProfileAsksWhatItNames(t *testing.T) {
 	}
 	for _, r := range profile.Reservers {
 		reservers = append(reservers, r.Name())
-	}
-	// VolumeBinding scores only with the feature gate StorageCapacityScoring, which is off.
-	if i := slices.Index(scorers, "PodTopologySpread"); i > 0 && !slices.Contains(scorers, "VolumeBinding") {
-		scorers = slices.Insert(scorers, i, "VolumeBinding")
 	}
 	for point, got := range map[Point][]string{Filters: filters, Score: scorers, Reserve: reservers} {
 		if diff := cmp.Diff(profile.At[point], got); diff != "" {

@@ -17,11 +17,12 @@ import (
 
 // VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides
 // together with the node which volumes the claims that waited for it get: one that exists, or one
-// to be made there. It does not score: upstream's score depends on a feature
-// (StorageCapacityScoring) that is off by default.
+// to be made there. It prefers nodes with much free storage.
 type VolumeBinding struct {
 	// Timeout is how long the live scheduler waits for volumes to be bound.
 	Timeout time.Duration
+
+	shape shape // of the score; nil: none
 }
 
 // Codes of VolumeBinding.
@@ -47,10 +48,10 @@ func NewVolumeBinding(args *config.VolumeBindingArgs) (*VolumeBinding, error) {
 	if err := ValidateArgs(nil, &set); err != nil {
 		return nil, err
 	}
-	return &VolumeBinding{Timeout: time.Duration(*set.BindTimeoutSeconds) * time.Second}, nil
+	return &VolumeBinding{Timeout: time.Duration(*set.BindTimeoutSeconds) * time.Second, shape: newShape(set.Shape)}, nil
 }
 
-// Name implements [Filter] and [Reserver].
+// Name implements [Filter], [Scorer] and [Reserver].
 func (v *VolumeBinding) Name() string { return "VolumeBinding" }
 
 // Reads implements [Filter].
@@ -115,8 +116,8 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	for _, m := range decided.matches {
 		changed.Volumes = append(changed.Volumes, bind(m.volume, m.claim))
 	}
-	for _, claim := range decided.provision {
-		claim = claim.DeepCopy()
+	for _, u := range decided.provision {
+		claim := u.DeepCopy()
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annSelectedNode, n.Name)
 		changed.Claims = append(changed.Claims, claim)
 	}

@@ -16,7 +16,13 @@ type provision struct {
 	topologies []*rules.Selector
 	// The driver tells how much room there is, by topology: one segment with enough must match.
 	tracked  bool
-	segments []*rules.Selector
+	segments []segment
+}
+
+// segment is the nodes that a capacity is for.
+type segment struct {
+	nodes    *rules.Selector
+	capacity *storagev1.CSIStorageCapacity
 }
 
 const noProvisioner = "kubernetes.io/no-provisioner"
@@ -38,8 +44,8 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
 		if capacity.StorageClassName == class.Name && largest(capacity) >= rules.Amount(v1.ResourceStorage, size) && capacity.NodeTopology != nil {
-			if segment, err := rules.ReadSelector(capacity.NodeTopology); err == nil {
-				p.segments = append(p.segments, segment)
+			if nodes, err := rules.ReadSelector(capacity.NodeTopology); err == nil {
+				p.segments = append(p.segments, segment{nodes, capacity})
 			}
 		}
 	}
@@ -80,7 +86,7 @@ func (p *provision) on(n *cluster.Node) (possible, enough bool) {
 	if !p.possible || p.topologies != nil && !anyMatches(p.topologies, n) {
 		return false, true
 	}
-	return true, !p.tracked || anyMatches(p.segments, n)
+	return true, !p.tracked || p.roomOn(n) != nil
 }
 
 func anyMatches(selectors []*rules.Selector, n *cluster.Node) bool {

@@ -113,9 +113,9 @@ func TestVolumeBindingArguments(t *testing.T) {
 	if _, err := NewVolumeBinding(&config.VolumeBindingArgs{BindTimeoutSeconds: &seconds}); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	_, err := NewVolumeBinding(&config.VolumeBindingArgs{Shape: []config.UtilizationShapePoint{{Utilization: 0, Score: 0}}})
-	if err == nil || !strings.Contains(err.Error(), "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring") {
-		t.Errorf("got %v", err)
+	want = "shape[0].score: Invalid value: 11: not in valid range [0, 10]"
+	if _, err := NewVolumeBinding(&config.VolumeBindingArgs{Shape: []config.UtilizationShapePoint{{Utilization: 0, Score: 11}}}); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

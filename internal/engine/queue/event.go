@@ -11,7 +11,10 @@ type Resource string
 
 // The resources.
 const (
-	Pod                Resource = "Pod"
+	Pod                Resource = "Pod"            // any pod
+	AssignedPod        Resource = "AssignedPod"    // one that has a node, or is nominated to one
+	UnscheduledPod     Resource = "UnscheduledPod" // another pending pod
+	TargetPod          Resource = "TargetPod"      // the rejected pod itself
 	Node               Resource = "Node"
 	Volume             Resource = "PersistentVolume"
 	Claim              Resource = "PersistentVolumeClaim"
@@ -43,8 +46,10 @@ const (
 	UpdateNodeCondition
 	UpdateNodeAnnotation
 	UpdateNodeDeclaredFeature
+	UpdateNodePreemptionPolicy
 	UpdatePodLabel
 	UpdatePodScaleDown
+	UpdatePodScaleUp
 	UpdatePodToleration
 	UpdatePodSchedulingGatesEliminated
 	UpdatePodGeneratedResourceClaim
@@ -135,7 +140,7 @@ type Interest struct {
 
 // wants reports whether the interest covers events of this kind.
 func (i *Interest) wants(e *Event) bool {
-	if i.Resource != e.Resource && i.Resource != AnyResource && e.Resource != AnyResource {
+	if !i.covers(e) {
 		return false
 	}
 	if e.Action == Update { // a change without a bit of its own: for interests in all updates
@@ -144,14 +149,35 @@ func (i *Interest) wants(e *Event) bool {
 	return i.Action&e.Action != 0
 }
 
+// covers reports whether the event is of the resource. Events of pods say Pod: whether it is the
+// rejected one, they tell by Own.
+func (i *Interest) covers(e *Event) bool {
+	switch {
+	case i.Resource == e.Resource, i.Resource == AnyResource, e.Resource == AnyResource:
+		return true
+	case e.Resource == Pod:
+		return i.Resource == AssignedPod && e.Own == nil || i.Resource == TargetPod && e.Own != nil
+	}
+	return false
+}
+
 // Interests has the interests of a profile's plugins, by name. A pod rejected by a plugin that is
 // not listed can be helped by any event.
 type Interests map[string][]Interest
 
+// changed labels an update of a pending pod, as upstream: by what has changed or, if that has no
+// name, as an update. Of several changes, upstream names the first one that helps.
+func changed(actions Action) string {
+	if actions == 0 || actions&Update == Update {
+		return Changed
+	}
+	return string(TargetPod) + (actions & -actions).String()
+}
+
 // Labels of events that are not a change of an object.
 const (
 	Appeared         = "UnscheduledPodAdd"
-	Changed          = "UnscheduledPodUpdate"
+	Changed          = "TargetPodUpdate"
 	AttemptFailed    = "ScheduleAttemptFailure"
 	BackoffComplete  = "BackoffComplete"
 	ForceActivate    = "ForceActivate"

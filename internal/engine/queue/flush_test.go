@@ -17,37 +17,70 @@ func TestNobodyWaitsLongerThanFiveMinutes(t *testing.T) {
 	}
 }
 
-// TestGateThatRegistersTheWildcardIsAskedAgain: after five minutes, and no other gate is.
-func TestGateThatRegistersTheWildcardIsAskedAgain(t *testing.T) {
-	for _, c := range []struct {
-		interest Interest
-		asked    bool
-	}{
-		{Interest{Resource: AnyResource, Action: All, Hint: func(*Item, *Event) bool { return false }}, true},
-		{Interest{Resource: AnyResource, Action: Add}, false},
-		{Interest{Resource: Node, Action: All}, false},
+// TestGatesAreAskedAgain: after five minutes, whatever events their plugins are interested in, and
+// then not before another five minutes have passed.
+func TestGatesAreAskedAgain(t *testing.T) {
+	for _, interest := range []Interest{
+		{Resource: AnyResource, Action: All, Hint: func(*Item, *Event) bool { return false }},
+		{Resource: AnyResource, Action: Add},
+		{Resource: Node, Action: All},
 	} {
-		q, closed := newQueue(), true
+		q, closed, asked := newQueue(), true, 0
 		q.Admit = func(*Item) string {
-			if closed {
+			if asked++; closed {
 				return "Gate"
 			}
 			return ""
 		}
-		q.SetInterests("s", Interests{"Gate": {c.interest}})
+		q.SetInterests("s", Interests{"Gate": {interest}})
 		item := q.Add(pod("p", 0), class, epoch)
-		q.Flush(epoch.Add(MaxWait))
-		if item.Place() != Gated || item.Overdue {
-			t.Fatalf("the gate is closed, and the pod %s", item.Place())
-		}
-		closed = false
+
 		q.Flush(epoch.Add(MaxWait - time.Second))
+		if asked != 1 {
+			t.Fatalf("the gate was asked again before the time")
+		}
+		q.Flush(epoch.Add(MaxWait))
+		if item.Place() != Gated || item.Overdue || asked != 2 {
+			t.Fatalf("the gate is closed and was asked %d times, and the pod is %s", asked, item.Place())
+		}
+
+		closed = false
+		q.Flush(epoch.Add(2*MaxWait - time.Second))
 		if item.Place() != Gated {
 			t.Fatalf("it came in too early: it is %s", item.Place())
 		}
-		q.Flush(epoch.Add(MaxWait))
-		if got := item.Place() == Active && item.Overdue; got != c.asked {
-			t.Errorf("%s %s: asked is %t, want %t", c.interest.Resource, c.interest.Action, got, c.asked)
+		q.Flush(epoch.Add(2 * MaxWait))
+		if item.Place() != Active || !item.Overdue {
+			t.Errorf("%s %s: the gate is open, and the pod is %s", interest.Resource, interest.Action, item.Place())
+		}
+	}
+}
+
+// TestUpdatesOfThePodItself: they are labelled by what has changed, and only interests in the
+// rejected pod, or in pods of all kinds, cover them.
+func TestUpdatesOfThePodItself(t *testing.T) {
+	for _, row := range []struct {
+		interest Resource
+		actions  Action
+		label    string
+		woken    bool
+	}{
+		{TargetPod, UpdatePodToleration, "TargetPodUpdatePodToleration", true},
+		{TargetPod, UpdatePodLabel | UpdatePodScaleUp, "TargetPodUpdatePodLabel", true},
+		{TargetPod, Update, "TargetPodUpdate", true},
+		{Pod, UpdatePodScaleDown, "TargetPodUpdatePodScaleDown", true},
+		{AssignedPod, UpdatePodToleration, "", false},
+		{UnscheduledPod, UpdatePodToleration, "", false},
+	} {
+		q := newQueue()
+		q.SetInterests("s", Interests{"Never": {{Resource: row.interest, Action: All}}})
+		item := q.Add(pod("p", 0), class, epoch)
+		q.Rejected(pop(t, q, epoch, "p"), []string{"Never"}, nil, epoch)
+		label := ""
+		q.Moved = func(_ *Item, moved string) { label = moved }
+		q.Update(item, pod("p", 0), class, row.actions, epoch)
+		if woken := item.Place() != Waiting; woken != row.woken || label != row.label {
+			t.Errorf("%s %s: woken is %t by %q", row.interest, row.actions, woken, label)
 		}
 	}
 }

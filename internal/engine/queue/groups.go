@@ -85,6 +85,9 @@ var kinds = [...]Resource{
 
 // kind returns the number of a resource; an unknown one counts as AnyResource.
 func kind(r Resource) int {
+	if r == AssignedPod || r == UnscheduledPod || r == TargetPod {
+		r = Pod
+	}
 	for i := range kinds {
 		if kinds[i] == r {
 			return i
@@ -227,10 +230,4 @@ func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
 		}
 	}
 	return best
-}
-
-// hasWildcard reports whether a plugin is interested in every event of every kind. As upstream,
-// only such a plugin is asked again about a pod that it gates when the pod has waited for too long.
-func (g *group) hasWildcard() bool {
-	return slices.ContainsFunc(g.interests, func(i pluginInterest) bool { return i.Resource == AnyResource && i.Action == All })
 }

@@ -126,7 +126,7 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 			q.groups.regroup(item)
 		}
 	}
-	event := &Event{Resource: Pod, Action: actions, Label: Changed, Old: old, New: pod, Own: item}
+	event := &Event{Resource: Pod, Action: actions, Label: changed(actions), Old: old, New: pod, Own: item}
 	switch item.place {
 	case Active:
 		q.active.fix(item.index)
@@ -138,7 +138,7 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 		}
 	case Gated, Waiting:
 		if actions != 0 {
-			q.help(item, item.group.helped(item, event, q.Asked), Changed, now)
+			q.help(item, item.group.helped(item, event, q.Asked), event.Label, now)
 		}
 	}
 }
@@ -298,20 +298,28 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 }
 
 // Flush wakes the pods that have waited for MaxWait, in case an event was missed, or a plugin's
-// interests are incomplete. A gated pod stays out, unless its gate is interested in every event.
+// interests are incomplete. The gate of a gated pod is asked again; if it keeps the pod out, it is
+// not asked for another MaxWait.
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {
-		if now.Sub(item.returned) >= q.MaxWait && (item.place == Waiting || item.place == Gated && item.group.hasWildcard()) {
+		if item.group != nil && now.Sub(later(item.returned, item.flushed)) >= q.MaxWait {
 			overdue = append(overdue, item)
 		}
 	}
 	slices.SortFunc(overdue, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
 	for _, item := range overdue {
-		item.Overdue = true
+		item.Overdue, item.flushed = true, now
 		q.wake(item, WaitedForTooLong, now)
 		item.Overdue = item.place != Gated
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // NextReady returns the time from which Pop returns a pod if no event occurs; zero means now. ok is

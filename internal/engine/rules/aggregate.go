@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"maps"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
@@ -26,46 +29,86 @@ func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList 
 }
 
 // condensed returns a pod that requests and is limited as the pod is, but has one container only,
-// if it has more than a few init containers; else the pod itself.
+// if it has more than a few init containers; else the pod itself. The library takes the largest of
+// what a pod asks for, was allocated and has: each is added up, and the one container has all.
 func condensed(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, helper.PodResourcesOptions) {
 	if len(pod.Spec.InitContainers) <= fewInitContainers {
 		return pod, options
 	}
-	one := *pod
-	one.Spec.InitContainers, one.Status.ContainerStatuses, one.Status.InitContainerStatuses = nil, nil, nil
+	infeasible := helper.IsPodResizeInfeasible(pod)
+	requests := func(c *v1.Container, _ *v1.ContainerStatus) v1.ResourceList { return c.Resources.Requests }
+	limits := func(c *v1.Container, _ *v1.ContainerStatus) v1.ResourceList { return c.Resources.Limits }
+	desired := func(list v1.ResourceList) v1.ResourceList {
+		if infeasible {
+			return nil
+		}
+		return list
+	}
+	allocated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
+		if s != nil && s.AllocatedResources != nil {
+			return s.AllocatedResources
+		}
+		return desired(c.Resources.Requests)
+	}
+	actuated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
+		if s != nil && s.Resources != nil && s.Resources.Requests != nil {
+			return s.Resources.Requests
+		}
+		return allocated(c, s)
+	}
+	limited := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
+		if s != nil && s.Resources != nil && s.Resources.Limits != nil {
+			return s.Resources.Limits
+		}
+		return desired(c.Resources.Limits)
+	}
+
+	one, missing := *pod, options.NonMissingContainerRequests
+	one.Spec.InitContainers, one.Status.InitContainerStatuses, one.Status.ContainerStatuses = nil, nil, nil
 	one.Spec.Containers = []v1.Container{{Name: "all", Resources: v1.ResourceRequirements{
-		Requests: aggregated(pod, options, helper.AggregateContainerRequests),
-		Limits:   aggregated(pod, options, helper.AggregateContainerLimits),
+		Requests: aggregated(pod, missing, requests), Limits: aggregated(pod, nil, limits),
 	}}}
+	if options.UseStatusResources {
+		one.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "all", AllocatedResources: aggregated(pod, missing, allocated), Resources: &v1.ResourceRequirements{
+			Requests: aggregated(pod, missing, actuated), Limits: aggregated(pod, nil, limited),
+		}}}
+	}
 	options.NonMissingContainerRequests = nil // these count already
 	return &one, options
 }
 
-// aggregated is what the library returns for a pod: the larger of the sum of containers and
-// sidecars, and the peak while init containers run. The library is asked about each init container
-// alone.
-func aggregated(pod *v1.Pod, options helper.PodResourcesOptions, of func(*v1.Pod, helper.PodResourcesOptions) v1.ResourceList) v1.ResourceList {
-	without := *pod
-	without.Spec.InitContainers = nil
-	sum := of(&without, options)
-
+// aggregated is the larger of the sum of containers and sidecars, and the peak while init containers
+// run. Each container has what of says, and of what it does not name what missing says.
+func aggregated(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1.ContainerStatus) v1.ResourceList) v1.ResourceList {
 	statuses := statusesByName(pod)
+	has := func(c *v1.Container) v1.ResourceList {
+		list := of(c, statuses[c.Name])
+		if len(missing) == 0 {
+			return list
+		}
+		full := maps.Clone(missing)
+		maps.Copy(full, list)
+		return full
+	}
+	sum := v1.ResourceList{}
+	for i := range pod.Spec.Containers {
+		for name, amount := range has(&pod.Spec.Containers[i]) {
+			add(sum, name, amount)
+		}
+	}
+
 	sidecars, peak := v1.ResourceList{}, v1.ResourceList{}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		alone := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{*c}}}
 		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		if status := statuses[c.Name]; sidecar && status != nil {
-			alone.Status = v1.PodStatus{Conditions: pod.Status.Conditions, ContainerStatuses: []v1.ContainerStatus{*status}}
-		}
-
 		// What this container does not name is at its peak already.
-		for name, amount := range of(alone, options) {
+		for name, amount := range has(c) {
 			if sidecar {
 				add(sum, name, amount)
 				add(sidecars, name, amount)
 				amount = sidecars[name]
 			} else {
+				amount = amount.DeepCopy()
 				amount.Add(sidecars[name])
 			}
 			raise(peak, name, amount)
@@ -79,9 +122,9 @@ func aggregated(pod *v1.Pod, options helper.PodResourcesOptions, of func(*v1.Pod
 
 func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	all := map[string]*v1.ContainerStatus{}
-	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
-		for i := range list {
-			all[list[i].Name] = &list[i]
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range slices.Backward(list) {
+			all[list[i].Name] = &list[i] // the first of a name counts
 		}
 	}
 	return all

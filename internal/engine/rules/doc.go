@@ -7,5 +7,5 @@
 // Scheduler, eviction, node health, admission, simulation and explanation all
 // ask here, so that one field never means two things. Where k8s.io publishes
 // the rule as a library the function here only names it and fixes its options
-// to those of kube-scheduler v1.36 with its default feature gates.
+// to those of kube-scheduler v1.37 with its default feature gates.
 package rules

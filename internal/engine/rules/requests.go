@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
@@ -14,10 +16,10 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{})
 }
 
-// RequestsPlaced is what a pod takes from its node. During a resize this is, per container, the
-// largest of desired, allocated and actuated requests; desired requests do not count once the
-// resize was found infeasible. NodeResourcesBalancedAllocation uses the same sum for the pending
-// pod, where it equals Requests.
+// RequestsPlaced is what a pod takes from its node. During a resize this is, per resource, the
+// largest of the pod's desired, allocated and actuated requests; desired requests do not count once
+// the resize was found infeasible. NodeResourcesBalancedAllocation uses the same sum for the
+// pending pod, where it equals Requests.
 func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, placed)
 }
@@ -86,14 +88,15 @@ func Limits(pod *v1.Pod) v1.ResourceList {
 // together, overhead included, each if every container has a limit of it, or the pod itself.
 func GroupLimits(pod *v1.Pod) v1.ResourceList {
 	limited := map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true}
-	sum := PodLimits(pod, helper.PodResourcesOptions{ContainerFn: func(limits v1.ResourceList, _ helper.ContainerType) {
+	for _, container := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		for name := range limited {
-			if amount := limits[name]; amount.IsZero() {
+			if amount := container.Resources.Limits[name]; amount.IsZero() {
 				limited[name] = false
 			}
 		}
-	}})
-	out := v1.ResourceList{}
+	}
+
+	sum, out := PodLimits(pod, helper.PodResourcesOptions{}), v1.ResourceList{}
 	for name, all := range limited {
 		if whole := pod.Spec.Resources; whole != nil {
 			amount := whole.Limits[name]
@@ -106,7 +109,7 @@ func GroupLimits(pod *v1.Pod) v1.ResourceList {
 	return out
 }
 
-// placed holds the options of kube-scheduler v1.36 for pods on a node: the
+// placed holds the options of kube-scheduler v1.37 for pods on a node: the
 // gates InPlacePodVerticalScaling, PodLevelResources and
 // InPlacePodLevelResourcesVerticalScaling are on by default, the gate
 // DRANodeAllocatableResources is off.

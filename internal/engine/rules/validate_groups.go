@@ -3,12 +3,12 @@ package rules
 import (
 	"fmt"
 
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // ValidatePodGroup checks a pod group as on creation, as far as it has a bearing on scheduling.
-func ValidatePodGroup(g *schedulingv1alpha2.PodGroup) field.ErrorList {
+func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(ValidateMeta(&g.ObjectMeta, true), validateGroupPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))...)
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
@@ -22,9 +22,8 @@ func ValidatePodGroup(g *schedulingv1alpha2.PodGroup) field.ErrorList {
 			}
 		}
 	}
-	modes := []schedulingv1alpha2.DisruptionMode{schedulingv1alpha2.DisruptionModePod, schedulingv1alpha2.DisruptionModePodGroup}
-	if mode := g.Spec.DisruptionMode; mode != nil && *mode != modes[0] && *mode != modes[1] {
-		errs = append(errs, field.NotSupported(spec.Child("disruptionMode"), *mode, modes))
+	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
+		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
 	if priority := g.Spec.Priority; priority != nil && *priority > HighestUserPriority {
 		errs = append(errs, field.Invalid(spec.Child("priority"), *priority, fmt.Sprintf("must be at most %d", HighestUserPriority)))
@@ -33,14 +32,14 @@ func ValidatePodGroup(g *schedulingv1alpha2.PodGroup) field.ErrorList {
 }
 
 // ValidateWorkload checks a workload as on creation.
-func ValidateWorkload(w *schedulingv1alpha2.Workload) field.ErrorList {
+func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 	errs := ValidateMeta(&w.ObjectMeta, true)
 	path, names := field.NewPath("spec", "podGroupTemplates"), map[string]bool{}
 	switch count := len(w.Spec.PodGroupTemplates); {
 	case count == 0:
 		errs = append(errs, field.Required(path, "must have at least one item"))
-	case count > schedulingv1alpha2.WorkloadMaxPodGroupTemplates:
-		errs = append(errs, field.TooMany(path, count, schedulingv1alpha2.WorkloadMaxPodGroupTemplates))
+	case count > schedulingv1beta1.WorkloadMaxPodGroupTemplates:
+		errs = append(errs, field.TooMany(path, count, schedulingv1beta1.WorkloadMaxPodGroupTemplates))
 	}
 	for i := range w.Spec.PodGroupTemplates {
 		t := &w.Spec.PodGroupTemplates[i]
@@ -53,7 +52,7 @@ func ValidateWorkload(w *schedulingv1alpha2.Workload) field.ErrorList {
 	return errs
 }
 
-func validateGroupPolicy(p *schedulingv1alpha2.PodGroupSchedulingPolicy, path *field.Path) field.ErrorList {
+func validateGroupPolicy(p *schedulingv1beta1.PodGroupSchedulingPolicy, path *field.Path) field.ErrorList {
 	switch {
 	case p.Basic == nil && p.Gang == nil:
 		return field.ErrorList{field.Required(path, "must be basic or gang")}

@@ -158,7 +158,7 @@ func (j *judge) groups() {
 	if j.Grouped > 0 {
 		j.say(Note, "pod groups", "see that the gates are on everywhere, or none is",
 			"%d pods name a pod group: they are placed together only if berth scheduler, the API server and the workload controllers "+
-				"have --feature-gates=%s=true,%s=true", j.Grouped, groups.GenericWorkload, groups.GangScheduling)
+				"have --feature-gates=%s=true", j.Grouped, groups.GenericWorkload)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Level is how much a finding matters.
@@ -29,9 +30,9 @@ type Finding struct {
 }
 
 // The minor versions of Kubernetes 1 that Berth supports: that of its libraries and the two before.
-const (
-	oldestMinor = 34
-	newestMinor = 36
+var (
+	newestMinor = MinorOf(rules.Kubernetes)
+	oldestMinor = newestMinor - 2
 )
 
 // Judge returns the findings about a cluster, in a fixed order.

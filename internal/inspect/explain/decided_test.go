@@ -56,7 +56,7 @@ func at(hour int) metav1.Time { return metav1.Date(2026, 11, 20, hour, 0, 0, 0, 
 
 // TestTheSchedulersOwnDecisionIsUsed says for each decision whether it holds, and what people read.
 func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
-	const message = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+	const message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 	ten, eleven := at(10), at(11)
 	pending := decision.Decision{
 		UID: "big-1", Result: decision.Unschedulable, At: &ten, Took: 0.00025, Message: message, Nodes: 1,

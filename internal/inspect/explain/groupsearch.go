@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -98,7 +98,7 @@ func (s *groupSearch) size(of GroupSuggestion) int {
 	return 1
 }
 
-func (s *groupSearch) fits(more []*v1.Node, spec *schedulingv1alpha2.PodGroupSpec) bool {
+func (s *groupSearch) fits(more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) bool {
 	if s.w.Err() != nil {
 		return false
 	}

@@ -187,13 +187,9 @@ func (e *explainer) pendingSummary(gate string) string {
 
 // preemption tries to preempt other pods, and returns what the scheduler's message says about it.
 func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
-	var parts []string
-	if profile.HasDevices() {
-		parts = append(parts, "no new claims to deallocate")
-	}
 	if !profile.Preemption {
 		e.out.Preemption = &Preemption{Message: "preemption is switched off in this profile"}
-		return strings.Join(parts, ", ")
+		return ""
 	}
 	d := e.w.Decider(waiting.Spec().SchedulerName)
 	d.Decide(waiting)
@@ -204,14 +200,9 @@ func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (
 		for _, v := range found.Victims {
 			p.Victims = append(p.Victims, simulate.Name{Namespace: v.Namespace(), Name: v.Name})
 		}
-	} else {
-		parts = append(parts, "preemption: "+found.Message)
 	}
 	e.out.Preemption = p
-	if found.Node != nil {
-		return ""
-	}
-	return strings.Join(parts, ", ")
+	return found.Text()
 }
 
 // queue reports the pod's place in the queue, and the events that can help it.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -163,24 +163,24 @@ func (c *checker) references() {
 }
 
 // group checks what a pod group refers to: its priority class, and its template.
-func (c *checker) group(at place, g *schedulingv1alpha2.PodGroup) {
+func (c *checker) group(at place, g *schedulingv1beta1.PodGroup) {
 	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
 		c.fail(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 	}
-	if g.Spec.PodGroupTemplateRef == nil || g.Spec.PodGroupTemplateRef.Workload == nil {
+	ref := g.Spec.WorkloadRef
+	if ref == nil {
 		return
 	}
-	ref := g.Spec.PodGroupTemplateRef.Workload
 	for _, w := range c.set.Workloads {
 		if w.Namespace != g.Namespace || w.Name != ref.WorkloadName {
 			continue
 		}
-		if !slices.ContainsFunc(w.Spec.PodGroupTemplates, func(t schedulingv1alpha2.PodGroupTemplate) bool { return t.Name == ref.PodGroupTemplateName }) {
-			c.fail(at, at.line, "spec.podGroupTemplateRef.workload.podGroupTemplateName", "%q: must be a template of Workload %s", ref.PodGroupTemplateName, w.Name)
+		if !slices.ContainsFunc(w.Spec.PodGroupTemplates, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == ref.TemplateName }) {
+			c.fail(at, at.line, "spec.workloadRef.templateName", "%q: must be a template of Workload %s", ref.TemplateName, w.Name)
 		}
 		return
 	}
-	c.fail(at, at.line, "spec.podGroupTemplateRef.workload.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
+	c.fail(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
 // elsewhere counts a pod whose node the input does not have, as in a dump of one namespace or of

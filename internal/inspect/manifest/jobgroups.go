@@ -6,7 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -25,9 +25,9 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
 		return ""
 	}
-	var own []*schedulingv1alpha2.PodGroup
+	var own []*schedulingv1beta1.PodGroup
 	for _, g := range e.set.PodGroups {
-		if ref := g.Spec.PodGroupTemplateRef; g.Namespace == job.Namespace && ref != nil && ref.Workload != nil && ref.Workload.WorkloadName == workload.Name {
+		if ref := g.Spec.WorkloadRef; g.Namespace == job.Namespace && ref != nil && ref.WorkloadName == workload.Name {
 			own = append(own, g)
 		}
 	}
@@ -38,15 +38,13 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		return ""
 	}
 	template := &workload.Spec.PodGroupTemplates[0]
-	group := &schedulingv1alpha2.PodGroup{
+	group := &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: job.Namespace, Name: groupName(workload.Name, template.Name), CreationTimestamp: job.CreationTimestamp,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
 		},
-		Spec: schedulingv1alpha2.PodGroupSpec{
-			PodGroupTemplateRef: &schedulingv1alpha2.PodGroupTemplateReference{
-				Workload: &schedulingv1alpha2.WorkloadPodGroupTemplateReference{WorkloadName: workload.Name, PodGroupTemplateName: template.Name},
-			},
+		Spec: schedulingv1beta1.PodGroupSpec{
+			WorkloadRef:      &schedulingv1beta1.WorkloadReference{WorkloadName: workload.Name, TemplateName: template.Name},
 			SchedulingPolicy: template.SchedulingPolicy,
 		},
 	}
@@ -56,8 +54,8 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 }
 
 // workloadOf returns the job's Workload, or nil. It makes one only for a job that has not begun.
-func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1alpha2.Workload {
-	var own []*schedulingv1alpha2.Workload
+func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1beta1.Workload {
+	var own []*schedulingv1beta1.Workload
 	for _, w := range e.set.Workloads {
 		if ref := w.Spec.ControllerRef; w.Namespace == job.Namespace && ref != nil && ref.Kind == "Job" && ref.APIGroup == batchv1.GroupName && ref.Name == job.Name {
 			own = append(own, w)
@@ -69,17 +67,17 @@ func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1al
 	case len(own) > 0 || len(pods) > 0 || hasBegun(job):
 		return nil
 	}
-	workload := &schedulingv1alpha2.Workload{
+	workload := &schedulingv1beta1.Workload{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: job.Namespace, Name: workloadName(job),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
 		},
-		Spec: schedulingv1alpha2.WorkloadSpec{
-			ControllerRef: &schedulingv1alpha2.TypedLocalObjectReference{APIGroup: batchv1.GroupName, Kind: "Job", Name: job.Name},
-			PodGroupTemplates: []schedulingv1alpha2.PodGroupTemplate{{
+		Spec: schedulingv1beta1.WorkloadSpec{
+			ControllerRef: &schedulingv1beta1.TypedLocalObjectReference{APIGroup: batchv1.GroupName, Kind: "Job", Name: job.Name},
+			PodGroupTemplates: []schedulingv1beta1.PodGroupTemplate{{
 				Name: job.Name + "-pgt-0",
-				SchedulingPolicy: schedulingv1alpha2.PodGroupSchedulingPolicy{
-					Gang: &schedulingv1alpha2.GangSchedulingPolicy{MinCount: *job.Spec.Parallelism},
+				SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
+					Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: *job.Spec.Parallelism},
 				},
 			}},
 		},

@@ -11,7 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -64,7 +64,7 @@ func meta(o metav1.Object, namespaced bool) field.ErrorList {
 }
 
 func init() {
-	const apps, batch, storage, devices, groups = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1alpha2"
+	const apps, batch, storage, devices, groups = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1beta1"
 	register("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)
 	register("Pod", "v1", true, func(s *Set) *[]*v1.Pod { return &s.Pods }, preparePod)
 	register("Namespace", "v1", false, func(s *Set) *[]*v1.Namespace { return &s.Namespaces }, prepareNamespace)
@@ -86,8 +86,8 @@ func init() {
 	register("ResourceClaimTemplate", devices, true, func(s *Set) *[]*resourcev1.ResourceClaimTemplate { return &s.ResourceClaimTemplates }, prepareResourceClaimTemplate)
 	register("DeviceClass", devices, false, func(s *Set) *[]*resourcev1.DeviceClass { return &s.DeviceClasses }, nil)
 	register("Lease", "coordination.k8s.io/v1", true, func(s *Set) *[]*coordinationv1.Lease { return &s.Leases }, nil)
-	register("Workload", groups, true, func(s *Set) *[]*schedulingv1alpha2.Workload { return &s.Workloads }, rules.ValidateWorkload)
-	register("PodGroup", groups, true, func(s *Set) *[]*schedulingv1alpha2.PodGroup { return &s.PodGroups }, rules.ValidatePodGroup)
+	register("Workload", groups, true, func(s *Set) *[]*schedulingv1beta1.Workload { return &s.Workloads }, rules.ValidateWorkload)
+	register("PodGroup", groups, true, func(s *Set) *[]*schedulingv1beta1.PodGroup { return &s.PodGroups }, rules.ValidatePodGroup)
 	register("Deployment", apps, true, func(s *Set) *[]*appsv1.Deployment { return &s.Deployments }, prepareDeployment)
 	register("ReplicaSet", apps, true, func(s *Set) *[]*appsv1.ReplicaSet { return &s.ReplicaSets }, prepareReplicaSet)
 	register("StatefulSet", apps, true, func(s *Set) *[]*appsv1.StatefulSet { return &s.StatefulSets }, prepareStatefulSet)

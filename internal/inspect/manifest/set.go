@@ -9,7 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
@@ -37,8 +37,8 @@ type Set struct {
 	ResourceClaimTemplates []*resourcev1.ResourceClaimTemplate
 	DeviceClasses          []*resourcev1.DeviceClass
 	Leases                 []*coordinationv1.Lease
-	Workloads              []*schedulingv1alpha2.Workload
-	PodGroups              []*schedulingv1alpha2.PodGroup
+	Workloads              []*schedulingv1beta1.Workload
+	PodGroups              []*schedulingv1beta1.PodGroup
 
 	Deployments            []*appsv1.Deployment
 	ReplicaSets            []*appsv1.ReplicaSet

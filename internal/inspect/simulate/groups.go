@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,29 +60,23 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 		return all[name]
 	}
 	on := unless(groups.GenericWorkload, true)
-	gang := unless(groups.GangScheduling, on)
 	unless(groups.TopologyAwareWorkloadScheduling, on)
-	unless(groups.WorkloadAwarePreemption, gang && slices.ContainsFunc(set.PodGroups, hasPriority))
 	unless(groups.DRAWorkloadResourceClaims, on && slices.ContainsFunc(set.PodGroups, hasClaims))
 	jobs = unless(workloadWithJob, on && slices.ContainsFunc(set.Workloads, isOfJob))
 	gates, err = groups.GatesOf(all)
 	return gates, jobs && gates.Generic, err
 }
 
-func hasPriority(g *schedulingv1alpha2.PodGroup) bool {
-	return g.Spec.Priority != nil || g.Spec.PriorityClassName != "" || g.Spec.DisruptionMode != nil
-}
+func hasClaims(g *schedulingv1beta1.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
 
-func hasClaims(g *schedulingv1alpha2.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
-
-func isOfJob(w *schedulingv1alpha2.Workload) bool {
+func isOfJob(w *schedulingv1beta1.Workload) bool {
 	owner := metav1.GetControllerOfNoCopy(w)
 	return owner != nil && owner.Kind == "Job"
 }
 
 // showGroups shows pod groups as an API server would have them: with a UID, and the priority of
 // their class.
-func (s *scheduler) showGroups(list []*schedulingv1alpha2.PodGroup, catalog *admission.Catalog) {
+func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admission.Catalog) {
 	for _, g := range list {
 		g = g.DeepCopy()
 		if g.UID == "" {
@@ -238,7 +232,7 @@ func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 
 // TryGroupWith returns what an attempt for a group would come to with more nodes, and with another
 // spec of its PodGroup (nil: its own). Then it takes both back.
-func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv1alpha2.PodGroupSpec) *decision.GroupTrial {
+func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) *decision.GroupTrial {
 	s, was := w.scheduler, g.Object
 	for _, n := range more {
 		s.show(cycle.Nodes, n)

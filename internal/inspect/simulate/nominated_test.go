@@ -28,18 +28,20 @@ spec:
 status: {nominatedNodeName: node-1, phase: Pending}
 `
 
-// A nomination keeps room only for a pod that a scheduler may try: kube-scheduler does not know
-// those of other schedulers, and takes gated ones into account once they are released.
-func TestNominationsOfPodsThatNobodyTriesKeepNoRoom(t *testing.T) {
-	for name, spec := range map[string]string{"another scheduler's": "schedulerName: other", "gated": "schedulingGates: [{name: wait}]"} {
-		s := run(t, strings.Replace(oneNode, "SPEC", spec, 1), simulate.Options{})
+// A nomination keeps room for a pod of the scheduler, gated or not: kube-scheduler does not know
+// those of other schedulers.
+func TestNominationsKeepRoom(t *testing.T) {
+	for name, row := range map[string]struct{ spec, node string }{
+		"another scheduler's": {"schedulerName: other", "node-1"}, "gated": {"schedulingGates: [{name: wait}]", ""},
+	} {
+		s := run(t, strings.Replace(oneNode, "SPEC", row.spec, 1), simulate.Options{})
 		placed := ""
 		for _, p := range s.Pods {
 			if p.Name == "small" {
 				placed = p.Node
 			}
 		}
-		if placed != "node-1" {
+		if placed != row.node {
 			t.Errorf("%s: small is on %q", name, placed)
 		}
 	}

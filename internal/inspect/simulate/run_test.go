@@ -197,7 +197,7 @@ spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {req
       "node": "",
       "nominatedNode": "node-2",
       "victims": [{"namespace": "default", "name": "low-1"}],
-      "message": "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s).",
+      "message": "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: found a potential placement for pod on node node-2, preempting 1 victims",
       "nodes": [
         {"name": "node-1", "feasible": false, "plugin": "TaintToleration", "code": "UntoleratedTaint", "reasons": ["node(s) had untolerated taint(s)"]},
         {"name": "node-2", "feasible": false, "plugin": "NodeResourcesFit", "code": "InsufficientCPU", "reasons": ["Insufficient cpu"]}

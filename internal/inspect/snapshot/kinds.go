@@ -11,7 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,8 +61,8 @@ func Kinds() []Kind {
 		{"resourceclaimtemplates", resourcev1.SchemeGroupVersion, "ResourceClaimTemplate", false, func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
 		{"deviceclasses", resourcev1.SchemeGroupVersion, "DeviceClass", false, func() runtime.Object { return &resourcev1.DeviceClassList{} }},
 		{"leases", coordinationv1.SchemeGroupVersion, "Lease", false, func() runtime.Object { return &coordinationv1.LeaseList{} }},
-		{"workloads", schedulingv1alpha2.SchemeGroupVersion, "Workload", false, func() runtime.Object { return &schedulingv1alpha2.WorkloadList{} }},
-		{"podgroups", schedulingv1alpha2.SchemeGroupVersion, "PodGroup", false, func() runtime.Object { return &schedulingv1alpha2.PodGroupList{} }},
+		{"workloads", schedulingv1beta1.SchemeGroupVersion, "Workload", false, func() runtime.Object { return &schedulingv1beta1.WorkloadList{} }},
+		{"podgroups", schedulingv1beta1.SchemeGroupVersion, "PodGroup", false, func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }},
 		{"deployments", appsv1.SchemeGroupVersion, "Deployment", false, func() runtime.Object { return &appsv1.DeploymentList{} }},
 		{"replicasets", appsv1.SchemeGroupVersion, "ReplicaSet", false, func() runtime.Object { return &appsv1.ReplicaSetList{} }},
 		{"statefulsets", appsv1.SchemeGroupVersion, "StatefulSet", false, func() runtime.Object { return &appsv1.StatefulSetList{} }},

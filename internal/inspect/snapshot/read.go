@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +58,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 				}
 				switch line := fmt.Sprintf("%s: %v", k.Resource, err); {
 				case apierrors.IsNotFound(err): // a kind that is not served has no objects
-				case k.GroupVersion == schedulingv1alpha2.SchemeGroupVersion:
+				case k.GroupVersion == schedulingv1beta1.SchemeGroupVersion:
 					ofGroups = append(ofGroups, line)
 				default:
 					s.Missing = append(s.Missing, line)

@@ -150,7 +150,7 @@ kind: Node
 metadata: {name: node-1}
 status: {allocatable: {cpu: "3", memory: 8Gi, pods: "110"}}
 ---
-apiVersion: scheduling.k8s.io/v1alpha2
+apiVersion: scheduling.k8s.io/v1beta1
 kind: PodGroup
 metadata: {name: train}
 spec: {schedulingPolicy: {gang: {minCount: 3}}}

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -23,12 +23,12 @@ var claimsOfGroups = Options{Groups: groups.Gates{Generic: true, Gang: true, Cla
 // aSharingGroup is a PodGroup with a claim from a template, and that claim as its controller has
 // made it.
 func aSharingGroup(least int32) []fakeapi.Object {
-	g := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "uid-g"}}
-	g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: least}
-	g.Spec.ResourceClaims = []schedulingv1alpha2.PodGroupResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
+	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "uid-g"}}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}
+	g.Spec.ResourceClaims = []schedulingv1beta1.PodGroupResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
 	claim := aClaim("c")
 	claim.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: schedulingv1alpha2.SchemeGroupVersion.String(), Kind: "PodGroup", Name: "g", UID: "uid-g", Controller: new(true),
+		APIVersion: schedulingv1beta1.SchemeGroupVersion.String(), Kind: "PodGroup", Name: "g", UID: "uid-g", Controller: new(true),
 	}}
 	return []fakeapi.Object{g, claim}
 }

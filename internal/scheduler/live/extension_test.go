@@ -179,7 +179,7 @@ func TestPluginIsAskedAtEveryPoint(t *testing.T) {
 		w.api.Put(aPod("b", "1"))
 		w.until("b is turned down", func() bool { return w.condition("b") != "" })
 		w.saidInOrder(o.words(), "begin b", "rescue with 1 verdicts b", "end false b")
-		want := "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod., nothing to be done"
+		want := "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod., nothing to be done"
 		if got := w.condition("b"); got != "Unschedulable: "+want {
 			t.Errorf("told %q", got)
 		}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +19,7 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 	if !s.groups {
 		return nil
 	}
-	version := schedulingv1alpha2.SchemeGroupVersion
+	version := schedulingv1beta1.SchemeGroupVersion
 	var err error
 	s.insist(ctx, func(ctx context.Context) bool {
 		err = s.serves(ctx, version)
@@ -34,7 +34,7 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("ask the API server for %s: %w", version, err)
 	}
-	follow(s, cycle.PodGroups, s.client.SchedulingV1alpha2().PodGroups(""))
+	follow(s, cycle.PodGroups, s.client.SchedulingV1beta1().PodGroups(""))
 	return nil
 }
 
@@ -48,7 +48,7 @@ func (s *Scheduler) writeGroup(ctx context.Context, a cycle.WriteGroup) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.client.SchedulingV1alpha2().PodGroups(a.Group.Namespace).Patch(
+	_, err = s.client.SchedulingV1beta1().PodGroups(a.Group.Namespace).Patch(
 		ctx, a.Group.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
 }

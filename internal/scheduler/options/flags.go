@@ -204,7 +204,7 @@ func (f *Flags) JournalHeader() journal.Header {
 // Added is what the flags add to the profiles of the configuration.
 func (f *Flags) Added() config.Added {
 	a := config.Added{
-		CompareTolerations: f.CompareTolerations(), IgnoreDeclaredFeatures: f.IgnoreDeclaredFeatures(),
+		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(), AllowMissingDrivers: f.AllowMissingDrivers(),
 		KeepBudgets: f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
 	}
 	if len(f.reserve) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Gate is a feature gate that kube-scheduler v1.36 consults, and what Berth makes of it.
+// Gate is a feature gate that kube-scheduler v1.37 consults, and what Berth makes of it.
 type Gate struct {
 	Name string
 	// On is the default. Alpha and beta gates follow AllAlpha and AllBeta; a locked gate has one
@@ -37,16 +37,17 @@ const (
 
 // The gates that Berth honours, besides those of pod groups.
 const (
-	compareTolerations   = "TaintTolerationComparisonOperators"
-	popFromBackoff       = "SchedulerPopFromBackoffQ"
-	expectation          = "NominatedNodeNameForExpectation"
-	nodeDeclaredFeatures = "NodeDeclaredFeatures"
-	extendedResource     = "DRAExtendedResource"
+	compareTolerations = "TaintTolerationComparisonOperators"
+	popFromBackoff     = "SchedulerPopFromBackoffQ"
+	expectation        = "NominatedNodeNameForExpectation"
+	storageScores      = "StorageCapacityScoring"
+	driversMissing     = "VolumeLimitScaling"
 )
 
 const (
 	apart    = "requests to the API server never hold up the next decision"
 	alwaysOn = "the feature cannot be switched off"
+	notYet   = "the feature is alpha and not in Berth yet"
 )
 
 // Gates lists the gates, by name.
@@ -54,45 +55,52 @@ func Gates() []Gate {
 	return []Gate{
 		{Name: "ComponentFlagz", On: true, Beta: true, Why: "/flagz is always served"},
 		{Name: "ComponentStatusz", On: true, Beta: true, Why: "/statusz is always served"},
+		{Name: "CompositePodGroup", Alpha: true, Why: "pod groups have no parents yet"},
 		{Name: "CoordinatedLeaderElection", Beta: true, Why: "the Lease is taken by whoever comes first"},
 		{Name: "DRAAdminAccess", On: true, Locked: true},
 		{Name: "DRAConsumableCapacity", On: true, Beta: true, Why: alwaysOn},
+		{Name: "DRADerivedAttributes", Alpha: true, Why: notYet},
 		{Name: "DRADeviceBindingConditions", On: true, Beta: true, Why: alwaysOn},
-		{Name: "DRADeviceTaintRules", Beta: true, Why: "taints in ResourceSlices count, DeviceTaintRules do not"},
-		{Name: "DRADeviceTaints", On: true, Beta: true, Why: alwaysOn},
-		{Name: extendedResource, On: true, Beta: true, Heed: Honoured},
+		{Name: "DRADeviceCompatibilityGroups", Alpha: true, Why: notYet},
+		{Name: "DRADeviceTaintRules", On: true, Why: "taints in ResourceSlices count, DeviceTaintRules do not yet"},
+		{Name: "DRADeviceTaints", On: true, Locked: true},
+		{Name: "DRAExtendedResource", On: true, Locked: true},
+		{Name: "DRAFractionalCapacityRange", On: true, Beta: true, Why: alwaysOn},
 		{Name: "DRAListTypeAttributes", Alpha: true, Why: "attributes of devices that are lists are not compared"},
 		{Name: "DRANodeAllocatableResources", Alpha: true, Why: "devices do not take CPU or memory of their node"},
+		{Name: "DRAOptionalNodeOperations", Alpha: true, Why: notYet},
 		{Name: "DRAPartitionableDevices", On: true, Beta: true, Why: alwaysOn},
-		{Name: "DRAPrioritizedList", On: true, Why: alwaysOn},
-		{Name: "DRAResourceClaimDeviceStatus", On: true, Beta: true, Why: alwaysOn},
+		{Name: "DRAPrioritizedList", On: true, Locked: true},
+		{Name: "DRAResourceClaimDeviceStatus", On: true, Locked: true},
 		{Name: "DRASchedulerFilterTimeout", On: true, Beta: true, Why: "the search for devices is always bounded"},
-		{Name: groups.DRAWorkloadResourceClaims, Alpha: true, Heed: Honoured},
+		{Name: groups.DRAWorkloadResourceClaims, Beta: true, Heed: Honoured},
 		{Name: "DynamicResourceAllocation", On: true, Locked: true},
-		{Name: groups.GangScheduling, Alpha: true, Heed: Honoured},
-		{Name: groups.GenericWorkload, Alpha: true, Heed: Honoured},
-		// Off wherever NodeDeclaredFeatures is, on which it depends.
+		{Name: groups.GenericWorkload, Beta: true, Heed: Honoured},
 		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Heed: Indifferent, Why: "pods tell of such resizes only where the API server's gate is on"},
 		{Name: "InPlacePodVerticalScaling", On: true, Locked: true},
+		{Name: "InPlacePodVerticalScalingSchedulerPreemption", Alpha: true, Why: "no pods are preempted for a resize that the kubelet has deferred"},
+		{Name: "InterPodAffinityHostnameFastPath", Alpha: true, Heed: Indifferent, Why: "verdicts are the same with and without it"},
 		{Name: "MatchLabelKeysInPodTopologySpread", On: true, Beta: true, Why: alwaysOn},
-		{Name: nodeDeclaredFeatures, On: true, Beta: true, Heed: Honoured},
+		{Name: "NodeDeclaredFeatures", On: true, Locked: true},
 		{Name: "NodeInclusionPolicyInPodTopologySpread", On: true, Locked: true},
 		{Name: expectation, On: true, Beta: true, Heed: Honoured},
 		{Name: "OpportunisticBatching", On: true, Beta: true, Heed: Indifferent, Why: "pods that are alike are always ranked together"},
+		{Name: "PodGroupPreemptionPolicy", Alpha: true, Why: "the preemption policy of a PodGroup does not count yet"},
 		{Name: "PodLevelResources", On: true, Beta: true, Why: alwaysOn},
 		{Name: "SchedulerAsyncAPICalls", Beta: true, Heed: Indifferent, Why: apart},
 		{Name: "SchedulerAsyncPreemption", On: true, Beta: true, Heed: Indifferent, Why: apart},
 		{Name: popFromBackoff, On: true, Beta: true, Heed: Honoured},
-		{Name: "SchedulerQueueingHints", On: true, Locked: true},
-		{Name: "SidecarContainers", On: true, Locked: true},
-		{Name: "StorageCapacityScoring", Alpha: true, Why: "VolumeBinding does not score nodes by free capacity"},
+		{Name: "SchedulerPreQueueingHints", Alpha: true, Heed: Indifferent, Why: "it saves calls of QueueingHintFn, and each is made all the same"},
+		{Name: storageScores, On: true, Beta: true, Heed: Honoured},
 		{Name: compareTolerations, Alpha: true, Heed: Honoured},
 		{Name: groups.TopologyAwareWorkloadScheduling, Alpha: true, Heed: Honoured},
 		{Name: "VolumeAttributesClass", On: true, Locked: true},
-		{Name: "VolumeLimitScaling", Alpha: true, Why: "a node is not rejected because the CSI driver of a volume is not installed there"},
-		{Name: groups.WorkloadAwarePreemption, Alpha: true, Heed: Honoured},
+		{Name: driversMissing, On: true, Beta: true, Heed: Honoured},
 	}
 }
+
+// gone are the gates of earlier versions that kube-scheduler no longer knows.
+var gone = []string{"GangScheduling", "SchedulerQueueingHints", "SidecarContainers", "WorkloadAwarePreemption"}
 
 // gateFlag is the value of --feature-gates. As in kube-scheduler, whose only component is kube, a
 // gate may be written kube:Gate.
@@ -148,22 +156,31 @@ func (f *Flags) isOn(name string) bool {
 // CompareTolerations reports whether tolerations with Gt and Lt count.
 func (f *Flags) CompareTolerations() bool { return f.isOn(compareTolerations) }
 
-// IgnoreDeclaredFeatures reports whether the plugin NodeDeclaredFeatures is disabled.
-func (f *Flags) IgnoreDeclaredFeatures() bool { return !f.isOn(nodeDeclaredFeatures) }
+// WithoutStorageScores reports whether VolumeBinding does not score.
+func (f *Flags) WithoutStorageScores() bool { return !f.isOn(storageScores) }
+
+// AllowMissingDrivers reports whether pods may go where the CSI driver of a volume is missing.
+func (f *Flags) AllowMissingDrivers() bool { return !f.isOn(driversMissing) }
 
 // Disabled are those features of the cycle that gates disable.
 func (f *Flags) Disabled() cycle.Disabled {
-	return cycle.Disabled{PopFromBackoff: !f.isOn(popFromBackoff), Expectation: !f.isOn(expectation), ExtendedResource: !f.isOn(extendedResource)}
+	return cycle.Disabled{PopFromBackoff: !f.isOn(popFromBackoff), Expectation: !f.isOn(expectation)}
 }
 
 // validateGates returns an error for a gate that is given a value that Berth does not follow.
 func (f *Flags) validateGates() error {
+	for _, name := range gone {
+		if _, given := f.gates[name]; given {
+			return fmt.Errorf("--feature-gates: unrecognized feature gate: %s", name)
+		}
+	}
+
 	for _, g := range Gates() {
 		value, given := f.gates[g.Name]
 		switch {
 		case !given || value == g.On || g.Heed != Refused:
 		case g.Locked:
-			return fmt.Errorf("--feature-gates: %s=%t: Kubernetes v1.36 has it locked to %t", g.Name, value, g.On)
+			return fmt.Errorf("--feature-gates: cannot set feature gate %s to %t, feature is locked to %t", g.Name, value, g.On)
 		default:
 			return fmt.Errorf("--feature-gates: %s=%t: not supported: %s", g.Name, value, g.Why)
 		}

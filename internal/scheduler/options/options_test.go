@@ -158,9 +158,9 @@ func TestFlagsOfOldAreTranslated(t *testing.T) {
 	}{
 		{[]string{"--policy-config-file", policy}, "default-scheduler", true, 1},
 		{[]string{"--policy-config-file", policy, "--scheduler-name", "mine"}, "mine", true, 1},
-		{[]string{"--algorithm-provider", "ClusterAutoscalerProvider"}, "default-scheduler", false, 8},
-		{[]string{"--scheduler-name", "mine"}, "mine", false, 8},
-		{nil, "default-scheduler", false, 8},
+		{[]string{"--algorithm-provider", "ClusterAutoscalerProvider"}, "default-scheduler", false, 9},
+		{[]string{"--scheduler-name", "mine"}, "mine", false, 9},
+		{nil, "default-scheduler", false, 9},
 	} {
 		f := parse(t, row.args...)
 		_, c := settings(t, f)
@@ -228,7 +228,6 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 			"--feature-gates: InformerResourceVersion:"},
 		{"--feature-gates=SchedulerAsyncPreemption=false,OpportunisticBatching=true,StorageCapacityScoring=false,AllAlpha=true,AllBeta=false",
 			"SchedulerAsyncPreemption: OpportunisticBatching: AllAlpha=true: AllBeta=false:"},
-		{"--feature-gates=NodeDeclaredFeatures=false,InPlacePodLevelResourcesVerticalScaling=false", "InPlacePodLevelResourcesVerticalScaling:"}, // the first needs the second
 		{"--permit-port-sharing --disable-http2-serving --emulated-version=1.35 --vmodule=a=1 --disabled-metrics=a",
 			"--disable-http2-serving --emulated-version --permit-port-sharing"},
 	} {
@@ -251,8 +250,8 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 // TestGatesThatAreHonoured: by name, or by the names of many, with upstream's defaults.
 func TestGatesThatAreHonoured(t *testing.T) {
 	for _, row := range []struct {
-		gates                                               string
-		compare, ignore, waitOut, noExpectation, noExtended bool
+		gates                                                   string
+		compare, noScores, allowMissing, waitOut, noExpectation bool
 	}{
 		{gates: ""},
 		{gates: "TaintTolerationComparisonOperators=true", compare: true},
@@ -260,22 +259,23 @@ func TestGatesThatAreHonoured(t *testing.T) {
 		{gates: "AllAlpha=true,TaintTolerationComparisonOperators=false"},
 		{gates: "SchedulerPopFromBackoffQ=false", waitOut: true},
 		{gates: "NominatedNodeNameForExpectation=false", noExpectation: true},
-		{gates: "NodeDeclaredFeatures=false", ignore: true},
-		{gates: "DRAExtendedResource=false", noExtended: true},
-		{gates: "AllBeta=false,NodeDeclaredFeatures=true", waitOut: true, noExpectation: true, noExtended: true},
+		{gates: "StorageCapacityScoring=false", noScores: true},
+		{gates: "VolumeLimitScaling=false", allowMissing: true},
+		{gates: "AllBeta=false,StorageCapacityScoring=true", allowMissing: true, waitOut: true, noExpectation: true},
 		{gates: "AllBeta=true,AllAlpha=false"},
-		{gates: "kube:NodeDeclaredFeatures=false, kube: AllAlpha=true", compare: true, ignore: true},
+		{gates: "kube:StorageCapacityScoring=false, kube: AllAlpha=true", compare: true, noScores: true},
 	} {
 		f := parse(t, "--feature-gates="+row.gates)
 		if err := f.Validate(); err != nil {
 			t.Errorf("%s: %v", row.gates, err)
 		}
 		h := f.JournalHeader() // which berth replay goes by
-		if f.CompareTolerations() != row.compare || f.IgnoreDeclaredFeatures() != row.ignore || h.CompareTolerations != row.compare ||
-			h.IgnoreDeclaredFeatures != row.ignore || h.Disabled != f.Disabled() ||
-			f.Disabled() != (cycle.Disabled{PopFromBackoff: row.waitOut, Expectation: row.noExpectation, ExtendedResource: row.noExtended}) {
-			t.Errorf("%s: tolerations compared %t, declared features ignored %t, disabled %+v; %+v", row.gates, f.CompareTolerations(),
-				f.IgnoreDeclaredFeatures(), f.Disabled(), h)
+		if f.CompareTolerations() != row.compare || h.CompareTolerations != row.compare ||
+			f.WithoutStorageScores() != row.noScores || h.WithoutStorageScores != row.noScores ||
+			f.AllowMissingDrivers() != row.allowMissing || h.AllowMissingDrivers != row.allowMissing || h.Disabled != f.Disabled() ||
+			f.Disabled() != (cycle.Disabled{PopFromBackoff: row.waitOut, Expectation: row.noExpectation}) {
+			t.Errorf("%s: tolerations compared %t, storage unscored %t, drivers may be missing %t, disabled %+v; %+v", row.gates,
+				f.CompareTolerations(), f.WithoutStorageScores(), f.AllowMissingDrivers(), f.Disabled(), h)
 		}
 	}
 }
@@ -299,6 +299,21 @@ func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
 		case (g.Heed == Indifferent) != (len(f.Notes()) == 1):
 			t.Errorf("%s: noted %q", other, f.Notes())
 		}
+	}
+}
+
+// TestGatesThatAreGone: those that kube-scheduler v1.37 no longer knows are refused in its words.
+func TestGatesThatAreGone(t *testing.T) {
+	for _, name := range []string{"GangScheduling", "WorkloadAwarePreemption", "SchedulerQueueingHints", "SidecarContainers"} {
+		err := parse(t, "--feature-gates="+name+"=true").Validate()
+		if want := "--feature-gates: unrecognized feature gate: " + name; err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+
+	err := parse(t, "--feature-gates=NodeDeclaredFeatures=false").Validate()
+	if want := "--feature-gates: cannot set feature gate NodeDeclaredFeatures to false, feature is locked to true"; err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

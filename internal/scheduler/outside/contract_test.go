@@ -27,9 +27,9 @@ func podUpdates() ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}}}, nil
 }
 
-// TestAPluginThatRegistersNothingIsNotAskedAgain about a pod that it keeps out, or has rejected,
-// whatever happens to it.
-func TestAPluginThatRegistersNothingIsNotAskedAgain(t *testing.T) {
+// TestAPluginThatRegistersNothingIsAskedAgainInTime: not whatever happens to a pod that it keeps
+// out, and when the pod has waited for five minutes.
+func TestAPluginThatRegistersNothingIsAskedAgainInTime(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, enqueue: unpaid}
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {
 		w.addNode("n1", 4)
@@ -38,12 +38,11 @@ func TestAPluginThatRegistersNothingIsNotAskedAgain(t *testing.T) {
 		w.expect(time.Minute, "p waits")
 		w.taken()
 		fakeapi.Change(w.api, p, func(p *v1.Pod) { p.Annotations = map[string]string{"paid": "yes"} })
-		w.expect(10*time.Minute, "p waits")
+		w.expect(3*time.Minute, "p waits")
 		if calls := w.taken(); calls != "" {
 			t.Errorf("it is asked again: %s", calls)
 		}
-		w.handle.Activate(klog.Background(), map[string]*v1.Pod{"default/p": p})
-		w.expect(time.Second, "p on n1")
+		w.expect(2*time.Minute, "p on n1")
 	})
 }
 

@@ -313,7 +313,7 @@ type byTimestamp struct{}
 
 func (byTimestamp) Name() string { return "Sort" }
 
-func (byTimestamp) Less(a, b fwk.QueuedPodInfo) bool {
+func (byTimestamp) Less(a, b fwk.QueuedEntityInfo) bool {
 	return a.GetTimestamp().Before(b.GetTimestamp())
 }
 
@@ -321,8 +321,13 @@ type byName struct{}
 
 func (byName) Name() string { return "Sort" }
 
-func (byName) Less(a, b fwk.QueuedPodInfo) bool {
-	return a.GetPodInfo().GetPod().Name < b.GetPodInfo().GetPod().Name && a.GetAttempts() >= 0
+func (byName) Less(a, b fwk.QueuedEntityInfo) bool {
+	return nameOf(a) < nameOf(b) && a.GetAttempts() >= 0 && a.Type() == fwk.PodKeyType && a.GetPriority() >= 0
+}
+
+// nameOf asks an entity of the queue for its pod, as plugins have to since v1.37.
+func nameOf(entity fwk.QueuedEntityInfo) string {
+	return entity.(interface{ GetPodInfo() fwk.PodInfo }).GetPodInfo().GetPod().Name
 }
 
 // TestQueueingHints: events become interests, hints are asked with the waiting pod and the objects,

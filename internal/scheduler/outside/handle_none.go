@@ -5,7 +5,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,13 +21,6 @@ import (
 // SchedulerAsyncAPICalls: plugins call the API themselves.
 func (h *handle) APIDispatcher() fwk.APIDispatcher { return nil }
 func (h *handle) APICacher() fwk.APICacher         { return nil }
-
-// PodGroupManager knows no groups.
-func (h *handle) PodGroupManager() fwk.PodGroupManager { return noGroupManager{} }
-
-type noGroupManager struct{}
-
-func (noGroupManager) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
 
 // SharedCSIManager lists the CSINodes by an informer.
 func (h *handle) SharedCSIManager() fwk.CSIManager {
@@ -54,7 +46,6 @@ func (noDevices) ResourceClaims() fwk.ResourceClaimTracker     { return noClaims
 func (noDevices) ResourceSlices() fwk.ResourceSliceLister      { return noDevices{} }
 func (noDevices) DeviceClasses() fwk.DeviceClassLister         { return noClasses{} }
 func (noDevices) DeviceClassResolver() fwk.DeviceClassResolver { return noClasses{} }
-func (noDevices) PodGroups() fwk.PodGroupLister                { return noGroupLister{} }
 
 func (noDevices) ListWithDeviceTaintRules() ([]*resourcev1.ResourceSlice, error) {
 	return nil, errNoDevices
@@ -65,12 +56,6 @@ type noClasses struct{}
 func (noClasses) List() ([]*resourcev1.DeviceClass, error)               { return nil, errNoDevices }
 func (noClasses) Get(string) (*resourcev1.DeviceClass, error)            { return nil, errNoDevices }
 func (noClasses) GetDeviceClass(v1.ResourceName) *resourcev1.DeviceClass { return nil }
-
-type noGroupLister struct{}
-
-func (noGroupLister) Get(string, string) (*schedulingv1alpha2.PodGroup, error) {
-	return nil, errNoDevices
-}
 
 type noClaims struct{}
 

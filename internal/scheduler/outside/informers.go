@@ -131,7 +131,7 @@ type coreV1 struct {
 }
 
 // Pods makes the informer of pods here, before client-go makes its own.
-func (g coreV1) Pods() corev1.PodInformer {
+func (g coreV1) Pods() corev1.TypedPodInformer {
 	informer := g.f.InformerFor(&v1.Pod{}, newPodInformer)
 	g.f.made.Store(&informer)
 	return g.Interface.Pods()

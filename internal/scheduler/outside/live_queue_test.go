@@ -39,7 +39,7 @@ func TestAHintDecidesWhatWakesAPod(t *testing.T) {
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {
 		w.addNode("n1", 4)
 		w.api.Put(pod("p", "1"))
-		const closed = "p Unschedulable: 0/1 nodes are available: 1 closed. no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+		const closed = "p Unschedulable: 0/1 nodes are available: 1 closed. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 		w.expect(2*time.Second, closed)
 		open = true
 		w.taken()

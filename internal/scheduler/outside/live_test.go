@@ -299,7 +299,7 @@ func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 			return nil, fwk.NewStatus(fwk.Unschedulable, "nothing to be done")
 		}
 		w.api.Put(pod("p", "2"))
-		w.expect(time.Second, "p Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, nothing to be done")
+		w.expect(time.Second, "p Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. nothing to be done")
 		a.post = func(*v1.Pod, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 			return &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "n1"}}, nil
 		}
@@ -325,8 +325,8 @@ func (b bursting) at(point, pod string) {
 	}
 }
 
-func (b bursting) Less(x, y fwk.QueuedPodInfo) bool {
-	one, other := x.GetPodInfo().GetPod().Name, y.GetPodInfo().GetPod().Name
+func (b bursting) Less(x, y fwk.QueuedEntityInfo) bool {
+	one, other := nameOf(x), nameOf(y)
 	b.at("QueueSort", one)
 	b.at("QueueSort", other)
 	return one < other

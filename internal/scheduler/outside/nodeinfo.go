@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ndf "k8s.io/component-helpers/nodedeclaredfeatures"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -65,11 +64,9 @@ func (n *nodeInfo) GetPVCRefCounts() map[string]int                   { return n
 func (n *nodeInfo) GetGeneration() int64                              { return n.generation }
 func (n *nodeInfo) GetNodeDeclaredFeatures() ndf.FeatureSet           { return n.features }
 
-// GetNodeAllocatableDRAClaimState is empty: the feature gate DRANodeAllocatableResources is alpha
-// and off.
-func (n *nodeInfo) GetNodeAllocatableDRAClaimState() map[types.NamespacedName]*fwk.NodeAllocatableDRAClaimState {
-	return nil
-}
+// GetPodsWithRequiredNonHostScopedAntiAffinity is empty, as in a kube-scheduler without the feature
+// gate InterPodAffinityHostnameFastPath, which is alpha and off.
+func (n *nodeInfo) GetPodsWithRequiredNonHostScopedAntiAffinity() []fwk.PodInfo { return nil }
 
 // Snapshot returns a copy that can be changed.
 func (n *nodeInfo) Snapshot() fwk.NodeInfo { return n.clone() }

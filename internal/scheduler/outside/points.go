@@ -17,6 +17,7 @@ func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 		{plugins.PreFilter, implements[fwk.PreFilterPlugin](plugin)},
 		{plugins.Filters, implements[fwk.FilterPlugin](plugin)},
 		{plugins.PostFilter, implements[fwk.PostFilterPlugin](plugin)},
+		{plugins.PodGroupPostFilter, implements[fwk.PodGroupPostFilterPlugin](plugin)},
 		{plugins.PreScore, implements[fwk.PreScorePlugin](plugin)},
 		{plugins.Score, implements[fwk.ScorePlugin](plugin)},
 		{plugins.Reserve, implements[fwk.ReservePlugin](plugin)},

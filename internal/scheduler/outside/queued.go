@@ -4,18 +4,25 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// queued is a waiting pod as a plugin at QueueSort reads it.
+// queued is a pending pod as a plugin at QueueSort reads it. Members of pod groups, too, are queued
+// one by one.
 type queued struct{ item *queue.Item }
 
-var _ fwk.QueuedPodInfo = queued{}
+var _ fwk.QueuedEntityInfo = queued{}
 
-// GetPodInfo and its siblings implement fwk.QueuedPodInfo.
-func (q queued) GetPodInfo() fwk.PodInfo             { return newPodInfo(q.item.Pod) }
+// GetPodInfo is, as upstream, not part of the interface: plugins that compare more than priorities
+// and times find it by a type assertion.
+func (q queued) GetPodInfo() fwk.PodInfo { return newPodInfo(q.item.Pod) }
+
+// Type and its siblings implement fwk.QueuedEntityInfo.
+func (q queued) Type() fwk.EntityKeyType             { return fwk.PodKeyType }
+func (q queued) GetPriority() int32                  { return corev1.PodPriority(q.item.Pod) }
 func (q queued) GetTimestamp() time.Time             { return q.item.Returned() }
 func (q queued) GetAttempts() int                    { return q.item.Attempts }
 func (q queued) GetBackoffExpiration() time.Time     { return q.item.Ready() }

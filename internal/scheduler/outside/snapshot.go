@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"sync"
 
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
-	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -201,6 +199,13 @@ var _ fwk.SharedLister = sharedLister{}
 func (l sharedLister) NodeInfos() fwk.NodeInfoLister           { return nodeLister{l.store.latest} }
 func (l sharedLister) StorageInfos() fwk.StorageInfoLister     { return storageLister(l) }
 func (l sharedLister) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
+func (l sharedLister) PodGroups() fwk.PodGroupLister           { return noGroupLister{} }
+
+// CompositePodGroupStates and CompositePodGroups implement fwk.SharedLister.
+func (l sharedLister) CompositePodGroupStates() fwk.CompositePodGroupStateLister {
+	return noCompositeStates{}
+}
+func (l sharedLister) CompositePodGroups() fwk.CompositePodGroupLister { return noCompositeGroups{} }
 
 type nodeLister struct{ snapshot func() *snapshot }
 
@@ -214,6 +219,12 @@ func (l nodeLister) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, erro
 	return l.snapshot().antiAffine(), nil
 }
 
+// HavePodsWithRequiredNonHostScopedAntiAffinityList is empty, as in a kube-scheduler without the
+// feature gate InterPodAffinityHostnameFastPath.
+func (l nodeLister) HavePodsWithRequiredNonHostScopedAntiAffinityList() ([]fwk.NodeInfo, error) {
+	return nil, nil
+}
+
 func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
 	s := l.snapshot()
 	if i, ok := s.index[name]; ok {
@@ -225,11 +236,3 @@ func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
 type storageLister struct{ store *Store }
 
 func (l storageLister) IsPVCUsedByPods(key string) bool { return l.store.latest().claims().Has(key) }
-
-// noPodGroups shows plugins no PodGroups, whose API is alpha: Berth places groups with its own
-// search.
-type noPodGroups struct{}
-
-func (noPodGroups) Get(_, name string) (fwk.PodGroupState, error) {
-	return nil, errors.NewNotFound(schedulingv1alpha2.Resource("podgroups"), name)
-}

@@ -14,7 +14,6 @@ type State struct {
 	data                               sync.Map // fwk.StateKey to fwk.StateData
 	skipFilter, skipScore, skipPreBind sets.Set[string]
 	parallelPreBind                    sets.Set[string]
-	group                              fwk.PodGroupCycleState
 
 	// moves are the pods that a plugin hypothetically added or removed (RunPreFilterExtensionAddPod
 	// and RemovePod): Berth's own filters take them into account.
@@ -55,7 +54,7 @@ func (s *State) Clone() fwk.CycleState {
 
 func (s *State) clone() *State {
 	c := &State{
-		skipFilter: s.skipFilter, skipScore: s.skipScore, skipPreBind: s.skipPreBind, parallelPreBind: s.parallelPreBind, group: s.group,
+		skipFilter: s.skipFilter, skipScore: s.skipScore, skipPreBind: s.skipPreBind, parallelPreBind: s.parallelPreBind,
 		moves: s.moves[:len(s.moves):len(s.moves)],
 	}
 	s.data.Range(func(key, value any) bool {
@@ -80,7 +79,7 @@ func (s *State) SetParallelPreBindPlugins(names sets.Set[string]) { s.parallelPr
 func (s *State) ShouldSkipAllPostFilterPlugins() bool             { return false }
 
 // IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Berth decides the pods of a
-// group one after the other, each with a state of its own, so it is false unless a plugin sets it.
-func (s *State) IsPodGroupSchedulingCycle() bool                     { return s.group != nil }
-func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState  { return s.group }
-func (s *State) SetPodGroupSchedulingCycle(g fwk.PodGroupCycleState) { s.group = g }
+// group one after the other, each with a state of its own.
+func (s *State) IsPodGroupSchedulingCycle() bool                    { return false }
+func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return nil }
+func (s *State) GetPlacementCycleState() fwk.PlacementCycleState    { return nil }

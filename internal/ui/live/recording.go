@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -162,7 +162,7 @@ func (p *player) take(s *record.Step) {
 		} else {
 			c.PodSeen(now, model.PodOf(o))
 		}
-	case *schedulingv1alpha2.PodGroup:
+	case *schedulingv1beta1.PodGroup:
 		if s.Gone {
 			c.GroupGone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 		} else {

@@ -119,7 +119,7 @@ func TestAFolderThatIsNoRecordingIsRefused(t *testing.T) {
 // A recording has the pod groups that were there.
 func TestARecordingHasPodGroups(t *testing.T) {
 	dir := recording(t)
-	group := `{"apiVersion":"scheduling.k8s.io/v1alpha2","kind":"PodGroup","metadata":{"namespace":"default","name":"train"},"spec":{"schedulingPolicy":{"gang":{"minCount":2}}}}`
+	group := `{"apiVersion":"scheduling.k8s.io/v1beta1","kind":"PodGroup","metadata":{"namespace":"default","name":"train"},"spec":{"schedulingPolicy":{"gang":{"minCount":2}}}}`
 	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default","name":"a","uid":"a"},"spec":{"schedulingGroup":{"podGroupName":"train"},"containers":[]}}`
 	for name, text := range map[string]string{
 		"podgroups.json":       `{"apiVersion":"v1","kind":"List","items":[` + group + `]}`,

@@ -9,7 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -301,8 +301,8 @@ func (w *Watcher) Look(look func(c *model.Cluster)) {
 
 // followGroups follows PodGroups where they are served. They are behind feature gates.
 func (w *Watcher) followGroups(ctx context.Context) {
-	if w.serves(ctx, schedulingv1alpha2.SchemeGroupVersion, "podgroups") {
-		w.followBy(ctx, w.clients.SchedulingV1alpha2().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1alpha2.PodGroupList{} }, w.groups())
+	if w.serves(ctx, schedulingv1beta1.SchemeGroupVersion, "podgroups") {
+		w.followBy(ctx, w.clients.SchedulingV1beta1().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, w.groups())
 	}
 }
 
@@ -311,11 +311,11 @@ func (w *Watcher) groups() feed.Sink {
 		Listing: func() { w.take(func(c *model.Cluster, _ time.Time) { c.GroupsListing() }) },
 		Listed:  func() { w.take(func(c *model.Cluster, _ time.Time) { c.GroupsListed() }) },
 		Seen: func(o runtime.Object) {
-			info := model.GroupOf(o.(*schedulingv1alpha2.PodGroup))
+			info := model.GroupOf(o.(*schedulingv1beta1.PodGroup))
 			w.take(func(c *model.Cluster, _ time.Time) { c.GroupSeen(info) })
 		},
 		Gone: func(o runtime.Object) {
-			g := o.(*schedulingv1alpha2.PodGroup)
+			g := o.(*schedulingv1beta1.PodGroup)
 			name := types.NamespacedName{Namespace: g.Namespace, Name: g.Name}
 			w.take(func(c *model.Cluster, _ time.Time) { c.GroupGone(name) })
 		},

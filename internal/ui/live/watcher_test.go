@@ -99,7 +99,7 @@ func TestWhatMayNotBeReadIsSaid(t *testing.T) {
 }
 
 func groupText(name string, needed int) fakeapi.Object {
-	return fakeapi.Object{"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": map[string]any{"namespace": "default", "name": name, "uid": name},
+	return fakeapi.Object{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": map[string]any{"namespace": "default", "name": name, "uid": name},
 		"spec": map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": needed}}}}
 }
 
@@ -129,7 +129,7 @@ func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	says("PodGroup train does not exist")
 
 	api = fakeapi.New(t)
-	api.Refuse("v1alpha2", http.StatusNotFound)
+	api.Refuse("v1beta1", http.StatusNotFound)
 	api.Set("pods", member)
 	w = follow(t, api)
 	frames, watches := next(t, w, 0, some)

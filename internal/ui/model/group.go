@@ -3,7 +3,7 @@ package model
 import (
 	"fmt"
 
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,17 +13,17 @@ import (
 type GroupInfo struct {
 	name      types.NamespacedName
 	needed    int    // pods that are placed together or not at all; 0: not a gang
-	scheduled bool   // the condition PodGroupScheduled is true
+	scheduled bool   // the condition PodGroupInitiallyScheduled is true
 	message   string // of that condition, unless it is true
 }
 
 // GroupOf takes from an object what is kept of it.
-func GroupOf(object *schedulingv1alpha2.PodGroup) *GroupInfo {
+func GroupOf(object *schedulingv1beta1.PodGroup) *GroupInfo {
 	g := &GroupInfo{name: types.NamespacedName{Namespace: object.Namespace, Name: object.Name}}
 	if gang := object.Spec.SchedulingPolicy.Gang; gang != nil {
 		g.needed = int(gang.MinCount)
 	}
-	if c := meta.FindStatusCondition(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled); c != nil {
+	if c := meta.FindStatusCondition(object.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); c != nil {
 		if g.scheduled = c.Status == metav1.ConditionTrue; !g.scheduled {
 			g.message = shared(c.Message)
 		}

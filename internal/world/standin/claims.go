@@ -3,7 +3,7 @@ package standin
 import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,7 +95,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 				name = *made.ResourceClaimName
 			}
 		}
-		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1alpha2.SchemeGroupVersion.WithKind("PodGroup"))}
+		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup"))}
 		known, there := c.Cluster.ResourceClaims.Get(p.Namespace, name)
 		shared = there && metav1.IsControlledBy(known, g)
 	}
@@ -116,7 +116,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 }
 
 // sharingGroup is the pod's group if it has the same claim, or nil.
-func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1alpha2.PodGroup {
+func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1beta1.PodGroup {
 	g, there := c.Cluster.PodGroups.Get(p.Namespace, groups.NameOf(p))
 	if !there {
 		return nil

@@ -41,7 +41,7 @@ func (b *bench) startAPI(ctx context.Context) error {
 	}
 	certificates := filepath.Join(b.dir, "certificates")
 	if b.Gang > 0 {
-		files = append(files, "--feature-gates", gangGates, "--runtime-config", "scheduling.k8s.io/v1alpha2=true")
+		files = append(files, "--feature-gates", gangGates, "--runtime-config", "scheduling.k8s.io/v1beta1=true")
 	}
 	if err := b.serve("kube-apiserver", append(files,
 		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", certificates,

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/test/bench/table"
@@ -43,7 +43,7 @@ type GangRound struct {
 
 const (
 	gangName  = "gang"
-	gangGates = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
+	gangGates = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
 	// decisionGoal is for each gang.
 	decisionGoal = 50 * time.Millisecond
 	// gangPatience is how long no pod may be bound before a gang is given up, and how long its pods
@@ -204,7 +204,7 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempt
 // release creates the group that the members wait for, and watches until they are bound.
 func (b *bench) release(ctx context.Context, w *bound, p *observed, namespace string, r *GangRound) error {
 	began := time.Now()
-	if _, err := b.client.SchedulingV1alpha2().PodGroups(namespace).Create(ctx, gangGroup(b.Gang), metav1.CreateOptions{}); err != nil {
+	if _, err := b.client.SchedulingV1beta1().PodGroups(namespace).Create(ctx, gangGroup(b.Gang), metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	for r.Bound < b.Gang {
@@ -220,13 +220,13 @@ func (b *bench) release(ctx context.Context, w *bound, p *observed, namespace st
 	return nil
 }
 
-func gangGroup(pods int) *schedulingv1alpha2.PodGroup {
-	return &schedulingv1alpha2.PodGroup{
+func gangGroup(pods int) *schedulingv1beta1.PodGroup {
+	return &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: gangName},
-		Spec: schedulingv1alpha2.PodGroupSpec{
-			SchedulingPolicy: schedulingv1alpha2.PodGroupSchedulingPolicy{Gang: &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(pods)}},
-			SchedulingConstraints: &schedulingv1alpha2.PodGroupSchedulingConstraints{
-				Topology: []schedulingv1alpha2.TopologyConstraint{{Key: rackLabel}},
+		Spec: schedulingv1beta1.PodGroupSpec{
+			SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(pods)}},
+			SchedulingConstraints: &schedulingv1beta1.PodGroupSchedulingConstraints{
+				Topology: []schedulingv1beta1.TopologyConstraint{{Key: rackLabel}},
 			},
 		},
 	}

@@ -7,12 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Kubernetes is the version that the API server reports: it is linked into the binary, and Helm,
-// for one, compares it with what a chart requires. It equals controlplane.KubernetesVersion, which
-// would bring Kubernetes into every test that imports it.
-const Kubernetes = "v1.36.3"
+// for one, compares it with what a chart requires.
+const Kubernetes = rules.Kubernetes
 
 // environment is as it was before tests hid the user's home, in which Go keeps its caches. Programs
 // are static, so that they can be packed into an image.

@@ -135,8 +135,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"no"}`, map[int]string{403: "Forbidden", 404: "NotFound"}[status], status)
 	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
 		s.answer(w, system)
-	case resource == "v1alpha2":
-		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "scheduling.k8s.io/v1alpha2",
+	case resource == "v1beta1":
+		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "scheduling.k8s.io/v1beta1",
 			"resources": []any{map[string]any{"name": "podgroups", "kind": "PodGroup", "namespaced": true}}})
 	case strings.HasSuffix(r.URL.Path, "/resource.k8s.io/v1"):
 		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "resource.k8s.io/v1",

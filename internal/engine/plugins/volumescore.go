@@ -1,0 +1,91 @@
+package plugins
+
+import (
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// storage is how much storage of a class a pod asks of a node, and how much the node has.
+type storage struct{ requested, capacity int64 }
+
+// Score implements [Scorer]: a node is scored by how much of its free storage the pod's claims
+// take, class by class. By default, the node where they take the smallest share is best. Only
+// claims whose volume is chosen together with the node count.
+func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	if v.shape == nil {
+		return Scoring{}
+	}
+	claims, rejection, err := readClaims(c, p)
+	if err != nil || rejection != nil || claims == nil || len(claims.unbound) == 0 {
+		return Scoring{Err: err}
+	}
+
+	return Scoring{Node: func(n *cluster.Node) (int64, error) {
+		var decided volumeDecision
+		if r := claims.on(n, &decided); r != nil {
+			return 0, r.Err
+		}
+		return v.shape.ofStorage(decided.storage(n)), nil
+	}}
+}
+
+// storage sums up by class what the claims take on the node. If some get volumes that exist, these
+// count and no others.
+func (d *volumeDecision) storage(n *cluster.Node) map[string]storage {
+	byClass := map[string]storage{}
+	for _, m := range d.matches {
+		s := byClass[m.volume.Spec.StorageClassName]
+		s.requested = rules.Sum(s.requested, claimSize(m.claim))
+		s.capacity = rules.Sum(s.capacity, rules.Amount(v1.ResourceStorage, m.volume.Spec.Capacity[v1.ResourceStorage]))
+		byClass[m.volume.Spec.StorageClassName] = s
+	}
+	if len(d.matches) > 0 {
+		return byClass
+	}
+
+	for _, u := range d.provision {
+		// kube-scheduler panics where the driver tells the largest volume and not the capacity.
+		capacity := u.provision.roomOn(n)
+		if capacity == nil || capacity.Capacity == nil {
+			continue
+		}
+		name := claimClass(u.PersistentVolumeClaim)
+		byClass[name] = storage{
+			requested: rules.Sum(byClass[name].requested, claimSize(u.PersistentVolumeClaim)),
+			capacity:  rules.Amount(v1.ResourceStorage, *capacity.Capacity), // of all claims together, not of each
+		}
+	}
+	return byClass
+}
+
+func claimSize(claim *v1.PersistentVolumeClaim) int64 {
+	return rules.Amount(v1.ResourceStorage, claim.Spec.Resources.Requests[v1.ResourceStorage])
+}
+
+// ofStorage is the mean score of the classes, which all weigh the same; 0 if there are none.
+func (s shape) ofStorage(byClass map[string]storage) int64 {
+	if len(byClass) == 0 {
+		return 0
+	}
+	var sum int64
+	for _, of := range byClass {
+		sum += s.ratio(of.requested, of.capacity)
+	}
+	return int64(math.Round(float64(sum) / float64(len(byClass))))
+}
+
+// roomOn returns the capacity that has room for the volume on the node; nil if the driver does not
+// tell.
+func (p *provision) roomOn(n *cluster.Node) *storagev1.CSIStorageCapacity {
+	for i := range p.segments {
+		if p.segments[i].nodes.Matches(n) {
+			return p.segments[i].capacity
+		}
+	}
+	return nil
+}
