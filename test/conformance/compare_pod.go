@@ -263,8 +263,8 @@ func (v victims) String() string {
 
 // afterword is what the plugins at PostFilter add to the message.
 func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
-	if p.Node != nil {
-		return p.Text()
+	if p.Node != nil { // upstream's PostFilter is not run then: it would delete the victims
+		return ""
 	}
 	var parts []string
 	for _, name := range b.profile.At[plugins.PostFilter] {
