@@ -55,7 +55,7 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
 	spec := &pod.Spec
 	if len(spec.InitContainers) > 0 || spec.Overhead != nil || spec.Resources != nil || len(pod.Status.ContainerStatuses) > 0 ||
-		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil {
+		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil || helper.IsPodResizeInfeasible(pod) {
 		return 0, 0, 0, 0, false
 	}
 	var sums, scores [2]resource.Quantity
