@@ -23,7 +23,7 @@ func TestAdmission(t *testing.T) {
 			func(context.Context, bool) (*v1.Node, error) { return node, nil },
 			lifecycle.NewAdmissionFailureHandlerStub(),
 			func(*framework.NodeInfo, *lifecycle.PodAdmitAttributes) error { return nil })
-		theirs := handler.Admit(&lifecycle.PodAdmitAttributes{Pod: pod, OtherPods: others})
+		theirs := handler.Admit(t.Context(), &lifecycle.PodAdmitAttributes{Pod: pod, OtherPods: others})
 		reasons[theirs.Reason]++
 
 		var taken []admit.Demand

@@ -63,7 +63,7 @@ func TestUnusableDataDirIsOneLineAndExitCode1(t *testing.T) {
 			return filepath.Join(dir, "file", "below")
 		}, "not a directory: make it accessible or name another with --data-dir"},
 		{"written by a newer Berth", put("version", `{"format":99,"kubernetes":"v1.36.3"}`), "was written by a newer version (format 99, Kubernetes v1.36.3; this is"},
-		{"written by a newer Kubernetes", put("version", `{"format":1,"kubernetes":"v1.37.0"}`), "was written by a newer version (format 1, Kubernetes v1.37.0; this is"},
+		{"written by a newer Kubernetes", put("version", `{"format":1,"kubernetes":"v1.38.0"}`), "was written by a newer version (format 1, Kubernetes v1.38.0; this is"},
 		{"version unreadable", put("version", "??"), `version: "??": not a version of Berth's data`},
 		{"version lost", remove("version"), "but no version file: restore the file or name an empty directory"},
 		{"authority broken", put("pki/ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "pki/ca.crt: not a certificate: restore the file"},

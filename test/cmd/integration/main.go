@@ -19,9 +19,9 @@ import (
 // packages are those that are run, below k8s.io/kubernetes/test/integration.
 var packages = []string{
 	"scheduler", "scheduler/bind", "scheduler/eventhandler", "scheduler/extender", "scheduler/filters", "scheduler/nominated_node_name",
-	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc", "scheduler/preemption/nominatednodename",
-	"scheduler/queueing", "scheduler/queueing/former", "scheduler/queueing/queueinghint", "scheduler/scoring", "scheduler/serving",
-	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/topology_aware_scheduling",
+	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc", "scheduler/preemption/nominatednodename", "scheduler/preemption/podgroup",
+	"scheduler/queueing", "scheduler/prequeueinghint", "scheduler/scoring", "scheduler/serving",
+	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/queueing", "scheduler/podgroup/topology_aware_scheduling",
 	"node", "volumescheduling", "dra/default", "dra/ga", "dra/all",
 }
 

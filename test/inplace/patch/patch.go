@@ -36,18 +36,23 @@ type edit struct {
 // Kubernetes is k8s.io/kubernetes.
 var Kubernetes = Module{parts: []part{{".", "."}}, leftOut: []string{"CHANGELOG", "cluster", "LICENSES"}, edits: kubernetesEdits, added: kubernetesAdded}
 
+const (
+	steps = "test/integration/scheduler/podgroup/stepsframework/stepsframework.go"
+	asked = "if waits, inPlace := testCtx.Scheduler.WaitsInPlace(testCtx.Ctx, ns, podName); inPlace {\nreturn waits, nil\n}\n"
+)
+
 var kubernetesEdits = []edit{
 	{file: "pkg/scheduler/scheduler.go", at: "type Scheduler struct {\n", text: "\tinPlace madeInPlace\n"},
-	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextPod = podQueue.Pop\n", text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
+	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextEntity = podQueue.Pop\n", text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "func (sched *Scheduler) Run(ctx context.Context) {\n",
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
 	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
 		text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.SchedulerCtx)\n"},
-	// Whether a pod is gated is asked of the scheduler that has it.
-	{file: "test/integration/scheduler/podgroup/podgroup_test.go", replace: true,
-		at: "return podInUnschedulablePods(t, testCtx.Scheduler.SchedulingQueue, podName), nil",
-		text: "if waits, inPlace := testCtx.Scheduler.WaitsInPlace(testCtx.Ctx, ns, podName); inPlace {\nreturn waits, nil\n}\n" +
-			"return podInUnschedulablePods(t, testCtx.Scheduler.SchedulingQueue, podName), nil"},
+	// Whether a pod waits is asked of the scheduler that has it.
+	{file: steps, replace: true, at: "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil",
+		text: asked + "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil"},
+	{file: steps, replace: true, at: "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil",
+		text: asked + "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil"},
 	// What counts its calls must not be called by two schedulers.
 	{file: "pkg/scheduler/scheduler.go", at: "WithPreEnqueuePluginMap(preEnqueuePluginMap)", text: "WithPreEnqueuePluginMap(unlessInPlace(preEnqueuePluginMap))", replace: true},
 	{file: "pkg/controller/nodelifecycle/node_lifecycle_controller.go", at: "func (nc *Controller) Run(ctx context.Context) {\n",
