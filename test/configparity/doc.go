@@ -1,6 +1,6 @@
 // Package configparity holds Berth's reading of configuration files against kube-scheduler's own:
 // the same file goes through the loader, the validation and the framework of k8s.io/kubernetes
-// v1.36 and through package config of Berth. Both must refuse it, or both must come to the same
+// v1.37 and through package config of Berth. Both must refuse it, or both must come to the same
 // profiles with the same plugins in the same order at every extension point, the same weights and
 // the same arguments.
 //

@@ -1,5 +1,5 @@
 // Package conformance holds Berth against the Kubernetes scheduler itself: random clusters and pods
-// go through the plugins of k8s.io/kubernetes v1.36 and through Berth's, and every verdict, reason,
+// go through the plugins of k8s.io/kubernetes v1.37 and through Berth's, and every verdict, reason,
 // score, message, choice and victim must be the same.
 //
 // A cluster is made from one number, its seed ([Generate]). The upstream side ([newUpstream]) is

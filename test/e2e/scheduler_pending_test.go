@@ -8,7 +8,7 @@ import (
 )
 
 // TestPendingPodsSayWhy: for each plugin a pod that it alone keeps off the nodes of a pool, and
-// what kube-scheduler v1.36 would write of it.
+// what kube-scheduler v1.37 would write of it.
 func TestPendingPodsSayWhy(t *testing.T) {
 	simulate(t, "why-", "--count", "2", "--cpu", "2", "--label", "pool=why")
 	w := wordsOf(t, "why")

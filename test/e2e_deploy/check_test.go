@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
 // check runs `berth check` and returns what it says and its exit code.
@@ -78,7 +80,7 @@ func (c *cluster) staticPod(name string, args ...string) {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name + "-cp", Namespace: metav1.NamespaceSystem},
 		Spec: v1.PodSpec{NodeName: "cp", HostNetwork: true, Containers: []v1.Container{{
-			Name: name, Image: "registry.k8s.io/" + name + ":v1.36.3", Command: append([]string{name}, args...),
+			Name: name, Image: "registry.k8s.io/" + name + ":" + binaries.Kubernetes, Command: append([]string{name}, args...),
 		}}},
 	}
 	eventually(c.T, func() error {

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// The order is that of a kube-scheduler v1.36 without a configuration, as its log lists it.
+// The order is that of a kube-scheduler v1.37 without a configuration, as its log lists it.
 func TestDefaultProfileIsUpstreams(t *testing.T) {
 	want := map[Point][]string{
 		PreEnqueue: {"SchedulingGates", "DynamicResources", "DefaultPreemption"},

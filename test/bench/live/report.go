@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/test/bench/table"
 )
 
@@ -45,8 +46,8 @@ func (r *Report) Write(w io.Writer) {
 	r.writeShadows(w)
 	r.writeStartups(w)
 	r.writeGangs(w)
-	fmt.Fprintf(w, "\n%s, %d cores, load average before %s; took %.0f s. One kube-apiserver and one etcd, kube-scheduler v1.36.3\n",
-		r.Began.Format("2006-01-02 15:04"), runtime.NumCPU(), r.Load, r.Took.Seconds())
+	fmt.Fprintf(w, "\n%s, %d cores, load average before %s; took %.0f s. One kube-apiserver and one etcd, kube-scheduler %s\n",
+		r.Began.Format("2006-01-02 15:04"), runtime.NumCPU(), r.Load, r.Took.Seconds(), rules.Kubernetes)
 	fmt.Fprint(w, "with its defaults but for clientConnection.qps and burst (100,000 for both) and leader election (off for both).\n")
 }
 
