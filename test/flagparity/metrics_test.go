@@ -215,7 +215,7 @@ func kind(theirs string) string {
 
 const parityPreface = `# Metrics of kube-scheduler and kube-controller-manager
 
-Every metric of kube-scheduler v1.36, and of kube-controller-manager's node-lifecycle and taint-eviction controllers, and what Berth has in
+Every metric of kube-scheduler v1.37, and of kube-controller-manager's node-lifecycle and taint-eviction controllers, and what Berth has in
 its place. *The same*: name, type, labels and stability are upstream's. This page is made by a test from upstream's own list, from its
 scheduler's code and from [metrics.md](../metrics.md): ` + "`cd test && go test ./flagparity -run Metric -update`" + ` writes it.
 

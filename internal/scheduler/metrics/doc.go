@@ -1,5 +1,5 @@
 // Package metrics counts what the live scheduler does, under the names, labels, types, buckets and
-// stability of kube-scheduler v1.36 wherever the meaning is the same, so that dashboards and alerts
+// stability of kube-scheduler v1.37 wherever the meaning is the same, so that dashboards and alerts
 // keep working. Berth's own metrics begin with berth_scheduler_.
 //
 // A [Recorder] implements the scheduler's observer and is scraped as a prometheus.Gatherer. It has

@@ -24,7 +24,7 @@ const preface = `# Metrics
 All metrics of Berth's components, at ` + "`/metrics`" + ` (see [scheduler.md](scheduler.md#endpoints) for where that is). This page is made from the
 code: ` + "`go test ./internal/scheduler/metrics -update`" + ` writes it, and a test fails when it is out of date.
 
-Where kube-scheduler or kube-controller-manager v1.36 has a metric of the same meaning, the name, the labels, the buckets and the stability are
+Where kube-scheduler or kube-controller-manager v1.37 has a metric of the same meaning, the name, the labels, the buckets and the stability are
 theirs. Metrics that begin with ` + "`berth_`" + ` are Berth's own; those that begin with ` + "`kube_pod_overhead_`" + ` are kube-state-metrics'.
 
 Scheduler and controller also serve those of the libraries that they share with Kubernetes' components: ` + "`leader_election_master_status`" + `

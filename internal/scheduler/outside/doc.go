@@ -1,5 +1,5 @@
 // Package outside lets plugins written for kube-scheduler work in Berth, compiled in without a
-// change: everything that implements the interfaces of k8s.io/kube-scheduler/framework v0.36, at
+// change: everything that implements the interfaces of k8s.io/kube-scheduler/framework v0.37, at
 // every extension point.
 //
 // A plugin that judges or scores nodes becomes a filter or scorer of package plugins and is asked
