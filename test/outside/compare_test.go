@@ -229,7 +229,7 @@ func (b *berth) preempts(ctx context.Context, u *upstream, pod *v1.Pod, total *t
 		if !strings.Contains(said[name], "rejects, false") {
 			continue
 		}
-		victims, violations, status := u.preemption.SelectVictimsOnNode(ctx, state.Clone(), pod, node.Snapshot(), u.budgets)
+		victims, violations, status := u.victims(ctx, state.Clone(), pod, node)
 		helps := status.IsSuccess() && len(victims) > 0
 		switch {
 		case found.Node == nil && helps:

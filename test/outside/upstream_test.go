@@ -176,3 +176,13 @@ func waiting(w *conformance.World) (list []*v1.Pod) {
 	}
 	return list
 }
+
+// victims are the pods that upstream would remove from the node for the pod, and how many of them
+// against a budget.
+func (u *upstream) victims(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) ([]*v1.Pod, int, *fwk.Status) {
+	possible, err := u.preemption.Evaluator.GetVictimsOnNode(ctx, node)
+	if err != nil {
+		return nil, 0, fwk.AsStatus(err)
+	}
+	return u.preemption.SelectVictimsOnNode(ctx, state, pod, node.Snapshot(), possible, u.budgets)
+}
