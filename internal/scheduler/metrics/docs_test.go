@@ -50,7 +50,7 @@ const head = "| metric | type | labels | stability | |\n| --- | --- | --- | --- 
 
 // description is what Prometheus' library says of a metric; it has no other way
 // to ask. Metrics of kube-state-metrics name no stability.
-var description = regexp.MustCompile(`^Desc\{fqName: "(.*)", help: "(?:\[(\w+)\] )?(.*)", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
+var description = regexp.MustCompile(`^Desc\{fqName: "(.*)", help: "(?:\[(\w+)\] )?(.*)", unit: "", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
 
 func row(t *testing.T, kind string, d *prometheus.Desc) string {
 	t.Helper()
