@@ -148,3 +148,30 @@ func TestVictimsAreFollowed(t *testing.T) {
 		}
 	}
 }
+
+// TestViolatedBudgetIsTheLast: a pod that violates one budget takes nothing from those after it, as
+// in kube-scheduler since v1.37.
+func TestViolatedBudgetIsTheLast(t *testing.T) {
+	c := cluster.New()
+	for name, of := range map[string]struct {
+		covers  string
+		allowed int32
+	}{"a": {"one", 0}, "b": {"both", 1}} {
+		c.Budgets.Set(&policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{of.covers: ""}}},
+			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: of.allowed},
+		})
+	}
+	pending := func(name string, labels map[string]string) *cluster.Pod {
+		return c.Pending(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: labels}})
+	}
+	first := pending("first", map[string]string{"one": "", "both": ""})
+	second := pending("second", map[string]string{"both": ""})
+
+	violating, others := newBudgets(c, plugins.Default(), first).split([]*cluster.Pod{first, second})
+
+	if len(violating) != 1 || violating[0] != first || len(others) != 1 || others[0] != second {
+		t.Errorf("violating %v, others %v", violating, others)
+	}
+}
