@@ -7,38 +7,47 @@ import (
 	"time"
 )
 
-// meter shows progress on a terminal once a command has taken a while.
+// meter shows progress once a command has taken a while: on a terminal in one line, elsewhere line
+// by line.
 type meter struct {
-	out   *progress // nil: there is no terminal
+	out   *progress
 	since time.Time
+	next  time.Time // when the words are shown next, until which they may change
 	words atomic.Pointer[string]
 	done  chan struct{}
 	ended chan struct{}
 }
 
-// meterAfter is how long a command is silent; meterEvery is how often the line then changes.
+// meterAfter is how long a command is silent. meterEvery is how often the line of a terminal then
+// changes, and linesEvery how often another line is written elsewhere.
 var (
 	meterAfter = 2 * time.Second
 	meterEvery = 200 * time.Millisecond
+	linesEvery = 5 * time.Second
 )
 
-func startMeter(stderr io.Writer) *meter { return resumeMeter(stderr, time.Now()) }
+func startMeter(stderr io.Writer) *meter {
+	now := time.Now()
+	return resumeMeter(stderr, now, now.Add(meterAfter))
+}
 
 // resumeMeter starts the meter of a command that has been working since then.
-func resumeMeter(stderr io.Writer, since time.Time) *meter {
-	m := &meter{since: since, done: make(chan struct{}), ended: make(chan struct{})}
-	if !isTerminal(stderr) {
-		close(m.ended)
-		return m
+func resumeMeter(stderr io.Writer, since, next time.Time) *meter {
+	m := &meter{
+		out: &progress{out: stderr, terminal: isTerminal(stderr)}, since: since, next: next,
+		done: make(chan struct{}), ended: make(chan struct{}),
 	}
-	m.out = &progress{out: stderr, terminal: true}
 	go m.show()
 	return m
 }
 
 func (m *meter) show() {
 	defer close(m.ended)
-	next := time.NewTimer(time.Until(m.since.Add(meterAfter)))
+	every := linesEvery
+	if m.out.terminal {
+		every = meterEvery
+	}
+	next := time.NewTimer(time.Until(m.next))
 	defer next.Stop()
 	for {
 		select {
@@ -47,7 +56,8 @@ func (m *meter) show() {
 			return
 		case <-next.C:
 			m.step()
-			next.Reset(meterEvery)
+			m.next = time.Now().Add(every)
+			next.Reset(every)
 		}
 	}
 }
@@ -69,10 +79,10 @@ func (m *meter) at(decided, pods int) {
 // say sets what is shown.
 func (m *meter) say(words string) { m.words.Store(&words) }
 
-// begin sets the command's next step. After a while it is shown at once.
+// begin sets the command's next step. After a while it is shown on a terminal at once.
 func (m *meter) begin(words string) {
 	m.say(words)
-	if m.shows() && time.Since(m.since) >= meterAfter {
+	if m.out.terminal && m.shows() && time.Since(m.since) >= meterAfter {
 		m.step()
 	}
 }
@@ -101,15 +111,17 @@ func (m *meter) stop() {
 type work struct {
 	meter *meter
 	since time.Time // zero: nothing has begun
+	next  time.Time // when the meter speaks next
 }
 
 // begin shows the next step.
 func (w *work) begin(stderr io.Writer, words string) *meter {
 	if w.since.IsZero() {
 		w.since = time.Now()
+		w.next = w.since.Add(meterAfter)
 	}
 	if w.meter == nil {
-		w.meter = resumeMeter(stderr, w.since)
+		w.meter = resumeMeter(stderr, w.since, w.next)
 	}
 	w.meter.begin(words)
 	return w.meter
@@ -119,7 +131,7 @@ func (w *work) begin(stderr io.Writer, words string) *meter {
 func (w *work) pause() {
 	if w.meter != nil {
 		w.meter.stop()
-		w.meter = nil
+		w.next, w.meter = w.meter.next, nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -17,8 +18,14 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 )
 
-// A command that takes a while says on a terminal what it does; nothing of it is left in the end,
-// and nothing of it is written elsewhere.
+// What tests compare does not depend on how long a command takes.
+func TestMain(m *testing.M) {
+	meterAfter = time.Hour
+	os.Exit(m.Run())
+}
+
+// A command that takes a while says on a terminal what it does; nothing of it is left in the end.
+// Elsewhere it writes lines.
 func TestProgressOnATerminal(t *testing.T) {
 	after, every := meterAfter, meterEvery
 	meterAfter, meterEvery = 0, time.Hour
@@ -51,6 +58,37 @@ func TestProgressOnATerminal(t *testing.T) {
 		if text := piped.String(); strings.ContainsAny(text, "\r\x1b") {
 			t.Errorf("%s: written to a pipe: %q", args, text)
 		}
+	}
+}
+
+// Elsewhere than on a terminal a command that takes a while writes a line every few seconds, not one
+// with every step.
+func TestProgressInLines(t *testing.T) {
+	after, every := meterAfter, linesEvery
+	t.Cleanup(func() { meterAfter, linesEvery = after, every })
+
+	meterAfter, linesEvery = 0, time.Millisecond
+	lines, stderr := io.Pipe()
+	m := startMeter(stderr)
+	m.begin("reading")
+	scanner := bufio.NewScanner(lines)
+	for seen := 0; seen < 3 && scanner.Scan(); {
+		if scanner.Text() == "berth: reading" { // the first may be of before
+			seen++
+		}
+	}
+	lines.Close()
+	m.stop()
+
+	meterAfter, linesEvery = 0, time.Hour
+	var shown screen
+	var w work
+	for range 100 {
+		w.begin(&shown, "reading")
+		w.pause()
+	}
+	if text := shown.String(); strings.Count(text, "\n") > 1 {
+		t.Errorf("%q", text)
 	}
 }
 
@@ -145,6 +183,7 @@ func TestProgressOfARecording(t *testing.T) {
 	if !strings.HasSuffix(text, "\r\x1b[K") {
 		t.Errorf("the line is left: %q", text)
 	}
+	meterAfter = time.Hour
 	run(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &out, &piped)
 	if text := piped.String(); text != "" {
 		t.Errorf("written to a pipe: %q", text)

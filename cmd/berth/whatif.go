@@ -32,7 +32,7 @@ type forecast struct {
 func (f *forecast) addFlags(flags *pflag.FlagSet) {
 	f.question.addFlags(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "the namespace of pods and workloads that are named (default: the context's, or default)")
-	flags.DurationVar(&f.time, "for", 0, "how much time passes (default: until nothing more happens, at most a day)")
+	flags.DurationVar(&f.time, "for", 0, "how much time passes (default: until nothing more happens, at most a day, or an hour while node health taints nodes)")
 	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, or if kubectl refuses a drain: "+strings.Join(whatif.Conditions, ","))
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }

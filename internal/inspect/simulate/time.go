@@ -130,6 +130,10 @@ func (w *World) step(at time.Duration) {
 	}
 }
 
+// OnlyTaints reports whether node health is still at work, and nothing else is under way, such as a
+// drain or the end of a pod.
+func (w *World) OnlyTaints() bool { return len(w.clock.agenda) == 0 && w.health.busy() }
+
 // AdvanceUntilQuiet lets time pass until nothing is left to happen except for evictions of pods
 // that have returned to a node where they may not stay, and at most until then. It reports whether
 // the world became quiet.

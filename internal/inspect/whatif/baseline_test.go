@@ -2,13 +2,16 @@ package whatif_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
@@ -208,5 +211,39 @@ func TestANodeThatIsAboutToBeUnreachable(t *testing.T) {
 		if l.After.Duration() < 5*time.Minute || l.After.Duration() > 6*time.Minute || l.Next == nil || l.Next.Node != "node-2" {
 			t.Errorf("%+v", l)
 		}
+	}
+}
+
+// TestAForecastFitsItsQuestion: node health may taint forty unready nodes of sixty one by one, a
+// hundred seconds apart. A forecast does not wait for that, and says so; it waits for a drain, which
+// a budget holds up for its five minutes on each node.
+func TestAForecastFitsItsQuestion(t *testing.T) {
+	objects := town("16", slices.Repeat([]int{1}, 60)...)
+	var ready []string
+	for i, o := range objects {
+		if n, ok := o.(*v1.Node); ok {
+			status := v1.ConditionFalse
+			if i%6 == 0 {
+				status, ready = v1.ConditionTrue, append(ready, n.Name)
+			}
+			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}
+		}
+	}
+	f := forecast(t, objects, whatif.Step{Operation: &simulate.Operation{Cordon: &simulate.Nodes{Nodes: ready[:1]}}})
+	if f.For != simulate.Seconds(time.Hour) || f.Settled {
+		t.Errorf("a cordon: after %s, settled %t", f.For, f.Settled)
+	}
+	if notes := strings.Join(f.Notes, "\n"); !strings.Contains(notes, "the forecast ends after 1h, when things still happen") {
+		t.Errorf("a cordon: notes %q", notes)
+	}
+
+	objects = append(objects, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{}},
+	})
+	drain := &simulate.Drain{Nodes: simulate.Nodes{Nodes: ready}, Timeout: &metav1.Duration{Duration: 5 * time.Minute}}
+	f = forecast(t, objects, whatif.Step{Operation: &simulate.Operation{Drain: drain}})
+	if held := len(f.Drains[0].Blocked); held != len(ready) || f.For.Duration() < time.Duration(len(ready))*5*time.Minute {
+		t.Errorf("a drain: after %s, %d pods of %d held", f.For, held, len(ready))
 	}
 }

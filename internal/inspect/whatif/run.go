@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ type Step struct {
 // Options say how far to look.
 type Options struct {
 	// For is how much time passes; 0 means until nothing more is to happen, but no longer than a
-	// day.
+	// day, or an hour while node health is still at work.
 	For    time.Duration
 	Source simulate.Source
 	// Progress, if set, is called with how far the forecast is: first with the operations, and
@@ -32,8 +33,12 @@ type Options struct {
 	Progress func(elapsed, most time.Duration, without bool)
 }
 
-// longest is how far a forecast looks by default: a cluster may never settle.
-const longest = 24 * time.Hour
+// longest is how far a forecast looks by default: a cluster may never settle. Node health may taint
+// the unready nodes of a large cluster for a day; for that a forecast waits for patience only.
+const (
+	longest  = 24 * time.Hour
+	patience = time.Hour
+)
 
 // Run carries out the steps in the world and returns their outcome, compared with the same time
 // without them, so that what happens anyway is listed separately. Pending pods are tried first, for
@@ -90,14 +95,17 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			f.Fills = append(f.Fills, *done.Fill)
 		}
 	}
-	f.Settled = w.AdvanceUntilQuiet(w.Elapsed() + most)
+	lasted := f.advance(w, o.For)
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
-	f.For = simulate.Seconds(cmp.Or(o.For, w.Elapsed()))
+	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
+	if o.For == 0 && !f.Settled {
+		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", told(f.For)))
+	}
 	var base *baseline
 	if without != nil {
-		before, placed, until := len(without.Departures()), len(without.Pods()), max(w.Elapsed(), o.For)
+		before, placed, until := len(without.Departures()), len(without.Pods()), max(lasted, o.For)
 		if o.Progress != nil {
 			without.Watch(func(elapsed time.Duration) { o.Progress(elapsed, until, true) })
 		}
@@ -114,6 +122,22 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	f.Anyway, _ = recur(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisation(w)
 	return f, nil
+}
+
+// advance lets so much time pass; with 0, as much as Options.For says. It returns how much it was.
+func (f *Forecast) advance(w *simulate.World, exactly time.Duration) time.Duration {
+	most := w.Elapsed() + cmp.Or(exactly, longest)
+	until := w.Elapsed() + cmp.Or(exactly, patience)
+	for {
+		f.Settled = w.AdvanceUntilQuiet(until)
+		switch {
+		case f.Settled:
+			return w.Elapsed()
+		case w.Err() != nil || until >= most || w.OnlyTaints():
+			return until
+		}
+		until = min(until+patience/4, most)
+	}
 }
 
 // compare separates the pods that leave because of the operations from those that leave without
