@@ -9,6 +9,7 @@
 // kill, is read up to there.
 //
 // Environments, commands, arguments, probes and hooks of containers are left out, and so are the
-// pod templates of workloads and managed fields. The values of pods' annotations, and last-applied
-// configurations, are replaced by hashes, so that changes remain visible.
+// templates of workloads and managed fields. The values of annotations that no decision reads, and
+// what is handed to drivers of volumes, are replaced by hashes, so that changes remain visible.
+// Parameters of device claims and classes are kept: an allocation is written with them.
 package journal

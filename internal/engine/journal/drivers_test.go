@@ -2,43 +2,92 @@ package journal
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// TestWhatDriversReadIsHashed: annotations of kinds that the scheduler does not write, and what is
-// handed to drivers of volumes, are hashes in a journal. An object may be stripped twice, and is
-// not changed.
-func TestWhatDriversReadIsHashed(t *testing.T) {
-	secret := map[string]string{"key": "s3cret"}
-	meta := metav1.ObjectMeta{Name: "o", Annotations: secret}
-	for _, o := range []metav1.Object{
-		&v1.Node{ObjectMeta: meta}, &v1.Service{ObjectMeta: meta}, &v1.Namespace{ObjectMeta: meta}, &v1.Pod{ObjectMeta: meta},
-		&policyv1.PodDisruptionBudget{ObjectMeta: meta}, &appsv1.ReplicaSet{ObjectMeta: meta}, &resourcev1.ResourceSlice{ObjectMeta: meta},
-		&storagev1.StorageClass{Parameters: secret},
-		&v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{
-			{VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{VolumeAttributes: secret}}},
-			{VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{Options: secret}}},
-		}}},
-	} {
+const aSecret = "s3cret"
+
+// fields that decisions depend on, of those that any map of texts could be: labels, and what
+// selects by them.
+var decisive = map[string]bool{"Labels": true, "NodeSelector": true, "MatchLabels": true, "Selector": true}
+
+// hide puts a secret into every annotation, every opaque parameter, every environment variable and
+// every map of texts of a value that is not decisive.
+func hide(v reflect.Value, field string, depth int) {
+	if depth > 12 {
+		return
+	}
+	switch v.Interface().(type) {
+	case resource.Quantity, metav1.Time, metav1.MicroTime, runtime.RawExtension:
+		return
+	case map[string]string:
+		if !decisive[field] {
+			v.Set(reflect.ValueOf(map[string]string{"key": aSecret}))
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		one := reflect.New(v.Type().Elem())
+		hide(one.Elem(), field, depth+1)
+		v.Set(one)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); f.CanSet() {
+				hide(f, v.Type().Field(i).Name, depth+1)
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return
+		}
+		one := reflect.New(v.Type().Elem()).Elem()
+		hide(one, field, depth+1)
+		v.Set(reflect.Append(v, one))
+	}
+}
+
+// TestSecretsOfNoKindAreWritten: the values of annotations, and what is handed to drivers of
+// volumes, are hashes in a journal, for every kind that there is. An object may be stripped twice,
+// and is not changed.
+func TestSecretsOfNoKindAreWritten(t *testing.T) {
+	for kind, empty := range made {
+		o := empty()
+		hide(reflect.ValueOf(o).Elem(), "", 0)
+		before, _ := json.Marshal(o)
+		if !strings.Contains(string(before), aSecret) {
+			t.Errorf("%s has no secret: %.300s", kind, before)
+		}
+
 		once := Stripped(o)
 		text, err := json.Marshal(once)
-		if err != nil || strings.Contains(string(text), "s3cret") || !strings.Contains(string(text), hashMark) {
-			t.Errorf("%T: %s, %v", o, text, err)
+		if at := strings.Index(string(text), aSecret); err != nil || at >= 0 || !strings.Contains(string(text), hashMark) {
+			t.Errorf("%s: %.300s, %v", kind, text[max(0, at-200):], err)
 		}
-		again, _ := json.Marshal(Stripped(once))
-		if string(again) != string(text) {
-			t.Errorf("%T, stripped twice: %s, before %s", o, again, text)
+		if again, _ := json.Marshal(Stripped(once)); string(again) != string(text) {
+			t.Errorf("%s, stripped twice: %s, before %s", kind, again, text)
 		}
-		if before, _ := json.Marshal(o); !strings.Contains(string(before), "s3cret") {
-			t.Errorf("%T was changed", o)
+		if after, _ := json.Marshal(o); string(after) != string(before) {
+			t.Errorf("%s was changed", kind)
 		}
+	}
+}
+
+// TestRestoredAnnotations: what the scheduler adds to an object that was stripped is written beside
+// what the object has.
+func TestRestoredAnnotations(t *testing.T) {
+	known := strippedAnnotations(map[string]string{"note": aSecret, "gone": "x"})
+	known["volume.kubernetes.io/selected-node"] = "node-1"
+	delete(known, "gone")
+	got := Restored(known, map[string]string{"note": aSecret, "new": "y"})
+	want := map[string]string{"note": aSecret, "new": "y", "volume.kubernetes.io/selected-node": "node-1"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

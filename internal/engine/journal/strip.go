@@ -3,16 +3,18 @@ package journal
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // Stripped returns an object as journals record it, or the object itself if journals record none of
@@ -47,40 +49,87 @@ func stripped(o object) object {
 		c := *o
 		c.Parameters = hashedValues(c.Parameters)
 		return strippedOther(&c)
+	case *v1.PersistentVolume:
+		v := *o
+		v.Spec.PersistentVolumeSource = strippedSource(v.Spec.PersistentVolumeSource)
+		return strippedOther(&v)
+	case *storagev1.VolumeAttachment:
+		a := *o
+		if inline := a.Spec.Source.InlineVolumeSpec; inline != nil {
+			spec := *inline
+			spec.PersistentVolumeSource = strippedSource(spec.PersistentVolumeSource)
+			a.Spec.Source.InlineVolumeSpec = &spec
+		}
+		a.Status.AttachmentMetadata = hashedValues(a.Status.AttachmentMetadata)
+		return strippedOther(&a)
+	case *appsv1.StatefulSet:
+		s := *o
+		s.Spec.VolumeClaimTemplates = nil // decisions look at claims
+		return strippedOther(&s)
 	}
 	return strippedOther(o)
 }
 
-// strippedOther keeps annotations: some of claims and volumes matter to decisions, and these are
-// written back to the API as the core knows them.
+// strippedOther returns an object without what nearly every kind has.
 func strippedOther(o object) object {
-	other := o
-	if _, templated := templates(o); templated || len(o.GetManagedFields()) > 0 || len(o.GetAnnotations()) > 0 {
-		other = o.(runtime.Object).DeepCopyObject().(object)
-		other.SetManagedFields(nil)
-		if template, ok := templates(other); ok {
-			*template = v1.PodTemplateSpec{} // decisions look at selectors
-		}
+	_, templated := templates(o)
+	if !templated && len(o.GetManagedFields()) == 0 && len(o.GetAnnotations()) == 0 {
+		return o
 	}
-	switch annotations := other.GetAnnotations(); {
-	case len(annotations) == 0:
-	case !keepsAnnotations(other):
-		other.SetAnnotations(hashedValues(annotations))
-	case annotations[v1.LastAppliedConfigAnnotation] != "":
-		annotations[v1.LastAppliedConfigAnnotation] = hashed(annotations[v1.LastAppliedConfigAnnotation])
+	other := o.(runtime.Object).DeepCopyObject().(object)
+	other.SetManagedFields(nil)
+	other.SetAnnotations(strippedAnnotations(other.GetAnnotations()))
+	if template, ok := templates(other); ok {
+		*template = v1.PodTemplateSpec{} // decisions look at selectors
 	}
 	return other
 }
 
-// keepsAnnotations reports whether the scheduler writes objects of the kind, or reads annotations
-// of theirs.
-func keepsAnnotations(o object) bool {
-	switch o.(type) {
-	case *appsv1.ReplicaSet, *appsv1.StatefulSet, *v1.ReplicationController, *policyv1.PodDisruptionBudget, *resourcev1.ResourceSlice,
-		*storagev1.StorageClass, *storagev1.CSIDriver, *storagev1.CSIStorageCapacity, *storagev1.VolumeAttachment:
-		return false
+// readAnnotations are those that decisions read.
+var readAnnotations = map[string]bool{
+	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.RoomAnnotation: true, resourcev1.ExtendedResourceClaimAnnotation: true,
+	"pv.kubernetes.io/bind-completed": true, "pv.kubernetes.io/bound-by-controller": true, "volume.kubernetes.io/selected-node": true,
+}
+
+func strippedAnnotations(m map[string]string) map[string]string {
+	hashes := hashedValues(m)
+	for key := range hashes {
+		if readAnnotations[key] {
+			hashes[key] = m[key]
+		}
 	}
-	return true
+	return hashes
+}
+
+// Restored returns what to write for an object whose annotations may be hashes: those that were
+// changed, and the current ones.
+func Restored(annotations, current map[string]string) map[string]string {
+	all := maps.Clone(current)
+	for key, value := range annotations {
+		if _, has := current[key]; has && isHash(value) {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[key] = value
+	}
+	return all
+}
+
+// strippedSource hashes what a volume hands to its driver.
+func strippedSource(source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
+	if source.CSI != nil {
+		csi := *source.CSI
+		csi.VolumeAttributes = hashedValues(csi.VolumeAttributes)
+		source.CSI = &csi
+	}
+	if source.FlexVolume != nil {
+		flex := *source.FlexVolume
+		flex.Options = hashedValues(flex.Options)
+		source.FlexVolume = &flex
+	}
+	return source
 }
 
 // templates returns the pod template of a workload.
@@ -98,7 +147,7 @@ func templates(o object) (*v1.PodTemplateSpec, bool) {
 
 func strippedMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	m.ManagedFields = nil
-	m.Annotations = hashedValues(m.Annotations)
+	m.Annotations = strippedAnnotations(m.Annotations)
 	return m
 }
 
@@ -118,12 +167,17 @@ const hashMark = "hash:"
 // hashed replaces a value by a hash, so that changes of it remain visible. A hash is left as it is:
 // an object may be stripped twice.
 func hashed(value string) string {
-	if digits, ok := strings.CutPrefix(value, hashMark); ok && len(digits) == 16 {
+	if isHash(value) {
 		return value
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(value))
 	return fmt.Sprintf(hashMark+"%016x", h.Sum64())
+}
+
+func isHash(value string) bool {
+	digits, ok := strings.CutPrefix(value, hashMark)
+	return ok && len(digits) == 16
 }
 
 func strippedPod(pod *v1.Pod) *v1.Pod {
@@ -141,7 +195,9 @@ func strippedPod(pod *v1.Pod) *v1.Pod {
 
 // strippedVolumes hashes what a pod hands to the drivers of volumes of its own.
 func strippedVolumes(list []v1.Volume) []v1.Volume {
-	opaque := func(v v1.Volume) bool { return v.CSI != nil || v.FlexVolume != nil }
+	opaque := func(v v1.Volume) bool {
+		return v.CSI != nil || v.FlexVolume != nil || v.Projected != nil || v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil
+	}
 	if !slices.ContainsFunc(list, opaque) {
 		return list
 	}
@@ -157,8 +213,29 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 			one.Options = hashedValues(one.Options)
 			all[i].FlexVolume = &one
 		}
+		if projected := all[i].Projected; projected != nil {
+			all[i].Projected = strippedProjection(projected)
+		}
+		if ephemeral := all[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
+			one := *ephemeral.VolumeClaimTemplate
+			one.ObjectMeta = strippedMeta(one.ObjectMeta)
+			all[i].Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &one}
+		}
 	}
 	return all
+}
+
+func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
+	one := *p
+	one.Sources = slices.Clone(p.Sources)
+	for i, source := range one.Sources {
+		if source.PodCertificate != nil {
+			certificate := *source.PodCertificate
+			certificate.UserAnnotations = hashedValues(certificate.UserAnnotations)
+			one.Sources[i].PodCertificate = &certificate
+		}
+	}
+	return &one
 }
 
 // strippedStatuses keeps what decisions look at: amounts that were resized in place.

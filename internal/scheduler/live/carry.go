@@ -267,13 +267,23 @@ func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
 func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(w.Volumes)+len(w.Claims))*writtenWithin)
 	defer cancel()
+	volumes := s.client.CoreV1().PersistentVolumes()
 	for _, volume := range w.Volumes {
-		if _, err := s.client.CoreV1().PersistentVolumes().Update(ctx, volume, metav1.UpdateOptions{}); err != nil {
+		volume, err := whole(ctx, s, volumes.List, volume)
+		if err == nil {
+			_, err = volumes.Update(ctx, volume, metav1.UpdateOptions{})
+		}
+		if err != nil {
 			return fmt.Errorf("bind volume %s: %w", volume.Name, err)
 		}
 	}
 	for _, claim := range w.Claims {
-		if _, err := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+		claims := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace)
+		claim, err := whole(ctx, s, claims.List, claim)
+		if err == nil {
+			_, err = claims.Update(ctx, claim, metav1.UpdateOptions{})
+		}
+		if err != nil {
 			return fmt.Errorf("have a volume made for claim %s: %w", claim.Name, err)
 		}
 	}

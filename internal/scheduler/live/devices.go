@@ -182,6 +182,8 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		current = t.newest
 	case use.Decided && (!reserved.Allocated || t.written): // what is known of it is not what is in the API
 		current = nil
+	case s.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // to be written as a whole
+		current = nil
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if current == nil {

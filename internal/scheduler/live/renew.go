@@ -84,7 +84,7 @@ var errStripped = errors.New("out-of-tree plugins and extenders need pods as the
 
 // checkStripped rejects profiles with out-of-tree plugins or extenders if objects are stripped.
 func (s *Scheduler) checkStripped(profiles []cycle.Profile) error {
-	if s.journal != nil && s.journal.Strips() && slices.ContainsFunc(profiles, func(p cycle.Profile) bool {
+	if s.strips() && slices.ContainsFunc(profiles, func(p cycle.Profile) bool {
 		return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
 	}) {
 		return errStripped

@@ -222,7 +222,7 @@ func (s *Scheduler) leads() {
 
 // shown is an object as the core gets it.
 func (s *Scheduler) shown(o runtime.Object) (object metav1.Object, ok bool) {
-	if object, ok = o.(metav1.Object); ok && s.journal != nil && s.journal.Strips() {
+	if object, ok = o.(metav1.Object); ok && s.strips() {
 		object = journal.Stripped(object)
 	}
 	return object, ok

@@ -115,7 +115,7 @@ func Add(set *pflag.FlagSet) *Flags {
 		"how long an attempt at a pod group may search for a placement of pods that differ, and how many domains of a topology constraint it may try, in judgements of a node")
 	set.BoolVar(&f.Shadow, "shadow", false, "write nothing: compare what another scheduler chooses for the pods of the profiles with the best node")
 	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
-	f.Journal.AddFlags(set, "record the scheduler's input and decisions in this folder, for berth replay; without environment variables, commands, and most annotations; of volumes, claims and device classes it has annotations, attributes and parameters")
+	f.Journal.AddFlags(set, "record the scheduler's input and decisions in this folder, for berth replay; without environment variables, commands, attributes of volumes, and annotations that no decision reads; with the parameters of device claims and classes")
 	set.IntVar(&f.Binders, "binders", 64, "maximum number of bindings in flight")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)

@@ -1,0 +1,52 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/berth-k8s/berth/internal/engine/journal"
+)
+
+// strips reports whether the core is given objects without what a journal leaves out.
+func (s *Scheduler) strips() bool { return s.journal != nil && s.journal.Strips() }
+
+// whole returns an object to be written. While objects are stripped for a journal it is read anew,
+// and what was decided is put into it. A newer version than the one that was decided about is not
+// overwritten: the API server sees the conflict. It is listed, because the scheduler may not get
+// volumes, and needs no more permissions with a journal.
+func whole[O metav1.Object, L runtime.Object](ctx context.Context, s *Scheduler, list func(context.Context, metav1.ListOptions) (L, error), decided O) (O, error) {
+	if !s.strips() {
+		return decided, nil
+	}
+	name := decided.GetName()
+	found, err := list(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+	if err != nil {
+		return decided, fmt.Errorf("read %s: %w", name, err)
+	}
+	all, err := meta.ExtractList(found)
+	if err != nil {
+		return decided, err
+	}
+	for _, o := range all {
+		if current, is := o.(O); is && current.GetName() == name && current.GetUID() == decided.GetUID() {
+			putDecided(current, decided)
+			return current, nil
+		}
+	}
+	return decided, fmt.Errorf("%s is gone", name)
+}
+
+// putDecided puts what a scheduler decides about a volume or a claim into the object as the API has it.
+func putDecided(current, decided metav1.Object) {
+	current.SetResourceVersion(decided.GetResourceVersion())
+	current.SetAnnotations(journal.Restored(decided.GetAnnotations(), current.GetAnnotations()))
+	if volume, is := current.(*v1.PersistentVolume); is {
+		volume.Spec.ClaimRef = decided.(*v1.PersistentVolume).Spec.ClaimRef
+	}
+}
