@@ -60,6 +60,35 @@ func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 	}
 }
 
+// TestRequiredAffinityIsCountedByKey: thousands of required terms with a few topology keys are
+// counted once for each key, and those with keys that no node has, once; also when nodes get them.
+func TestRequiredAffinityIsCountedByKey(t *testing.T) {
+	for want, keys := range map[int][]string{2: {v1.LabelHostname, v1.LabelTopologyZone}, 1: {v1.LabelHostname, "nobody/a", "nobody/b"}} {
+		c := benchCluster(20, false)
+		d := New(c, plugins.Default(), 1)
+		affinity := &v1.PodAffinity{}
+		for i := range 5000 {
+			affinity.RequiredDuringSchedulingIgnoredDuringExecution = append(affinity.RequiredDuringSchedulingIgnoredDuringExecution, v1.PodAffinityTerm{
+				TopologyKey: keys[i%len(keys)], LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "plain"}},
+			})
+		}
+		pod := benchPod(1, "plain")
+		pod.Spec.Affinity = &v1.Affinity{PodAffinity: affinity}
+		p := c.Pending(pod)
+		holds(t, c, d, p, d.Decide(p))
+		if _, pl := d.rankingFor(p); len(pl.tallies) != want {
+			t.Errorf("%v: %d tallies, want %d", keys, len(pl.tallies), want)
+		}
+
+		node := c.Node("node-0").Object().DeepCopy()
+		for _, key := range keys {
+			node.Labels[key] = "here"
+		}
+		c.SetNode(node)
+		holds(t, c, d, p, d.Decide(p))
+	}
+}
+
 // TestManyKeysAreRanked: what another pod prefers by nine keys that nodes have, each node with
 // another value, neither sends a pod the plain way nor makes it look at a group for every
 // combination of values.

@@ -88,9 +88,7 @@ func (pl *plan) countsVotes() bool {
 func (d *Decider) planTerms(pl *plan) {
 	own := pl.example.Class
 	if pl.filtersPods {
-		for _, key := range pl.affinities.Required() {
-			pl.tallies = append(pl.tallies, tallyPlan{purpose: attract, key: key})
-		}
+		pl.tallies = append(pl.tallies, d.attracting(pl.affinities.Required())...)
 		for i := range own.RequiredAntiAffinity {
 			d.addTally(pl, tallyPlan{purpose: repel, key: own.RequiredAntiAffinity[i].TopologyKey})
 		}
@@ -114,6 +112,19 @@ func (d *Decider) planTerms(pl *plan) {
 			}
 		}
 	}
+}
+
+// attracting returns tallies for the keys of required affinity. One that no node has rejects all
+// nodes, and the others do not matter.
+func (d *Decider) attracting(keys []string) (all []tallyPlan) {
+	for _, key := range keys {
+		tally := tallyPlan{purpose: attract, key: key}
+		if !d.keys.has(key) {
+			return []tallyPlan{tally}
+		}
+		all = append(all, tally)
+	}
+	return all
 }
 
 // apart reports whether pods with these affinities are strangers that have tallies of their own.

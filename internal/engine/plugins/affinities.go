@@ -47,14 +47,17 @@ func (a *Affinities) selects(t *cluster.Term, class *cluster.PodClass) bool {
 	return t.Selector.Matches(class.Labels)
 }
 
-// Required returns the topology keys of the waiting pod's required affinity, by term; nodes must
+// Required returns the topology keys of the waiting pod's required affinity, each once; nodes must
 // have them all. None: it has no required affinity.
 func (a *Affinities) Required() []string { return topologyKeys(a.own.RequiredAffinity) }
 
-func topologyKeys(terms []cluster.Term) []string {
-	keys := make([]string, len(terms))
+func topologyKeys(terms []cluster.Term) (keys []string) {
+	seen := map[string]bool{}
 	for i := range terms {
-		keys[i] = terms[i].TopologyKey
+		if key := terms[i].TopologyKey; !seen[key] {
+			seen[key] = true
+			keys = append(keys, key)
+		}
 	}
 	return keys
 }

@@ -63,6 +63,7 @@ type lastRead[From, To any] struct {
 	mutex sync.Mutex
 	from  *From
 	to    To
+	err   error
 }
 
 // worthKeeping is from how many terms on what was read of them is kept.
@@ -75,13 +76,10 @@ func (l *lastRead[From, To]) of(from *From, terms int, read func() (To, error)) 
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.from != from {
-		to, err := read()
-		if err != nil {
-			return to, err
-		}
-		l.from, l.to = from, to
+		l.to, l.err = read()
+		l.from = from
 	}
-	return l.to, nil
+	return l.to, l.err
 }
 
 var (
@@ -273,24 +271,38 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 		}
 		term := readNodeTerm(&list[i].Preference)
 		if term.broken {
-			_, err := nodeaffinity.NewPreferredSchedulingTerms(list) // which words it
-			return nil, firstErrors(err)
+			return nil, wordedPreferred(list, i)
 		}
 		terms = append(terms, weightedNodeTerm{term, int64(list[i].Weight)})
 	}
 	return terms, nil
 }
 
-// mostErrors is how many errors are told of a pod: to put thousands into one text takes a second.
-const mostErrors = 16
+// What is read of invalid terms, to say what is wrong: the library says it of every value, and
+// then compares all that it has said.
+const mostWorded, mostValuesWorded = 16, 100
 
-// firstErrors returns the first of many errors.
-func firstErrors(err error) error {
-	all, many := err.(utilerrors.Aggregate)
-	if !many || len(all.Errors()) <= mostErrors {
-		return err
+// wordedPreferred returns the library's error for preferred terms of which one is invalid, and none
+// before it.
+func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
+	long := func(r v1.NodeSelectorRequirement) bool { return len(r.Values) > mostValuesWorded }
+	term := list[invalid].Preference
+	if len(list) > mostWorded || slices.ContainsFunc(term.MatchExpressions, long) {
+		list = slices.Clone(list[:invalid+1])
+		short := slices.Clone(term.MatchExpressions)
+		for i := range short {
+			short[i].Values = short[i].Values[:min(len(short[i].Values), mostValuesWorded)]
+		}
+		list[invalid].Preference.MatchExpressions = short
 	}
-	return utilerrors.NewAggregate(all.Errors()[:mostErrors])
+	_, err := nodeaffinity.NewPreferredSchedulingTerms(list)
+	if all, many := err.(utilerrors.Aggregate); many && len(all.Errors()) > mostWorded {
+		err = utilerrors.NewAggregate(all.Errors()[:mostWorded])
+	}
+	if err == nil {
+		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: one of %d values or more is invalid", invalid, mostValuesWorded)
+	}
+	return err
 }
 
 // Interests implements Requeuer.
