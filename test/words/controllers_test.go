@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -139,4 +140,30 @@ func TestLabelKeysAreMergedAsInTheRegistry(t *testing.T) {
 		}
 	}
 	t.Logf("%d pods", merged)
+}
+
+// TestPodResourcesAreFilledInAsInTheRegistry: after admission, from all containers.
+func TestPodResourcesAreFilledInAsInTheRegistry(t *testing.T) {
+	filled := 0
+	for seed := range uint64(trials) {
+		pod := newSource(seed).pod()
+		legacyscheme.Scheme.Default(pod)
+		before := pod.Spec.Resources.DeepCopy()
+		var theirs core.Pod
+		internal(t, pod, &theirs)
+		podregistry.Strategy.PrepareForCreate(t.Context(), &theirs)
+		var back v1.Pod
+		internal(t, &theirs, &back)
+
+		admission.DefaultPodResources(pod)
+
+		same(t, seed, back.Spec.Resources, pod.Spec.Resources)
+		if !apiequality.Semantic.DeepEqual(before, pod.Spec.Resources) {
+			filled++
+		}
+	}
+	if filled == 0 {
+		t.Error("nothing was filled in")
+	}
+	t.Logf("%d pods", filled)
 }

@@ -32,6 +32,7 @@ func prepareNode(node *v1.Node) field.ErrorList {
 
 func preparePod(pod *v1.Pod) field.ErrorList {
 	admission.Default(pod)
+	admission.DefaultPodResources(pod)
 	if pod.Status.Phase == "" {
 		pod.Status.Phase = v1.PodPending
 	}
