@@ -18,7 +18,7 @@ import (
 // allocatorFeatures are those that Kubernetes v1.37 enables by default.
 var allocatorFeatures = structured.Features{
 	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
-	ConsumableCapacity: true, FractionalCapacityRange: true,
+	ConsumableCapacity: true,
 }
 
 // find returns what the node can give to the claims, from what is known of their shape or else by a
