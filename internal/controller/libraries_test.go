@@ -26,6 +26,7 @@ func TestLibrariesMetricsAreRegistered(t *testing.T) {
 		"rest_client_request_duration_seconds", "rest_client_requests_total", "rest_client_rate_limiter_duration_seconds", "rest_client_request_retries_total",
 		"rest_client_request_size_bytes", "rest_client_response_size_bytes", "rest_client_transport_cache_entries", "rest_client_transport_create_calls_total",
 		"rest_client_exec_plugin_call_total", "rest_client_exec_plugin_certificate_rotation_age",
+		"rest_client_transport_cache_gc_calls_total", "rest_client_transport_cert_rotation_gc_calls_total", "rest_client_transport_ca_reload_total",
 		"rest_client_exec_plugin_ttl_seconds", "leader_election_master_status", "leader_election_slowpath_total",
 		"kubernetes_build_info", "disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total",
 		"kubernetes_feature_enabled",

@@ -91,13 +91,13 @@ func (r *recorded) ofAttempts() {
 	r.attemptDuration = histogram("scheduling_attempt_duration_seconds",
 		"Scheduling attempt latency in seconds (scheduling algorithm + binding)", millis, metrics.STABLE, "result", "profile")
 	r.algorithmDuration = plainHistogram("scheduling_algorithm_duration_seconds",
-		"Scheduling algorithm latency in seconds", millis, metrics.ALPHA)
+		"Scheduling algorithm latency in seconds", millis, metrics.BETA)
 	r.extensionPoints = histogram("framework_extension_point_duration_seconds",
 		"Latency for running all plugins of a specific extension point.", metrics.ExponentialBuckets(0.0001, 2, 12),
 		metrics.STABLE, "extension_point", "status", "profile")
 	r.plugins = histogram("plugin_execution_duration_seconds",
 		"Duration for running a plugin at a specific extension point.", metrics.ExponentialBuckets(0.00001, 1.5, 20),
-		metrics.ALPHA, "plugin", "extension_point", "status")
+		metrics.BETA, "plugin", "extension_point", "status")
 	r.events = histogram("event_handling_duration_seconds",
 		"Event handling latency in seconds.", metrics.ExponentialBuckets(0.0001, 2, 12), metrics.ALPHA, "event")
 	r.hints = histogram("queueing_hint_execution_duration_seconds",
@@ -145,7 +145,10 @@ func (r *recorded) ofPods() {
 
 func (r *recorded) ofObjects() {
 	r.volumeErrors = counter("volume_scheduling_stage_error_total", "Volume scheduling stage error count", metrics.ALPHA, "operation")
-	r.claims = counter("resourceclaim_creates_total", "Number of ResourceClaims creation requests within scheduler", metrics.ALPHA, "status")
+	r.claims = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: "dynamic_resource_allocation", Name: "resourceclaim_creates_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning API group and kind (either Pod or scheduling.k8s.io/PodGroup)",
+	}, []string{"status", "admin_access", "owner_api_group", "owner_api_kind"})
 	r.deviceWaits = counter("dra_bindingconditions_allocations_total",
 		"Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
 		metrics.ALPHA, "profile", "driver", "status")

@@ -175,7 +175,7 @@ func (r *Recorder) MadeClaim(ok bool) {
 	if !ok {
 		status = "failure"
 	}
-	r.claims.WithLabelValues(status).Inc()
+	r.claims.WithLabelValues(status, "false", "", "Pod").Inc() // for extended resources
 }
 
 // VolumesFailed counts errors with the volumes of pods.
