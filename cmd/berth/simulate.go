@@ -51,8 +51,8 @@ ReplicaSet, StatefulSet, DaemonSet, Job) are expanded into the pods that their
 controllers would make.
 
 A pod group (PodGroup, scheduling.k8s.io/v1beta1) is placed as a whole or not at
-all. With --feature-gates=WorkloadWithJob=true Jobs become gangs, as the Job
-controller makes them.
+all. With --feature-gates=WorkloadWithJob=true Jobs that ask for it become gangs,
+as the Job controller makes them.
 
 Pending pods go through admission, as in the API server, and are then scheduled by
 priority and age, each once. Evictions are listed with the time at which they are

@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -14,11 +15,10 @@ import (
 )
 
 // groupOf names the pod group of a job's pods, which is made if the job is new and the controller
-// would make one. It is empty for jobs whose pods are scheduled one by one.
+// would make one. It is empty for jobs whose pods are scheduled one by one: the controller makes
+// groups for these, too, but they change nothing.
 func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
-	p := job.Spec.Parallelism
-	if !e.set.JobGroups || *p < 2 || *job.Spec.CompletionMode != batchv1.IndexedCompletion || *job.Spec.Completions != *p ||
-		job.Spec.Template.Spec.SchedulingGroup != nil {
+	if !e.set.JobGroups || gangOf(job) == nil || job.Spec.Template.Spec.SchedulingGroup != nil || metav1.GetControllerOf(job) != nil {
 		return ""
 	}
 	workload := e.workloadOf(job, pods)
@@ -45,7 +45,7 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		},
 		Spec: schedulingv1beta1.PodGroupSpec{
 			WorkloadRef:      &schedulingv1beta1.WorkloadReference{WorkloadName: workload.Name, TemplateName: template.Name},
-			SchedulingPolicy: template.SchedulingPolicy,
+			SchedulingPolicy: template.SchedulingPolicy, SchedulingConstraints: template.SchedulingConstraints, DisruptionMode: template.DisruptionMode,
 		},
 	}
 	group.UID = uidOf("PodGroup", &group.ObjectMeta)
@@ -73,18 +73,44 @@ func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1be
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
 		},
 		Spec: schedulingv1beta1.WorkloadSpec{
-			ControllerRef: &schedulingv1beta1.TypedLocalObjectReference{APIGroup: batchv1.GroupName, Kind: "Job", Name: job.Name},
-			PodGroupTemplates: []schedulingv1beta1.PodGroupTemplate{{
-				Name: job.Name + "-pgt-0",
-				SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
-					Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: *job.Spec.Parallelism},
-				},
-			}},
+			ControllerRef:     &schedulingv1beta1.TypedLocalObjectReference{APIGroup: batchv1.GroupName, Kind: "Job", Name: job.Name},
+			PodGroupTemplates: []schedulingv1beta1.PodGroupTemplate{templateOf(job)},
 		},
 	}
 	workload.UID = uidOf("Workload", &workload.ObjectMeta)
 	e.set.Workloads = append(e.set.Workloads, workload)
 	return workload
+}
+
+// gangOf returns the gang that a job asks for, or nil.
+func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy {
+	if s := job.Spec.Scheduling; s != nil && s.SchedulingPolicy != nil {
+		return s.SchedulingPolicy.Gang
+	}
+	return nil
+}
+
+// templateOf returns the group of a job that asks for a gang: without a number, of as many pods as
+// run at a time.
+func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
+	count := max(1, *job.Spec.Parallelism)
+	if asked := gangOf(job).MinCount; asked != nil {
+		count = *asked
+	}
+	t := schedulingv1beta1.PodGroupTemplate{
+		Name:             job.Name + "-pgt-0",
+		SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: count}},
+	}
+	if constraints := job.Spec.Scheduling.SchedulingConstraints; constraints != nil {
+		t.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{}
+		for _, c := range constraints.Topology {
+			t.SchedulingConstraints.Topology = append(t.SchedulingConstraints.Topology, schedulingv1beta1.TopologyConstraint{Key: c.Key})
+		}
+	}
+	if mode := job.Spec.Scheduling.DisruptionMode; mode != nil && mode.All != nil {
+		t.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
+	}
+	return t
 }
 
 func hasBegun(job *batchv1.Job) bool {
