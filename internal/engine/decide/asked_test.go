@@ -99,6 +99,18 @@ func (m *machine) storage(t *draw) {
 	}})
 }
 
+// storageGoes takes a volume, a claim or the limit of a node away.
+func (m *machine) storageGoes(t *draw) {
+	switch t.IntN(3) {
+	case 0:
+		m.c.Volumes.Delete("", one(t, "v1", "v2", "v3"))
+	case 1:
+		m.c.Claims.Delete("default", one(t, "c1", "c2", "c3"))
+	default:
+		m.c.CSINodes.Delete("", one(t, "a", "b", "c"))
+	}
+}
+
 // volumes gives some pods claims and disks.
 func (m *machine) volumes(t *draw, pod *v1.Pod) {
 	for i := range one(t, 0, 0, 0, 0, 1, 1, 2) {

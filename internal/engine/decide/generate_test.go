@@ -222,7 +222,7 @@ func (m *machine) draw(t *draw) *v1.Pod {
 		priority = one[int32](t, math.MinInt32, 2000000000, 2000001000)
 	}
 	pod.Spec.Priority = &priority
-	if t.chance(0.05) {
+	if t.chance(0.05) || m.likes(t, "never") {
 		pod.Spec.PreemptionPolicy = new(v1.PreemptNever)
 	}
 	for m.likes(t, "ports") && len(pod.Spec.Containers[0].Ports) < 3 {
@@ -244,6 +244,10 @@ func (m *machine) draw(t *draw) *v1.Pod {
 	}
 	if m.likes(t, "volumes") {
 		m.volumes(t, pod)
+	}
+	if m.likes(t, "devices") {
+		pod.Namespace = "default"
+		pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "device", ResourceClaimName: new(one(t, claimNames...))}}
 	}
 	m.affinity(t, pod)
 	for m.likes(t, "spread") && len(pod.Spec.TopologySpreadConstraints) < 4 {

@@ -32,7 +32,7 @@ type machine struct {
 
 // features are what sequences lean to or away from.
 var features = []string{
-	"pod affinity", "node affinity", "spread", "taints", "ports", "volumes", "gpu", "unique", "huge", "keys", "selects", "odd nodes",
+	"pod affinity", "node affinity", "spread", "taints", "ports", "volumes", "devices", "never", "gpu", "unique", "huge", "keys", "selects", "odd nodes",
 }
 
 func newMachine(t *draw) *machine {
@@ -86,6 +86,9 @@ var happenings = []happening{
 	{"service", 3, (*machine).service},
 	{"budget", 3, (*machine).budget},
 	{"storage", 4, (*machine).storage},
+	{"storage goes", 1, (*machine).storageGoes},
+	{"devices", 5, (*machine).devices},
+	{"resize", 4, (*machine).resize},
 	{"fall behind", 1, (*machine).fallBehind},
 	{"forget rankings", 1, (*machine).forgetRankings},
 }
