@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
@@ -35,6 +36,8 @@ var (
 		{[]string{"deployment", "deployments", "deploy"}, apps("deployments"), false, func(s *manifest.Set) []metav1.Object { return objects(s.Deployments) }},
 		{[]string{"statefulset", "statefulsets", "sts"}, apps("statefulsets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.StatefulSets) }},
 		{[]string{"replicaset", "replicasets", "rs"}, apps("replicasets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.ReplicaSets) }},
+		{[]string{"replicationcontroller", "replicationcontrollers", "rc"}, v1.SchemeGroupVersion.WithResource("replicationcontrollers"), false,
+			func(s *manifest.Set) []metav1.Object { return objects(s.ReplicationControllers) }},
 	}
 	groupSubject = subject{groupWords, schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1beta1", Resource: "podgroups"}, false,
 		func(s *manifest.Set) []metav1.Object { return objects(s.PodGroups) }}

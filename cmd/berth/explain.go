@@ -106,7 +106,7 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 	case (e.selector != "" || ofWorkload(arg)) && e.node != "":
 		return usagef("--node: goes with one pod")
 	case !explained(arg):
-		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, statefulset, daemonset or job", arg)
+		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, replicationcontroller, statefulset, daemonset or job", arg)
 	case ofGroup(arg):
 		_, name, _ := strings.Cut(arg, "/")
 		return e.ask(cmd, func() (*spoken, error) { return e.ofGroup(cmd, name) })

@@ -157,6 +157,10 @@ func resized(object metav1.Object, replicas int) metav1.Object {
 		r := *o
 		r.Spec.Replicas = &n
 		return &r
+	case *v1.ReplicationController:
+		r := *o
+		r.Spec.Replicas = &n
+		return &r
 	case *appsv1.StatefulSet:
 		s := *o
 		s.Spec.Replicas = &n

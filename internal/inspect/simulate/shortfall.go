@@ -109,6 +109,9 @@ func (w *workloads) all() (list []metav1.Object) {
 	for _, o := range w.set.ReplicaSets {
 		list = append(list, o)
 	}
+	for _, o := range w.set.ReplicationControllers {
+		list = append(list, o)
+	}
 	for _, o := range w.set.StatefulSets {
 		list = append(list, o)
 	}
@@ -132,12 +135,8 @@ func (w *World) shortfall(l *workload, makers []metav1.Object, pods []*pod) Shor
 	}
 
 	for _, o := range makers {
-		if r, ok := o.(*appsv1.ReplicaSet); ok {
-			for i := range r.Status.Conditions {
-				if c := &r.Status.Conditions[i]; c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == v1.ConditionTrue {
-					s.Refused, s.Since = withoutName(c.Message), c.LastTransitionTime
-				}
-			}
+		if message, since, failed := replicaFailure(o); failed {
+			s.Refused, s.Since = withoutName(message), since
 		}
 	}
 	if s.Refused == "" && len(makers) > 0 {
@@ -150,6 +149,25 @@ func (w *World) shortfall(l *workload, makers []metav1.Object, pods []*pod) Shor
 		}
 	}
 	return s
+}
+
+// replicaFailure returns what a controller says of pods that it could not create.
+func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed bool) {
+	switch o := of.(type) {
+	case *appsv1.ReplicaSet:
+		for i := range o.Status.Conditions {
+			if c := &o.Status.Conditions[i]; c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == v1.ConditionTrue {
+				return c.Message, c.LastTransitionTime, true
+			}
+		}
+	case *v1.ReplicationController:
+		for i := range o.Status.Conditions {
+			if c := &o.Status.Conditions[i]; c.Type == v1.ReplicationControllerReplicaFailure && c.Status == v1.ConditionTrue {
+				return c.Message, c.LastTransitionTime, true
+			}
+		}
+	}
+	return "", metav1.Time{}, false
 }
 
 // wantedBy is how many pods a workload wants at a time. Of a DaemonSet and a Job, that is what

@@ -53,6 +53,8 @@ func (w *workloads) named(ref, namespace string) (*workload, error) {
 		found = called(w.set.Deployments, id)
 	case "replicaset", "replicasets", "rs":
 		found = called(w.set.ReplicaSets, id)
+	case "replicationcontroller", "replicationcontrollers", "rc":
+		found = called(w.set.ReplicationControllers, id)
 	case "statefulset", "statefulsets", "sts":
 		found = called(w.set.StatefulSets, id)
 	case "daemonset", "daemonsets", "ds":
@@ -60,7 +62,7 @@ func (w *workloads) named(ref, namespace string) (*workload, error) {
 	case "job", "jobs":
 		found = called(w.set.Jobs, id)
 	default:
-		return nil, fmt.Errorf("%q: the type must be pod, deployment, replicaset, statefulset, daemonset or job", ref)
+		return nil, fmt.Errorf("%q: the type must be pod, deployment, replicaset, replicationcontroller, statefulset, daemonset or job", ref)
 	}
 	if found == nil {
 		return nil, fmt.Errorf("there is no %s %s/%s", strings.ToLower(kind), namespace, name)
@@ -84,6 +86,11 @@ func workloadOf(object metav1.Object) *workload {
 		return &workload{"Deployment", o, &o.Spec.Template, replicasOf(o.Spec.Replicas)}
 	case *appsv1.ReplicaSet:
 		return &workload{"ReplicaSet", o, &o.Spec.Template, replicasOf(o.Spec.Replicas)}
+	case *v1.ReplicationController:
+		if o.Spec.Template == nil {
+			return &workload{"ReplicationController", o, &v1.PodTemplateSpec{}, new(int32)} // it makes no pods
+		}
+		return &workload{"ReplicationController", o, o.Spec.Template, replicasOf(o.Spec.Replicas)}
 	case *appsv1.StatefulSet:
 		return &workload{"StatefulSet", o, &o.Spec.Template, replicasOf(o.Spec.Replicas)}
 	case *appsv1.DaemonSet:
@@ -108,6 +115,8 @@ func (w *workloads) keep(object metav1.Object) {
 		s.Deployments = with(s.Deployments, o)
 	case *appsv1.ReplicaSet:
 		s.ReplicaSets = with(s.ReplicaSets, o)
+	case *v1.ReplicationController:
+		s.ReplicationControllers = with(s.ReplicationControllers, o)
 	case *appsv1.StatefulSet:
 		s.StatefulSets = with(s.StatefulSets, o)
 	case *appsv1.DaemonSet:
@@ -139,6 +148,7 @@ func (w *workloads) forget(l *workload) {
 	maps.DeleteFunc(w.failures, func(of string, _ int64) bool { return of == name || strings.HasPrefix(of, name+"/") })
 	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(o *appsv1.Deployment) bool { return metav1.Object(o) == l.object })
 	s.ReplicaSets = slices.DeleteFunc(slices.Clone(s.ReplicaSets), func(o *appsv1.ReplicaSet) bool { return metav1.Object(o) == l.object })
+	s.ReplicationControllers = slices.DeleteFunc(slices.Clone(s.ReplicationControllers), func(o *v1.ReplicationController) bool { return metav1.Object(o) == l.object })
 	s.StatefulSets = slices.DeleteFunc(slices.Clone(s.StatefulSets), func(o *appsv1.StatefulSet) bool { return metav1.Object(o) == l.object })
 	s.DaemonSets = slices.DeleteFunc(slices.Clone(s.DaemonSets), func(o *appsv1.DaemonSet) bool { return metav1.Object(o) == l.object })
 	s.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(o *batchv1.Job) bool { return metav1.Object(o) == l.object })

@@ -219,6 +219,12 @@ apiVersion: v1
 kind: Pod
 metadata: {name: db-0, uid: b, resourceVersion: "1", labels: {app: db}, ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: s, controller: true}]}
 spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9"}}}]}
+---
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: old, uid: o, resourceVersion: "1"}
+spec: {replicas: 2, selector: {app: old}, template: {metadata: {labels: {app: old}}, spec: {containers: [{name: c, image: i}]}}}
+status: {replicas: 0, conditions: [{type: ReplicaFailure, status: "True", reason: FailedCreate, message: 'pods "old-xyz" is forbidden: as ever', lastTransitionTime: "2026-11-20T10:00:00Z"}]}
 `
 	const failed = `status: {replicas: 1, conditions: [{type: ReplicaFailure, status: "True", reason: FailedCreate, message: 'pods "web-1-xyz" is forbidden: no luck', lastTransitionTime: "2026-11-20T10:00:00Z"}]}`
 	for status, want := range map[string]string{
@@ -242,7 +248,10 @@ spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9"}}}]}
 			t.Fatal(err)
 		}
 		words := strings.Join(strings.Fields(text.String()), " ")
-		for _, line := range []string{"deployment/web 3 missing", want, "statefulset/db 2 missing", "1 pod pending and 5 missing, of 2 workloads"} {
+		for _, line := range []string{
+			"deployment/web 3 missing", want, "statefulset/db 2 missing", "1 pod pending and 7 missing, of 3 workloads",
+			"replicationcontroller/old 2 missing", "cannot be created: as ever",
+		} {
 			if !strings.Contains(words, line) {
 				t.Errorf("no %q in\n%s", line, text.String())
 			}
