@@ -61,8 +61,8 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// Elsewhere than on a terminal a command that takes a while writes a line every few seconds, not one
-// with every step.
+// Elsewhere than on a terminal a command that takes a while writes a line every few seconds, and
+// not one with every step.
 func TestProgressInLines(t *testing.T) {
 	after, every := meterAfter, linesEvery
 	t.Cleanup(func() { meterAfter, linesEvery = after, every })

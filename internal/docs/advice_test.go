@@ -16,8 +16,8 @@ var notFollowed = map[string]string{
 	"AddNodes":                 "of a pod group: the nodes are those of AddNode, which is carried out",
 }
 
-// TestEveryAdviceIsFollowed: each kind of change that `berth explain` suggests has a row in the live
-// table of test/e2e_explain, in which it is carried out as it is printed.
+// TestEveryAdviceIsFollowed: each kind of change that `berth explain` suggests has a row in the
+// live table of test/e2e_explain, in which it is carried out as it is printed.
 func TestEveryAdviceIsFollowed(t *testing.T) {
 	table := source(t, "../../test/e2e_explain/advice_test.go")
 	followed := map[string]bool{}

@@ -215,7 +215,7 @@ func TestANodeThatIsAboutToBeUnreachable(t *testing.T) {
 }
 
 // TestAForecastFitsItsQuestion: node health may taint forty unready nodes of sixty one by one, a
-// hundred seconds apart. A forecast does not wait for that, and says so; it waits for a drain, which
+// hundred seconds apart. A forecast does not wait for that, and says so; it waits for a drain, that
 // a budget holds up for its five minutes on each node.
 func TestAForecastFitsItsQuestion(t *testing.T) {
 	objects := town("16", slices.Repeat([]int{1}, 60)...)
