@@ -11,7 +11,8 @@ import (
 
 // Open opens a file of a folder that somebody else may have made: a recording, a folder of
 // manifests, an archive. It may be a link; what is not a regular file in the end, as a device or a
-// FIFO, is refused, since it might be read for ever.
+// FIFO, is refused, since it might be read for ever; so is one that is nearly all hole, of which a
+// few bytes on disk are terabytes of zeros.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO does not wait for a writer
 	if err != nil {
@@ -21,11 +22,22 @@ func Open(path string) (*os.File, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s: is no regular file (%s)", path, info.Mode().Type())
 	}
+	if err == nil && hollow(info) {
+		err = fmt.Errorf("%s: is %d MiB long, and nearly all of it is a hole: copy what it is to hold into another file", path, info.Size()>>20)
+	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// hollow reports whether a large file has less than a hundredth of its length on disk. Filesystems
+// that compress text leave more than that.
+func hollow(info os.FileInfo) bool {
+	const large, block = 64 << 20, 512
+	stat, known := info.Sys().(*syscall.Stat_t)
+	return known && info.Size() > large && int64(stat.Blocks)*block < info.Size()/100
 }
 
 // ReadFile is os.ReadFile for such a file.

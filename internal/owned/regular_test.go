@@ -3,6 +3,8 @@
 package owned
 
 import (
+	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,4 +36,27 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestHolesAreNotRead: a file of a terabyte of zeros takes no room on disk, and would be read for
+// hours. One that is written is read, however long it is.
+func TestHolesAreNotRead(t *testing.T) {
+	dir := t.TempDir()
+	hole, full := filepath.Join(dir, "hole"), filepath.Join(dir, "full")
+	if err := errors.Join(os.WriteFile(hole, []byte("text"), 0o600), os.Truncate(hole, 1<<40)); err != nil {
+		t.Skip("this filesystem has no holes:", err)
+	}
+	if _, err := Open(hole); err == nil || !strings.Contains(err.Error(), "hole") {
+		t.Errorf("a hole is opened: %v", err)
+	}
+	text := make([]byte, 65<<20) // that no filesystem compresses to nothing
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(text)
+	if err := os.WriteFile(full, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }
