@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,7 +21,7 @@ import (
 const mostMemory = 8 << 30
 
 // memoryLimit reads --memory-limit. Empty is GOMEMLIMIT if that is set, or else
-// three quarters of the machine's memory, and 8 GiB at the most.
+// three quarters of the memory that the process may have, and 8 GiB at the most.
 func memoryLimit(given string) (int64, error) {
 	if given != "" {
 		q, err := resource.ParseQuantity(given)
@@ -29,7 +33,40 @@ func memoryLimit(given string) (int64, error) {
 	if set := debug.SetMemoryLimit(-1); set < math.MaxInt64 {
 		return set, nil
 	}
-	return min(mostMemory, machineMemory()/4*3), nil
+	return min(mostMemory, machineMemory()/4*3, groupMemory("/proc/self/cgroup", "/sys/fs/cgroup")/4*3), nil
+}
+
+// groupMemory is the lowest memory limit of the process's control groups, of version 1 or 2, and of
+// those that they are in; a container's, say. It is twice mostMemory where there is none.
+func groupMemory(groups, mounted string) int64 {
+	lowest := int64(2 * mostMemory)
+	text, err := os.ReadFile(groups)
+	if err != nil {
+		return lowest
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:path
+		if len(fields) < 3 {
+			continue
+		}
+		dir, file := mounted, "memory.max"
+		if fields[1] != "" {
+			dir, file = filepath.Join(mounted, "memory"), "memory.limit_in_bytes"
+			if !slices.Contains(strings.Split(fields[1], ","), "memory") {
+				continue
+			}
+		}
+		for at := filepath.Clean("/" + fields[2]); ; at = filepath.Dir(at) {
+			limit, err := os.ReadFile(filepath.Join(dir, at, file))
+			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil && n > 0 { // else "max"
+				lowest = min(lowest, n)
+			}
+			if at == "/" {
+				break
+			}
+		}
+	}
+	return lowest
 }
 
 // machineMemory is what the machine has; mostMemory twice where it is not

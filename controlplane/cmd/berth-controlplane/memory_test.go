@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -42,5 +45,38 @@ func TestTooMuchMemoryIsAClearEnd(t *testing.T) {
 	runtime.KeepAlive(hold)
 	if !strings.Contains(said, "the limit is 32 MiB") || !strings.Contains(said, "GOMEMLIMIT") {
 		t.Errorf("it says %q", said)
+	}
+}
+
+// TestAControlGroupIsTheMachine: in a container the memory of the machine is not there to be used,
+// and the kernel would end the process with no word why.
+func TestAControlGroupIsTheMachine(t *testing.T) {
+	const none = 2 * mostMemory
+	for name, test := range map[string]struct {
+		groups string
+		files  map[string]string
+		want   int64
+	}{
+		"version 2":              {"0::/pod/one\n", map[string]string{"pod/one/memory.max": "1073741824\n"}, 1 << 30},
+		"version 2, its parent":  {"0::/pod/one\n", map[string]string{"pod/one/memory.max": "max\n", "pod/memory.max": "2147483648\n"}, 2 << 30},
+		"version 2, a container": {"0::/\n", map[string]string{"memory.max": "1073741824\n"}, 1 << 30},
+		"version 1":              {"9:cpu:/a\n4:memory:/a\n", map[string]string{"memory/a/memory.limit_in_bytes": "536870912\n"}, 1 << 29},
+		"version 1, no limit":    {"4:memory:/\n", map[string]string{"memory/memory.limit_in_bytes": "9223372036854771712\n"}, none},
+		"none":                   {"", nil, none},
+	} {
+		dir := t.TempDir()
+		groups := filepath.Join(dir, "groups")
+		write := func(path, text string) {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(groups, test.groups)
+		for file, text := range test.files {
+			write(filepath.Join(dir, file), text)
+		}
+		if got := groupMemory(groups, dir); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
 	}
 }
