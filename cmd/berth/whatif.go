@@ -68,11 +68,18 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
                                            applied)
   scale deployment/NAME --replicas N
   delete pod/NAME | deployment/NAME | ...
+  pressure node/NAME... --memory 200Mi     whatever it is that leaves no more of a
+        --ephemeral-storage, -l            node's memory or disk; thresholds are the
+                                           kubelet's --eviction-* flags
+  use pod/NAME --memory 2Gi                what a pod uses (--ephemeral-storage);
+                                           else by its annotation berth.dev/uses,
+                                           or as much as it requests
   rebalance [GOAL...]                      the moves of berth rebalance --execute`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb
   berth what-if add-nodes 2 --like node/node-1 add-pods --max --like pod/web-0
+  berth what-if pressure node/node-1 --memory 50Mi
   berth what-if -f cluster/ apply -f new.yaml -o json`,
 		// The flags of several operations in a row are told apart by where they stand, which cobra
 		// cannot do.

@@ -69,6 +69,8 @@ func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string
 		names = matching(f.namesOf(cmd, nodeSubject, ""), toComplete)
 	case word == "scale":
 		names, directive = f.completeRef(cmd, scalable, before, toComplete, namespace)
+	case word == "use":
+		names, directive = f.completeRef(cmd, podsAndWorkloads[:1], before, toComplete, namespace)
 	case word == "rebalance":
 		names = matching(goalWords, toComplete)
 	case word == "delete":

@@ -14,10 +14,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 // operations are the words that begin one.
-var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete", "rebalance"}
+var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete", "rebalance", "pressure", "use"}
 
 // parse cuts the arguments at the words that begin operations, and reads each part with the flags
 // that may stand there.
@@ -52,7 +53,7 @@ func (f *forecast) parse(args []string) ([]whatif.Step, error) {
 
 // ofNodes tells whether an operation names nodes and nothing else.
 func ofNodes(word string) bool {
-	return slices.Contains([]string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node"}, word)
+	return slices.Contains([]string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "pressure"}, word)
 }
 
 func isOperation(word string) bool { return slices.Contains(operations, word) }
@@ -75,6 +76,9 @@ type parts struct {
 	replicas  int
 	files     []string
 	drain     simulate.Drain
+	memory    string
+	disk      string
+	eviction  pressure.Config
 	timeout   time.Duration
 }
 
@@ -131,7 +135,7 @@ func words(word string, flags, general *pflag.FlagSet) string {
 
 func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 	switch word {
-	case "taint", "untaint", "cordon", "uncordon", "drain":
+	case "taint", "untaint", "cordon", "uncordon", "drain", "pressure":
 		flags.StringVarP(&p.nodes.Selector, "selector", "l", "", "the nodes with these labels")
 	}
 	switch word {
@@ -156,6 +160,13 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 		flags.BoolVar(&p.max, "max", false, "")
 	case "apply":
 		addFiles(flags, &p.files, "", "")
+	case "pressure", "use":
+		flags.StringVar(&p.memory, "memory", "", "")
+		flags.StringVar(&p.disk, "ephemeral-storage", "", "")
+		if word == "pressure" {
+			p.eviction = pressure.DefaultConfig()
+			p.eviction.AddFlags(flags)
+		}
 	case "scale":
 		flags.IntVar(&p.replicas, "replicas", -1, "")
 	}
@@ -165,7 +176,7 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 func (p *parts) step(word string) (*whatif.Step, error) {
 	op := &simulate.Operation{}
 	switch word {
-	case "taint", "untaint", "cordon", "uncordon", "drain", "remove-node":
+	case "taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "pressure":
 		return p.onNodes(word, op)
 	case "add-nodes":
 		count, err := p.count(word)
@@ -202,6 +213,11 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 			return nil, usagef("scale: write scale deployment/NAME --replicas N")
 		}
 		op.Scale = &simulate.Scale{Workload: p.rest[0], Replicas: p.replicas}
+	case "use":
+		if p.reference(); len(p.rest) != 1 || p.memory == "" && p.disk == "" {
+			return nil, usagef("use: write use pod/NAME --memory 500Mi")
+		}
+		op.Use = &simulate.Use{Pod: p.rest[0], Memory: p.memory, EphemeralStorage: p.disk}
 	case "delete":
 		if p.reference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")
@@ -270,6 +286,10 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 		if _, err := rules.ParseTaintChange(p.rest); err != nil && word == "taint" {
 			return nil, usagef("%w", err)
 		}
+	case "pressure":
+		if op.Pressure = p.pressure(); p.memory == "" && p.disk == "" {
+			return nil, usagef("pressure: say how much is left: write pressure node/NAME --memory 200Mi")
+		}
 	case "cordon":
 		op.Cordon = &p.nodes
 	case "uncordon":
@@ -280,6 +300,15 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 		op.Drain = &p.drain
 	}
 	return &whatif.Step{Operation: op}, nil
+}
+
+func (p *parts) pressure() *simulate.Pressure {
+	c := p.eviction
+	return &simulate.Pressure{
+		Nodes: p.nodes, Memory: p.memory, EphemeralStorage: p.disk,
+		EvictionHard: c.Hard, EvictionSoft: c.Soft, EvictionSoftGracePeriod: c.SoftGrace, EvictionMinimumReclaim: c.MinimumReclaim,
+		EvictionPressureTransitionPeriod: &metav1.Duration{Duration: c.Transition}, EvictionMaxPodGracePeriod: &c.MaxPodGrace,
+	}
 }
 
 // bareNodes takes the names of nodes off the words that a taint is told with, as kubectl takes
@@ -314,6 +343,8 @@ func setNamespace(step *whatif.Step, namespace string) {
 		step.Scale.Namespace = namespace
 	case step.Rebalance != nil:
 		step.Rebalance.Namespace = namespace
+	case step.Use != nil:
+		step.Use.Namespace = namespace
 	case step.Delete != nil:
 		step.Delete.Namespace = namespace
 	}

@@ -61,6 +61,14 @@ func (h *health) begin() {
 	h.waveAt = h.clock.now + h.wave
 }
 
+// ensure has node health act, if it does not yet.
+func (h *health) ensure() {
+	if h.core == nil {
+		h.reportReady("")
+		h.begin()
+	}
+}
+
 // sick reports whether the state of some node differs from a healthy one's in a way that its taints
 // do not show yet.
 func (n *nodes) sick() bool {

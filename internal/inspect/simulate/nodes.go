@@ -226,14 +226,19 @@ func (n *nodes) condition(c *Condition) error {
 		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, as MemoryPressure=True", c.Condition)
 	}
 	return n.each(&c.Nodes, func(name string) {
-		n.report.tell(Event{Kind: "ConditionChanged", Node: name, Message: c.Condition})
-		n.change(name, func(node *v1.Node) {
-			if readyOf(node) == "" {
-				setReady(node, v1.ConditionTrue, n.clock.time())
-			}
-			now := metav1.NewTime(n.clock.time())
-			setCondition(node, v1.NodeCondition{Type: v1.NodeConditionType(kind), Status: status, LastTransitionTime: now, LastHeartbeatTime: now})
-		})
+		n.reports(name, v1.NodeConditionType(kind), status)
+	})
+}
+
+// reports has a node report a condition.
+func (n *nodes) reports(name string, kind v1.NodeConditionType, status v1.ConditionStatus) {
+	n.report.tell(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
+	n.change(name, func(node *v1.Node) {
+		if readyOf(node) == "" {
+			setReady(node, v1.ConditionTrue, n.clock.time())
+		}
+		now := metav1.NewTime(n.clock.time())
+		setCondition(node, v1.NodeCondition{Type: kind, Status: status, LastTransitionTime: now, LastHeartbeatTime: now})
 	})
 }
 

@@ -15,6 +15,8 @@ type Operation struct {
 	Fail       *Nodes     `json:"fail,omitempty"`    // the nodes fall silent: no heartbeat, nothing is reported
 	Recover    *Nodes     `json:"recover,omitempty"` // they report again, and are ready
 	Condition  *Condition `json:"condition,omitempty"`
+	Pressure   *Pressure  `json:"pressure,omitempty"`
+	Use        *Use       `json:"use,omitempty"`
 	RemoveNode *Nodes     `json:"removeNode,omitempty"`
 	AddNodes   *AddNodes  `json:"addNodes,omitempty"`
 	AddPods    *AddPods   `json:"addPods,omitempty"`
@@ -108,6 +110,10 @@ func (w *World) do(op *Operation) (*Done, error) {
 		return &Done{}, w.nodes.each(op.Recover, w.revive)
 	case op.Condition != nil:
 		return &Done{}, w.nodes.condition(op.Condition)
+	case op.Pressure != nil:
+		return w.kubelets.press(op.Pressure)
+	case op.Use != nil:
+		return w.kubelets.use(op.Use)
 	case op.RemoveNode != nil:
 		return &Done{}, w.nodes.each(op.RemoveNode, w.removeNode)
 	case op.AddNodes != nil:
@@ -128,6 +134,7 @@ func (w *World) do(op *Operation) (*Done, error) {
 
 // removeNode removes a node together with its pods.
 func (w *World) removeNode(name string) {
+	delete(w.kubelets.measured, name)
 	w.controllers.lose(name)
 	w.nodes.remove(name)
 	w.health.gone(name)
@@ -138,6 +145,7 @@ func (w *World) removeNode(name string) {
 func (w *World) revive(name string) {
 	w.health.revive(name)
 	w.controllers.answers(name)
+	w.kubelets.look(name, w.clock.now)
 }
 
 // delete deletes a pod, a node or a workload.

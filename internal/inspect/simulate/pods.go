@@ -44,6 +44,9 @@ type pods struct {
 	denied   []*pod   // of controllers, and refused by quotas or limit ranges
 	// ends is called when the grace period of a pod is over that was terminating when it was added.
 	ends func(p *pod)
+	// joined is called for a pod that is on a node now, left for the node of one that has gone.
+	joined func(p *pod)
+	left   func(node string)
 }
 
 // pod is a pod that is pending, or may have to leave its node.
@@ -62,6 +65,7 @@ type pod struct {
 	since   time.Time    // when it came to its node
 	refusal string       // why it could not be placed, the last time it was tried
 	unready bool         // counts in budgets.unready
+	starved bool         // its kubelet is evicting it
 	marked  bool         // it is unready because node health has marked it, and was ready before
 	// again is set if it is the replacement of a pod that a taint evicted.
 	again bool
@@ -147,11 +151,14 @@ func (s *pods) settled(p *pod, since time.Time) {
 		return
 	}
 	s.placed[p.UID] = p
+	if s.lasting {
+		s.joined(p)
+	}
 }
 
 // remove removes a pod from the world, with what it held.
 func (s *pods) remove(p *cluster.Pod) {
-	known, terminating := s.placed[p.UID], p.Terminating
+	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
 	s.scheduler.showGone(cycle.Pods, stub(p))
 	switch {
 	case known != nil && known.unready:
@@ -165,6 +172,7 @@ func (s *pods) remove(p *cluster.Pod) {
 		s.forget(known)
 		delete(s.placed, p.UID)
 	}
+	s.left(node)
 }
 
 // know and forget maintain the list of all pods, and what quotas count.

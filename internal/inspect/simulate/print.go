@@ -53,9 +53,13 @@ func (s *Simulation) table(out *answer.Page, wide bool) {
 		s.decisions(out, timed, wide)
 	}
 	if len(s.Evictions) > 0 {
-		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", "TAINT"}}
+		cause := "TAINT"
+		if slices.ContainsFunc(s.Evictions, func(e Eviction) bool { return e.Message != "" }) {
+			cause = "CAUSE"
+		}
+		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", cause}}
 		for _, e := range s.Evictions {
-			rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Namespace, e.Name, e.Node, e.Taint})
+			rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Namespace, e.Name, e.Node, cmp.Or(e.Taint, e.Message)})
 		}
 		io.WriteString(out, "\n")
 		out.Table("", rows)

@@ -25,6 +25,7 @@ const (
 	ByRollout     Cause = "RolledOut"
 	ByRebalance   Cause = "Rebalance"
 	ByJobFailure  Cause = "JobFailed"
+	ByPressure    Cause = "Pressure"
 	ByTermination Cause = "Terminated" // it was being deleted from the beginning
 )
 
@@ -47,7 +48,7 @@ type Departure struct {
 	Namespace, Name, Node string
 	After                 Seconds
 	Cause                 Cause
-	// Detail is the taint, the preempting pod, or the node.
+	// Detail is the taint, the preempting pod, the kubelet's message, or the node.
 	Detail string
 	// Owner is the controller as Kind/name, empty if there is none.
 	Owner string
@@ -144,7 +145,7 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 		c.gaps[d.Node] = append(c.gaps[d.Node], p.object)
 	default:
 		if d.Fate, d.next = Returns, c.makeAgain(p.object); d.next != nil {
-			d.next.again = cause == ByTaint
+			d.next.again = cause == ByTaint || cause == ByPressure
 		}
 	}
 }
@@ -271,7 +272,7 @@ func (c *controllers) terminated(p *pod) {
 }
 
 var eventOf = map[Cause]string{
-	ByTaint: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted", ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
+	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted", ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
 	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved", ByJobFailure: "PodDeleted",
 }
 

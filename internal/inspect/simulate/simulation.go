@@ -21,8 +21,8 @@ type Simulation struct {
 	// Groups are the pod groups that were not placed, in the order in which they were decided.
 	// Their pods are in Pods, each with its own reason.
 	Groups []Group `json:"groups,omitempty"`
-	// Evictions are those that NoExecute taints cause, by when they are due. Those that are due
-	// after the time that passed have not happened yet.
+	// Evictions are those that NoExecute taints and pressure cause, by when they are due. Those
+	// that are due after the time that passed have not happened yet.
 	Evictions []Eviction `json:"evictions"`
 	// Timeline is what happened while time passed, and Samples the state of the cluster after each
 	// change. Both are set only if a scenario was played.
@@ -82,7 +82,7 @@ type Node struct {
 	Scores map[string]int64 `json:"scores,omitempty"`
 }
 
-// Eviction is a pod that a NoExecute taint removes from its node.
+// Eviction is a pod that a NoExecute taint removes from its node, or its kubelet under pressure.
 type Eviction struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -91,6 +91,8 @@ type Eviction struct {
 	After Seconds `json:"after"`
 	// Taint is the one that is due first, as key=value:effect.
 	Taint string `json:"taint"`
+	// Message is the kubelet's, and Taint then empty.
+	Message string `json:"message,omitempty"`
 }
 
 // Seconds is a time that has passed, written as "300s".
@@ -117,7 +119,7 @@ func (s *Seconds) UnmarshalText(text []byte) error {
 // Totals counts what a simulation lists.
 type Totals struct {
 	// Placed and Pending are pods, Victims those that had to make room, Evicted those that taints
-	// remove, Drained those that drains do.
+	// and kubelets remove, Drained those that drains do.
 	Placed, Pending, Victims, Evicted, Drained int
 }
 

@@ -135,14 +135,14 @@ func (w *World) step(at time.Duration) {
 func (w *World) OnlyTaints() bool { return len(w.clock.agenda) == 0 && w.health.busy() }
 
 // AdvanceUntilQuiet lets time pass until nothing is left to happen except for evictions of pods
-// that have returned to a node where they may not stay, and at most until then. It reports whether
-// the world became quiet.
+// that have returned to a node where they may not stay, or that their kubelet evicts again, and at
+// most until then. It reports whether the world became quiet.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.settle()
 	for !w.allowed.halted() {
 		w.leap(until)
 		at, ok := w.upcoming()
-		onlyAgain := len(w.clock.agenda) == 0 && !w.health.busy() && w.evictions.onlyAgain()
+		onlyAgain := len(w.clock.agenda) == w.kubelets.again() && !w.health.busy() && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true

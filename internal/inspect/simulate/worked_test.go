@@ -1,6 +1,7 @@
 package simulate_test
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -165,7 +166,7 @@ func described(s *simulate.Simulation) string {
 		b.WriteString(g.Message + "\n")
 	}
 	for _, e := range s.Evictions {
-		fmt.Fprintf(&b, "evicted: %s/%s from %s after %s: %s\n", e.Namespace, e.Name, e.Node, e.After, e.Taint)
+		fmt.Fprintf(&b, "evicted: %s/%s from %s after %s: %s\n", e.Namespace, e.Name, e.Node, e.After, cmp.Or(e.Taint, e.Message))
 	}
 	return b.String()
 }

@@ -41,6 +41,7 @@ type World struct {
 	scheduler   scheduler
 	health      health
 	evictions   evictions
+	kubelets    kubelets
 	controllers controllers
 }
 
@@ -73,7 +74,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.pods = pods{
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds, claims: &w.claims, evictions: &w.evictions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
-		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.terminated,
+		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.terminated, joined: w.kubelets.joined, left: w.kubelets.left,
 	}
 	w.nodes = nodes{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
@@ -84,6 +85,10 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, claims: &w.claims,
 		pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads,
 		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{},
+	}
+	w.kubelets = kubelets{
+		clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, begin: w.health.ensure, depart: w.controllers.depart,
+		measured: map[string]*measured{}, uses: map[Name]v1.ResourceList{},
 	}
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,

@@ -57,7 +57,8 @@ type Leaving struct {
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
 	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled, RolledOut, JobFailed,
-	// Terminated or Rebalance; Detail names the taint, the preempting pod, the Job, or the goal.
+	// Terminated, Pressure or Rebalance; Detail names the taint, the preempting pod, the Job, or
+	// the goal, and is the kubelet's message.
 	Cause  simulate.Cause `json:"cause"`
 	Detail string         `json:"detail,omitempty"`
 	// Controller made the pod: Kind/name, or empty.

@@ -245,3 +245,29 @@ func TestAPodThatReturnsIsListedOnce(t *testing.T) {
 		}
 	}
 }
+
+// Under pressure the pod that uses most beyond its request leaves with the kubelet's message. It
+// comes back when the taint has gone.
+func TestPressureEvictsAsTheKubelet(t *testing.T) {
+	for _, memory := range []string{"1Gi", "50Mi"} {
+		press := simulate.Operation{Pressure: &simulate.Pressure{Nodes: simulate.Nodes{Node: "node-0"}, Memory: memory}}
+		use := simulate.Operation{Use: &simulate.Use{Pod: "pod/web-0-1", Memory: "300Mi"}}
+		f := forecast(t, town("4", 2), whatif.Step{Operation: &use}, whatif.Step{Operation: &press})
+		if memory == "1Gi" {
+			if len(f.Leaving) > 0 {
+				t.Errorf("with %s left: %+v", memory, f.Leaving)
+			}
+			continue
+		}
+		if len(f.Leaving) != 1 {
+			t.Fatalf("with %s left: %+v", memory, f.Leaving)
+		}
+		const message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container c was using 300Mi, request is 0, has larger consumption of memory."
+		if l := f.Leaving[0]; l.Name != "web-0-1" || l.Cause != simulate.ByPressure || l.Detail != message || l.After != simulate.Seconds(time.Second) {
+			t.Errorf("%+v", l)
+		}
+		if next := f.Leaving[0].Next; next == nil || next.Node != "node-0" || f.For != simulate.Seconds(310*time.Second) || !f.Holds("evicted") {
+			t.Errorf("it comes back when the taint is gone: %+v", f)
+		}
+	}
+}

@@ -116,6 +116,11 @@ func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	return sum
 }
 
+// Requests are a pod's of memory and ephemeral storage, as they count against what it uses.
+func Requests(pod *v1.Pod) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceMemory: request(pod, v1.ResourceMemory), v1.ResourceEphemeralStorage: request(pod, v1.ResourceEphemeralStorage)}
+}
+
 func quantity(n *uint64, format resource.Format) resource.Quantity {
 	if n == nil {
 		return resource.Quantity{Format: format}

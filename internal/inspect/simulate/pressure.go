@@ -1,0 +1,382 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/node/pressure"
+)
+
+// Pressure leaves so much of nodes' memory or disk available, whatever it is that takes the rest.
+// What evicted pods used is free afterwards.
+type Pressure struct {
+	Nodes
+	Memory           string `json:"memory,omitempty"`
+	EphemeralStorage string `json:"ephemeralStorage,omitempty"`
+	// The fields of the nodes' KubeletConfiguration; if none is set, they stay as they are, at
+	// first the kubelet's defaults.
+	EvictionHard                     map[string]string `json:"evictionHard,omitempty"`
+	EvictionSoft                     map[string]string `json:"evictionSoft,omitempty"`
+	EvictionSoftGracePeriod          map[string]string `json:"evictionSoftGracePeriod,omitempty"`
+	EvictionMinimumReclaim           map[string]string `json:"evictionMinimumReclaim,omitempty"`
+	EvictionPressureTransitionPeriod *metav1.Duration  `json:"evictionPressureTransitionPeriod,omitempty"`
+	EvictionMaxPodGracePeriod        *int32            `json:"evictionMaxPodGracePeriod,omitempty"`
+}
+
+// Use has a pod use so much from now on.
+type Use struct {
+	Pod              string `json:"pod"` // NAME or pod/NAME
+	Namespace        string `json:"namespace,omitempty"`
+	Memory           string `json:"memory,omitempty"`
+	EphemeralStorage string `json:"ephemeralStorage,omitempty"`
+}
+
+// config returns the thresholds that are set; nil: none.
+func (p *Pressure) config() (*pressure.Config, error) {
+	if p.EvictionHard == nil && p.EvictionSoft == nil && p.EvictionSoftGracePeriod == nil && p.EvictionMinimumReclaim == nil &&
+		p.EvictionPressureTransitionPeriod == nil && p.EvictionMaxPodGracePeriod == nil {
+		return nil, nil
+	}
+	c := pressure.DefaultConfig()
+	if p.EvictionHard != nil {
+		c.Hard = p.EvictionHard
+	}
+	c.Soft, c.SoftGrace, c.MinimumReclaim = p.EvictionSoft, p.EvictionSoftGracePeriod, p.EvictionMinimumReclaim
+	if p.EvictionPressureTransitionPeriod != nil {
+		c.Transition = p.EvictionPressureTransitionPeriod.Duration
+	}
+	if p.EvictionMaxPodGracePeriod != nil {
+		c.MaxPodGrace = *p.EvictionMaxPodGracePeriod
+	}
+	if _, err := c.Thresholds(); err != nil {
+		return nil, errors.New(fieldsOfFlags.Replace(err.Error()))
+	}
+	return &c, nil
+}
+
+// The fields of a KubeletConfiguration, for the kubelet's flags that errors name.
+var fieldsOfFlags = strings.NewReplacer(
+	"--eviction-hard", "evictionHard", "--eviction-soft-grace-period", "evictionSoftGracePeriod", "--eviction-soft", "evictionSoft",
+	"--eviction-minimum-reclaim", "evictionMinimumReclaim", "--eviction-pressure-transition-period", "evictionPressureTransitionPeriod",
+	"--eviction-max-pod-grace-period", "evictionMaxPodGracePeriod",
+)
+
+// quantities parses those of memory and ephemeral storage that are named.
+func quantities(memory, disk string) (v1.ResourceList, error) {
+	list := v1.ResourceList{}
+	for name, text := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {
+		if text == "" {
+			continue
+		}
+		quantity, err := resource.ParseQuantity(text)
+		if err != nil || quantity.Sign() < 0 {
+			return nil, fmt.Errorf("%s %q: must be a quantity such as 200Mi", name, text)
+		}
+		list[name] = quantity
+	}
+	return list, nil
+}
+
+// kubelets stand in for those of nodes that may come under pressure: nodes that a Pressure names,
+// and those with a pod that says what it uses. All others cost nothing.
+type kubelets struct {
+	clock    *clock
+	report   *report
+	nodes    *nodes
+	pods     *pods
+	begin    func() // has node health act, which makes the taints
+	depart   func(p *pod, cause Cause, detail string)
+	measured map[string]*measured
+	uses     map[Name]v1.ResourceList // by Use; others by their annotation
+}
+
+// measured is a node whose kubelet looks at what it has left.
+type measured struct {
+	core *pressure.Core
+	// others is what something that is no pod uses. It is negative if the pods use less than is
+	// assumed of them.
+	others     map[v1.ResourceName]int64
+	conditions []v1.NodeConditionType
+	// While it waits, next is when it looks again, by the last of the appointments made.
+	waits bool
+	next  time.Duration
+	made  int
+	// scheduled are the appointments that are to come; again: the last pod that was evicted had
+	// come in the place of an evicted one.
+	scheduled int
+	again     bool
+	// helpless: it has been reported that nobody may be evicted.
+	helpless bool
+}
+
+// The kubelet looks every ten seconds.
+const measureEvery = 10 * time.Second
+
+// unrequested is what a pod is taken to use that neither says so nor requests memory: what scoring
+// takes it to request.
+const unrequested = 200 << 20
+
+func (k *kubelets) press(p *Pressure) (*Done, error) {
+	config, err := p.config()
+	if err != nil {
+		return nil, err
+	}
+	left, err := quantities(p.Memory, p.EphemeralStorage)
+	if err != nil {
+		return nil, err
+	}
+	if config == nil && len(left) == 0 {
+		return nil, fmt.Errorf("pressure: say how much is left: memory or ephemeralStorage, or the kubelet's thresholds")
+	}
+	names, err := p.resolve(k.nodes)
+	if err != nil {
+		return nil, err
+	}
+	k.begin()
+	silent := 0
+	for _, name := range names {
+		m := k.measure(name)
+		if config != nil {
+			if m.core, err = pressure.NewCore(*config); err != nil {
+				return nil, err
+			}
+		}
+		if err := k.leave(name, left); err != nil {
+			return nil, err
+		}
+		silent += k.silent(name)
+		k.look(name, k.clock.now)
+	}
+	if silent == 0 || len(left) == 0 {
+		return &Done{}, nil
+	}
+	return &Done{Notes: []string{fmt.Sprintf("%d of the pods there do not say what they use (annotation %s): taken as what they request, or 200Mi without",
+		silent, pressure.AnnotationUses)}}, nil
+}
+
+// leave has something that is no pod take as much of a node as leaves these amounts.
+func (k *kubelets) leave(name string, left v1.ResourceList) error {
+	candidates, _ := k.candidates(name)
+	capacity := k.nodes.named[name].capacity()
+	for resourceName, quantity := range left {
+		all, known := capacity[resourceName]
+		if !known {
+			return fmt.Errorf("node %s says nothing of its %s", name, resourceName)
+		}
+		signal := pressure.Memory
+		if resourceName == v1.ResourceEphemeralStorage {
+			signal = pressure.NodeFs
+		}
+		if quantity.Cmp(all) > 0 {
+			return fmt.Errorf("node %s has %s of %s: %s cannot be left", name, &all, resourceName, &quantity)
+		}
+		k.measured[name].others[resourceName] = pressure.Observe(capacity, nil, candidates).Signals[signal].Available - quantity.Value()
+	}
+	return nil
+}
+
+func (m *machine) capacity() v1.ResourceList {
+	if m.object.Status.Capacity != nil {
+		return m.object.Status.Capacity
+	}
+	return m.object.Status.Allocatable // as in manifests written by hand
+}
+
+func (k *kubelets) use(u *Use) (*Done, error) {
+	uses, err := quantities(u.Memory, u.EphemeralStorage)
+	if err != nil {
+		return nil, err
+	}
+	if len(uses) == 0 {
+		return nil, fmt.Errorf("use: say how much: memory or ephemeralStorage")
+	}
+	name := Name{u.Namespace, strings.TrimPrefix(u.Pod, "pod/")}
+	if name.Namespace == "" {
+		name.Namespace = v1.NamespaceDefault
+	}
+	p := k.pods.named[name]
+	if p == nil {
+		return nil, fmt.Errorf("there is no pod %s/%s", name.Namespace, name.Name)
+	}
+	k.begin()
+	for resourceName, quantity := range k.usesOf(p.object) { // what is not named stays
+		if _, named := uses[resourceName]; !named {
+			uses[resourceName] = quantity
+		}
+	}
+	k.uses[name] = uses
+	if p.Pod != nil && p.NodeName != "" {
+		k.measure(p.NodeName)
+		k.look(p.NodeName, k.clock.now)
+	}
+	return &Done{}, nil
+}
+
+// measure has a node's kubelet look at what is left, from now on.
+func (k *kubelets) measure(node string) *measured {
+	if k.measured[node] == nil {
+		core, _ := pressure.NewCore(pressure.DefaultConfig()) // which has no faults
+		k.measured[node] = &measured{core: core, others: map[v1.ResourceName]int64{}}
+	}
+	return k.measured[node]
+}
+
+// joined and left are called for a pod that has come to a node, or is about to leave it.
+func (k *kubelets) joined(p *pod) {
+	if p.object == nil {
+		return
+	}
+	if _, says := p.object.Annotations[pressure.AnnotationUses]; says {
+		k.measure(p.NodeName)
+	}
+	k.left(p.NodeName)
+}
+
+func (k *kubelets) left(node string) { k.look(node, k.clock.now+measureEvery) }
+
+// look has the kubelet of a measured node look at a time, or earlier if it would anyway.
+func (k *kubelets) look(node string, at time.Duration) {
+	m := k.measured[node]
+	if m == nil || m.waits && m.next <= at {
+		return
+	}
+	m.made++
+	m.waits, m.next = true, at
+	this := m.made
+	k.at(m, at, func() {
+		if m.made == this && m.waits {
+			m.waits = false
+			k.observe(node)
+		}
+	})
+}
+
+// at schedules what a node's kubelet does.
+func (k *kubelets) at(m *measured, at time.Duration, do func()) {
+	m.scheduled++
+	k.clock.at(at, func() {
+		m.scheduled--
+		do()
+	})
+}
+
+// again counts the appointments of nodes that evict nothing but replacements of pods that were
+// evicted before.
+func (k *kubelets) again() (count int) {
+	for _, m := range k.measured {
+		if m.again {
+			count += m.scheduled
+		}
+	}
+	return count
+}
+
+// observe looks at a node: it reports the pressure that follows, and evicts one pod at a time.
+func (k *kubelets) observe(node string) {
+	m, machine := k.measured[node], k.nodes.named[node]
+	if machine == nil || machine.dead {
+		return
+	}
+	candidates, leaving := k.candidates(node)
+	verdict := m.core.Step(pressure.Observe(machine.capacity(), m.others, candidates), k.clock.time())
+	k.tell(node, m, verdict.Conditions)
+	if verdict.Starved != nil && !leaving {
+		why := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates))
+		if why == nil { // nothing changes before a pod or a step does
+			k.despair(node, m, verdict.Starved)
+			return
+		}
+		k.evict(m, k.pods.placed[why.Pod.UID], why)
+	}
+	m.helpless = false
+	if len(verdict.Conditions) > 0 {
+		k.look(node, k.clock.now+measureEvery)
+	}
+}
+
+// despair reports once that nobody may be evicted.
+func (k *kubelets) despair(node string, m *measured, starved *pressure.Starved) {
+	if !m.helpless {
+		m.helpless = true
+		k.report.tell(Event{Kind: "Note", Node: node, Message: fmt.Sprintf("%s is short, and no pod may be evicted", starved.Resource)})
+	}
+}
+
+// candidates are a node's pods, each with what it uses. leaving: one of them is being evicted.
+func (k *kubelets) candidates(node string) (list []pressure.Candidate, leaving bool) {
+	for _, p := range k.pods.on(node) {
+		leaving = leaving || p.starved
+		list = append(list, pressure.Candidate{Pod: p.object, Usage: pressure.UsageOf(p.object, k.usesOf(p.object))})
+	}
+	return list, leaving
+}
+
+// usesOf is what a pod uses: by a step, by its annotation, or as much as it requests.
+func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
+	if uses := k.uses[Name{object.Namespace, object.Name}]; uses != nil {
+		return uses
+	}
+	if uses, err := pressure.Uses(object); err == nil && uses != nil {
+		return uses
+	}
+	uses := pressure.Requests(object)
+	if memory := uses[v1.ResourceMemory]; memory.IsZero() {
+		uses[v1.ResourceMemory] = *resource.NewQuantity(unrequested, resource.BinarySI)
+	}
+	return uses
+}
+
+// silent counts the pods of a node of which nobody says what they use.
+func (k *kubelets) silent(node string) (count int) {
+	for _, p := range k.pods.on(node) {
+		_, says := p.object.Annotations[pressure.AnnotationUses]
+		if !says && k.uses[Name{p.object.Namespace, p.object.Name}] == nil {
+			count++
+		}
+	}
+	return count
+}
+
+// tell has the node report its conditions; node health makes the taints.
+func (k *kubelets) tell(node string, m *measured, conditions []v1.NodeConditionType) {
+	if slices.Equal(m.conditions, conditions) {
+		return
+	}
+	before := m.conditions
+	m.conditions = conditions
+	k.begin()
+	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure} {
+		was, is := slices.Contains(before, kind), slices.Contains(conditions, kind)
+		if was == is {
+			continue
+		}
+		status := v1.ConditionFalse
+		if is {
+			status = v1.ConditionTrue
+		}
+		k.nodes.reports(node, kind, status)
+	}
+}
+
+// evict ends a pod, within the grace period that the kubelet gives it.
+func (k *kubelets) evict(m *measured, p *pod, why *pressure.Eviction) {
+	p.starved = true
+	k.at(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {
+		if p.gone {
+			return
+		}
+		m.again = p.again
+		message := strings.TrimSpace(why.Message)
+		k.report.said.Evictions = append(k.report.said.Evictions, Eviction{
+			Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(k.clock.now), Message: message,
+		})
+		k.depart(p, ByPressure, message)
+	})
+}
