@@ -208,6 +208,7 @@ var removedFlags = func() map[string]string {
 	all := map[string]string{
 		"cpus":           "the kubelet reports the machine's CPUs: reserve some with the field systemReserved",
 		"memory":         "the kubelet reports the machine's memory: reserve some with the field systemReserved",
+		"context":        "the kubeconfig's current context is used: set it with kubectl config use-context",
 		"pod-api-server": "pods find the API server at the address of the Service kubernetes",
 		"tls-cert-file":  "set the fields tlsCertFile and tlsPrivateKeyFile in --config FILE",
 		"client-ca-file": "set the field authentication.x509.clientCAFile in --config FILE",

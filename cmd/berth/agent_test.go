@@ -6,10 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -68,6 +71,71 @@ func TestAgentRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %s", args, err, want)
 		}
 	}
+}
+
+// flagsLeft are those of before, when berth agent was a kubelet of its own, with what they become:
+// an argument of the kubelet or a field of its configuration.
+var flagsLeft = map[string]string{
+	"bootstrap-kubeconfig=/x":              "--bootstrap-kubeconfig /x",
+	"cert-dir=/x":                          "--cert-dir /x",
+	"cgroup-root=/x":                       "cgroupRoot: /x",
+	"container-runtime-endpoint=unix:///x": "containerRuntimeEndpoint: unix:///x",
+	"hostname-override=x":                  "--hostname-override x",
+	"kube-reserved=cpu=1":                  `kubeReserved: cpu: "1"`,
+	"kubeconfig=/x":                        "--kubeconfig /x",
+	"node-ip=10.0.0.1":                     "--node-ip 10.0.0.1",
+	"node-labels=a=b":                      "--node-labels a=b",
+	"register-with-taints=a=b:NoSchedule":  "registerWithTaints: - effect: NoSchedule key: a value: b",
+	"root-dir=/x":                          "--root-dir /x",
+	"system-reserved=cpu=1,pid=1000":       `systemReserved: cpu: "1" pid: "1000"`,
+}
+
+// flagsGone are the others, but for --config.
+const flagsGone = `address cgroup-driver client-ca-file cluster-dns cluster-domain container-log-max-files
+container-log-max-size context cpu-manager-policy cpu-manager-policy-options cpus eviction-hard eviction-max-pod-grace-period eviction-minimum-reclaim
+eviction-pressure-transition-period eviction-soft eviction-soft-grace-period file-check-frequency healthz-bind-address healthz-port
+image-pull-credentials-verification-policy max-pods memory memory-manager-policy node-status-update-frequency pod-api-server pod-log-dir pod-manifest-path
+pod-max-pids port preloaded-images-verification-allowlist reserved-cpus reserved-memory resolv-conf shutdown-grace-period
+shutdown-grace-period-by-pod-priority shutdown-grace-period-critical-pods tls-cert-file tls-private-key-file topology-manager-policy
+topology-manager-policy-options topology-manager-scope`
+
+// Each flag of before means the same, or is an error that names what is to be set in its place: a
+// field that a KubeletConfiguration has.
+func TestFlagsOfBefore(t *testing.T) {
+	for arg, want := range flagsLeft {
+		configuration, argv, err := asAgent(t, "--"+arg)
+		if text := argv + " " + strings.Join(strings.Fields(configuration), " "); err != nil || !strings.Contains(text, want) {
+			t.Errorf("--%s: no %s in %s (%v)", arg, want, text, err)
+		}
+	}
+	field := regexp.MustCompile(`fields? (\w+(?:\.\w+)*)(?: and (\w+))?`)
+	for _, name := range strings.Fields(flagsGone) {
+		_, _, err := asAgent(t, "--"+name, "1")
+		if err == nil || !strings.Contains(err.Error(), "is not a flag any more") {
+			t.Errorf("--%s: %v", name, err)
+			continue
+		}
+		named := field.FindStringSubmatch(err.Error())
+		if named == nil && name != "context" && name != "pod-api-server" {
+			t.Errorf("--%s: names no field: %v", name, err)
+			continue
+		}
+		for _, path := range named[min(1, len(named)):] {
+			if path != "" && !hasField(reflect.TypeFor[kubeletconfig.KubeletConfiguration](), strings.Split(path, ".")) {
+				t.Errorf("--%s: a KubeletConfiguration has no field %s", name, path)
+			}
+		}
+	}
+}
+
+// hasField reports whether a type has a field of a field ... by their names in JSON.
+func hasField(in reflect.Type, path []string) bool {
+	for _, f := range reflect.VisibleFields(in) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == path[0] {
+			return len(path) == 1 || hasField(f.Type, path[1:])
+		}
+	}
+	return false
 }
 
 // A cluster whose range is the default one, a new one beside it, and one that was told its range.
