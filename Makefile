@@ -15,7 +15,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath '-toolexec=env GOGC=30
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction bench-moves soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream nightly lint bench bench-places bench-live integration bench-upstream bench-eviction bench-moves soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ lint: ## gofmt, go vet and staticcheck
 
 bench: ## upstream's scheduling core and Berth's side by side
 	@cd test && go run ./cmd/bench
+
+bench-places: ## how much work a GPU cluster takes, by policy (TRACE=DIR, OUT=DIR to keep the placements, BENCHFLAGS='-mixes default')
+	@cd test && go run ./cmd/benchplaces $(if $(TRACE),-trace "$(abspath $(TRACE))") $(if $(OUT),-out "$(abspath $(OUT))") $(BENCHFLAGS)
 
 bench-live: build ## kube-scheduler and Berth against a real API server and etcd, in turn: about 15 minutes
 	@echo "==> building etcd, kube-apiserver and kube-scheduler"

@@ -32,6 +32,9 @@ type Node struct {
 	Pods []*Pod
 	// Requested is the sum of the requests of Pods. CPU and memory are in the node's Room, too.
 	Requested Resources
+	// Held is, by device, what Pods hold by their Devices. It may be shorter than the node has
+	// devices.
+	Held []int64
 	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
 	// anti-affinity.
 	Affine, AntiAffine int32
@@ -225,7 +228,7 @@ func (n *Node) Copy(into *Node) *Node {
 	}
 	pods := append(into.Pods[:0], n.Pods...)
 	*into = *n
-	into.Pods, into.Requested.Scalars = pods, maps.Clone(n.Requested.Scalars)
+	into.Pods, into.Requested.Scalars, into.Held = pods, maps.Clone(n.Requested.Scalars), slices.Clone(n.Held)
 	return into
 }
 
@@ -233,6 +236,20 @@ func (n *Node) Copy(into *Node) *Node {
 func (n *Node) Add(p *Pod) {
 	n.Pods = append(n.Pods, p)
 	n.Requested.add(&p.Class.Requests)
+	n.hold(p, 1)
+}
+
+// hold counts the devices that a pod holds, or gives them back.
+func (n *Node) hold(p *Pod, sign int64) {
+	if p.Devices == nil {
+		return
+	}
+	for _, share := range *p.Devices {
+		for int(share.Device) >= len(n.Held) {
+			n.Held = append(n.Held, 0)
+		}
+		n.Held[share.Device] += sign * share.Amount
+	}
 }
 
 // Take removes a pod from a copy.
@@ -241,6 +258,7 @@ func (n *Node) Take(p *Pod) {
 		last := len(n.Pods) - 1
 		n.Pods[i] = n.Pods[last]
 		n.Pods = n.Pods[:last]
+		n.hold(p, -1)
 		if !n.Requested.take(&p.Class.Requests) {
 			n.addUp()
 		}

@@ -35,6 +35,9 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 			old.Created, old.Generation = p.Created, p.Generation
 			return old
 		}
+		if old.NodeName == p.NodeName {
+			p.Devices = old.Devices
+		}
 		c.RemovePod(object.UID)
 	}
 	c.place(p)
@@ -136,6 +139,7 @@ func (c *Cluster) detach(p *Pod) {
 // or removed from them, before.
 func (c *Cluster) count(n *Node, p *Pod, sign int32) {
 	class, room := p.Class, &c.Rooms[n.Index]
+	n.hold(p, int64(sign))
 	switch {
 	case sign > 0:
 		n.Requested.add(&class.Requests)

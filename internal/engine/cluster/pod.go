@@ -28,6 +28,19 @@ type Pod struct {
 	Preempted        bool      // deletion is under way, because the scheduler preempted the pod
 
 	place int32 // index in Node.Pods
+
+	// Devices are those of its node that a plugin gave the pod, where only a sum is requested; nil
+	// if none did. It is set before the pod is placed, and does not change.
+	Devices *DeviceShares
+}
+
+// DeviceShares are amounts of single devices of a node, each device by its number there.
+type DeviceShares []DeviceShare
+
+// DeviceShare is an amount of one device.
+type DeviceShare struct {
+	Device int32
+	Amount int64
 }
 
 // Namespace returns the pod's namespace.

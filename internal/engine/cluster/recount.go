@@ -69,15 +69,17 @@ func (c *Cluster) agrees(n *Node, pods []*Pod) bool {
 		}
 	}
 	fresh, room := c.sumsOf(n, pods)
-	return c.Rooms[n.Index] == room && n.Affine == fresh.Affine && n.AntiAffine == fresh.AntiAffine && n.Requested.equal(&fresh.Requested)
+	return c.Rooms[n.Index] == room && n.Affine == fresh.Affine && n.AntiAffine == fresh.AntiAffine && n.Requested.equal(&fresh.Requested) &&
+		slices.Equal(n.Held, fresh.Held)
 }
 
 // sumsOf returns the sums that the node has when these pods are placed on it one after the other.
 func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
-	fresh, room := &Node{}, c.Rooms[n.Index]
+	fresh, room := &Node{Held: make([]int64, len(n.Held))}, c.Rooms[n.Index]
 	room.NonZeroCPU, room.NonZeroMemory = 0, 0
 	for _, p := range pods {
 		fresh.Requested.add(&p.Class.Requests)
+		fresh.hold(p, 1)
 		room.addNonZero(p.Class)
 		if p.Class.HasAffinity() {
 			fresh.Affine++
@@ -93,7 +95,7 @@ func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
 func (c *Cluster) rebuild(n *Node, pods []*Pod) {
 	fresh, room := c.sumsOf(n, pods)
 	n.Requested, n.Affine, n.AntiAffine, c.Rooms[n.Index] = fresh.Requested, fresh.Affine, fresh.AntiAffine, room
-	n.Pods = slices.Clone(pods)
+	n.Pods, n.Held = slices.Clone(pods), fresh.Held
 	for i, p := range pods {
 		p.Node, p.place = n, int32(i)
 	}

@@ -12,6 +12,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // codecs knows the types of kubescheduler.config.k8s.io/v1 and refuses unknown and repeated fields.
@@ -20,6 +22,7 @@ var codecs = func() serializer.CodecFactory {
 	if err := configv1.AddToScheme(scheme); err != nil {
 		panic(err)
 	}
+	scheme.AddKnownTypes(configv1.SchemeGroupVersion, &plugins.FragmentationArgs{})
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 

@@ -276,7 +276,7 @@ func (s *groupSearch) placeNext(m *member, i int) bool {
 			verdicts = append(verdicts, v)
 		}
 	}
-	slices.SortStableFunc(verdicts, func(a, b *decide.NodeVerdict) int { return cmp.Compare(b.Total, a.Total) })
+	slices.SortStableFunc(verdicts, func(a, b *decide.NodeVerdict) int { return b.Compare(a) })
 	tried := map[likeness]bool{}
 	for _, v := range verdicts {
 		if key := likenessOf(v.Node); after < 0 && s.plain {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime"
@@ -81,12 +82,12 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 			return Decision{Err: err}
 		}
 	}
-	best, total, ties := none, int64(math.MinInt64), 0
+	best, total, fine, ties := none, int64(math.MinInt64), int64(0), 0
 	for i, node := range left {
-		switch {
-		case totals[i] > total:
-			best, total, ties = node, totals[i], 1
-		case totals[i] == total:
+		switch order := cmp.Or(cmp.Compare(totals[i], total), cmp.Compare(r.fineOf(node), fine)); {
+		case order > 0 || best == none:
+			best, total, fine, ties = node, totals[i], r.fineOf(node), 1
+		case order == 0:
 			if ties++; (d.rng.IntN(ties) == 0 || node == d.preferred) && best != d.preferred {
 				best = node
 			}
@@ -184,7 +185,7 @@ func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []
 		feasible[i] = d.c.Nodes[node]
 	}
 	for _, s := range scorers {
-		scores, err := scoresOf(s.Scorer, d.c, p, feasible)
+		scores, _, err := scoresOf(s.Scorer, d.c, p, feasible) // those with fine scores are in the ranking
 		if err != nil {
 			return err
 		}
@@ -195,32 +196,38 @@ func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []
 	return nil
 }
 
-// scoresOf returns a scorer's normalised scores; nil if it scores nothing.
-func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) ([]int64, error) {
+// scoresOf returns a scorer's normalised scores, nil if it scores nothing, and its fine scores, nil
+// if it has none.
+func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) (scores, fine []int64, err error) {
 	scoring := s.Score(c, p, feasible)
 	switch {
 	case scoring.Err != nil && s.Name() == plugins.PreScorers: // its error names the plugin
-		return nil, scoring.Err
+		return nil, nil, scoring.Err
 	case scoring.Err != nil:
-		return nil, fmt.Errorf("running PreScore plugin %q: %w", s.Name(), scoring.Err)
+		return nil, nil, fmt.Errorf("running PreScore plugin %q: %w", s.Name(), scoring.Err)
 	case scoring.Node == nil:
-		return nil, nil
+		return nil, nil, nil
 	}
-	scores := make([]int64, len(feasible))
+	scores = make([]int64, len(feasible))
+	if scoring.Exact != nil {
+		fine = make([]int64, len(feasible))
+		parallel(len(feasible), func(i int) { scores[i], fine[i] = scoring.Exact(feasible[i]) })
+		return scores, fine, nil
+	}
 	errs := make([]error, len(feasible))
 	parallel(len(feasible), func(i int) { scores[i], errs[i] = scoring.Node(feasible[i]) })
 	for _, err := range errs {
 		if err != nil {
-			return nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
+			return nil, nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
 		}
 	}
 	if scoring.Normalize != nil {
 		scoring.Normalize(feasible, scores)
 	}
 	if scoring.Finish != nil {
-		return scores, scoring.Finish(feasible, scores)
+		return scores, nil, scoring.Finish(feasible, scores)
 	}
-	return scores, nil
+	return scores, nil, nil
 }
 
 // askAll calls f, which asks filters about a node, for 0..n-1: on all cores, and then again in

@@ -32,6 +32,9 @@ func (r *ranking) choose() choice {
 	if feasible == 0 {
 		return choice{node: none}
 	}
+	if r.fine != nil {
+		return r.chooseFinely(feasible)
+	}
 	r.weighSpread(r.weights(nil))
 	b := r.bounds()
 	if r.flat != nil {
@@ -75,6 +78,10 @@ func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
 func (r *ranking) ties() (nodes []int32) {
 	if r.feasible() == 0 {
 		return nil
+	}
+	if r.fine != nil {
+		nodes, _ := r.finest()
+		return slices.Sorted(slices.Values(nodes))
 	}
 	if r.flat != nil {
 		top := r.flat.highest()

@@ -50,6 +50,7 @@ type Decider struct {
 	nextSkeleton uint32
 	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
 	attempted    []plugins.Attempted       // the filters that are one
+	learners     []plugins.Learner         // the scorers that are one
 	plans        [recent]recentPlan        // by class, modulo their number
 	bases        map[string]*base          // by the key that findBase makes
 	effort       map[int32]classEffort     // by class
@@ -105,6 +106,9 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	for _, s := range profile.Scorers {
 		if f, is := s.Scorer.(plugins.TermCounter); is {
 			d.hardWeight, _ = f.TermWeights()
+		}
+		if l, is := s.Scorer.(plugins.Learner); is {
+			d.learners = append(d.learners, l)
 		}
 		if f, is := s.Scorer.(plugins.Worthy); is {
 			before := d.worth

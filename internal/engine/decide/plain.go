@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ type NodeVerdict struct {
 	// their sum. Nothing is scored when only one node is feasible.
 	Scores []Score
 	Total  int64
+	// Fine is the sum of the fine scores, which decides among nodes with the same total; see
+	// plugins.Scoring.
+	Fine int64
 }
 
 // Score is a plugin's normalised score times its weight.
@@ -127,15 +131,22 @@ func (e *Evaluation) Best() []*NodeVerdict {
 	var best []*NodeVerdict
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
-		switch {
-		case v.Rejection != nil:
-		case len(best) == 0 || v.Total > best[0].Total:
-			best = append(best[:0], v)
-		case v.Total == best[0].Total:
+		if v.Rejection != nil {
+			continue
+		}
+		if len(best) > 0 && v.Compare(best[0]) > 0 {
+			best = best[:0]
+		}
+		if len(best) == 0 || v.Compare(best[0]) == 0 {
 			best = append(best, v)
 		}
 	}
 	return best
+}
+
+// Compare orders verdicts on nodes that can take the pod: better ones are greater.
+func (v *NodeVerdict) Compare(o *NodeVerdict) int {
+	return cmp.Or(cmp.Compare(v.Total, o.Total), cmp.Compare(v.Fine, o.Fine))
 }
 
 // Verdict returns the verdict on one node, or nil.
@@ -158,7 +169,7 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 		}
 	}
 	for _, s := range profile.Scorers {
-		scores, err := scoresOf(s.Scorer, c, p, feasible)
+		scores, fine, err := scoresOf(s.Scorer, c, p, feasible)
 		if err != nil {
 			*e = Evaluation{Err: err}
 			return
@@ -169,6 +180,9 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 		for i, v := range verdicts {
 			v.Scores = append(v.Scores, Score{s.Scorer.Name(), scores[i] * s.Weight})
 			v.Total += scores[i] * s.Weight
+			if fine != nil {
+				v.Fine += fine[i] * s.Weight
+			}
 		}
 	}
 	if err := addExtenderScores(c, profile, p, feasible, verdicts); err != nil {

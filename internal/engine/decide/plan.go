@@ -32,7 +32,8 @@ type plan struct {
 	filtersRoom   bool // one of them is a plugins.RoomFilter
 	contentScores []rawScore
 	room          *room
-	maxRoom       int // the highest sum of these scores
+	maxRoom       int  // the highest sum of these scores
+	exact         bool // one of them has fine scores
 
 	// PodTopologySpread.
 	hard, soft   []plugins.SpreadConstraint
@@ -125,7 +126,17 @@ type namedJudge struct {
 // rawScore is a plugin's score before normalising; node is nil where the plugin scores nothing.
 type rawScore struct {
 	node   func(n *cluster.Node) (int64, error)
+	exact  func(n *cluster.Node) (score, fine int64) // see plugins.Scoring; nil: it has no fine score
 	weight int64
+}
+
+// finely returns a score for room, which cannot fail, and the fine one.
+func (s *rawScore) finely(n *cluster.Node) (score, fine int64) {
+	if s.exact != nil {
+		return s.exact(n)
+	}
+	score, _ = s.node(n)
+	return score, 0
 }
 
 func (s *rawScore) of(n *cluster.Node) int64 {
@@ -194,7 +205,7 @@ func (d *Decider) unsuited(pl *plan) bool {
 // and from the pods' own labels.
 func (d *Decider) signature(pl *plan) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
+	fmt.Fprintln(&b, d.learnt(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
 	for i := range pl.asked {
 		fmt.Fprintln(&b, pl.asked[i].filter.Name())
 	}
@@ -327,8 +338,9 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 	if scoring.Node == nil {
 		return true
 	}
-	raw := rawScore{scoring.Node, s.Weight}
+	raw := rawScore{scoring.Node, scoring.Exact, s.Weight}
 	if ofRoom {
+		pl.exact = pl.exact || scoring.Exact != nil
 		pl.contentScores = append(pl.contentScores, raw)
 		pl.maxRoom += plugins.MaxScore * int(s.Weight)
 		return true

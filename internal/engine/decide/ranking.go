@@ -29,6 +29,8 @@ type ranking struct {
 	// is read when the pods of a node change and it stays in its bucket, as in most cases.
 	bucket []int16
 	at     []position
+	// fine has the fine scores of nodes in buckets; nil if no plugin has any. See plugins.Scoring.
+	fine   []int64
 	counts marks // of each node, the spread tallies that count its pods
 	// inDomains is what domainChanges was when the tallies were counted.
 	inDomains int
@@ -120,7 +122,7 @@ func newRanking(d *Decider, p *plan) *ranking {
 // bytes is about how much memory the ranking takes.
 func (r *ranking) bytes() int {
 	const alone = 8 << 10 // for a cluster of any size
-	n := alone + 2*len(r.bucket) + 8*len(r.at) + len(r.counts.bits)
+	n := alone + 8*len(r.fine) + 2*len(r.bucket) + 8*len(r.at) + len(r.counts.bits)
 	if r.flat == nil {
 		// The buckets, half as large again as what is in them.
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups)
@@ -143,6 +145,9 @@ func (r *ranking) rebuild() {
 	c := r.d.c
 	r.seen, r.candidates = c.Log.Len(), nil
 	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
+	if r.fine = nil; r.plan.exact {
+		r.fine = make([]int64, len(c.Nodes))
+	}
 	r.byStatic, r.statics = map[staticKey]int32{}, nil
 	r.groups, r.byKey, r.byLong, r.vacant, r.lastGroup = nil, map[groupKey]int32{}, map[string]int32{}, nil, none
 	r.reasons, r.byText, r.merged = nil, map[string]int16{}, false
@@ -188,6 +193,9 @@ func (r *ranking) grow(nodes int) {
 	}
 	for len(r.bucket) < nodes {
 		r.bucket = append(r.bucket, absent)
+		if r.fine != nil {
+			r.fine = append(r.fine, 0)
+		}
 		if r.flat == nil {
 			r.at = append(r.at, position{})
 		}
@@ -321,10 +329,14 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	if r.plan.room != nil {
 		return r.plan.room.score(&r.d.c.Rooms[node], balance)
 	}
-	var sum int64
+	var sum, fine int64
 	for _, s := range r.plan.contentScores {
-		score, _ := s.node(n) // scores of room cannot fail
+		score, finer := s.finely(n)
 		sum += score * s.weight
+		fine += finer * s.weight
+	}
+	if r.fine != nil {
+		r.fine[node] = fine
 	}
 	return int16(sum)
 }

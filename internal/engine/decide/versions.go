@@ -7,7 +7,8 @@ type versions struct {
 	namespaces, services, controllers, devices uint64
 	images                                     uint64
 	keys                                       int
-	terms                                      int // of the terms that may match the pod
+	terms                                      int    // of the terms that may match the pod
+	learnt                                     uint64 // see plugins.Learner
 }
 
 // versions returns them as they are now. Labels of namespaces count only where a term selects by
@@ -17,10 +18,18 @@ func (d *Decider) versions(class *cluster.PodClass) versions {
 	v := versions{
 		services:    c.Services.Version,
 		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
-		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version,
+		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version, learnt: d.learnt(),
 	}
 	if class.SelectsNamespaces || d.terms.selective > 0 {
 		v.namespaces = c.Namespaces.Version
 	}
 	return v
+}
+
+// learnt is the version of what scorers have learnt.
+func (d *Decider) learnt() (sum uint64) {
+	for _, l := range d.learners {
+		sum += l.Version(d.c)
+	}
+	return sum
 }

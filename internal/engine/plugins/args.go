@@ -45,6 +45,8 @@ func SetArgsDefaults(args any) {
 		if a.DefaultingType == "" {
 			a.DefaultingType = config.SystemDefaulting
 		}
+	case *FragmentationArgs:
+		setFragmentationDefaults(a)
 	case *config.DynamicResourcesArgs:
 		setDefault(&a.FilterTimeout, metav1.Duration{Duration: config.DynamicResourcesFilterTimeoutDefault})
 		setDefault(&a.BindingTimeout, metav1.Duration{Duration: config.DynamicResourcesBindingTimeoutDefault})
@@ -90,6 +92,8 @@ func ValidateArgs(path *field.Path, args any) error {
 		list = validateSpread(path, a)
 	case *config.VolumeBindingArgs:
 		list = validateVolumeBinding(path, a)
+	case *FragmentationArgs:
+		list = validateFragmentation(path, a)
 	case *config.DynamicResourcesArgs:
 		list = validateDynamicResources(path, a)
 	}

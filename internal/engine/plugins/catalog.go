@@ -87,6 +87,7 @@ func Catalog() []Entry {
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
 		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},
+		{Name: "Fragmentation", Points: Filters | Score | Reserve, Weight: 1, Optional: true, New: with(NewFragmentation)},
 	}
 }
 

@@ -109,6 +109,9 @@ type Scoring struct {
 	Err error
 	// Node scores one node.
 	Node func(n *cluster.Node) (int64, error)
+	// Exact, if not nil, returns Node's score and a finer one, the higher the better. It decides
+	// among nodes with the same total, which whole numbers up to MaxScore cannot tell apart.
+	Exact func(n *cluster.Node) (score, fine int64)
 	// Normalize scales the scores of all feasible nodes, in their order, to 0..MaxScore; nil if
 	// they are in that range.
 	Normalize func(feasible []*cluster.Node, scores []int64)

@@ -207,7 +207,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 	case evaluation.Feasible == 1:
 		holds = true
 		out.Summary = fmt.Sprintf("The pod is on node %s, the only one of %d that can take it.", node, len(evaluation.Nodes))
-	case own.Total == best[0].Total:
+	case own.Compare(best[0]) == 0:
 		holds = true
 		out.Summary = fmt.Sprintf("The pod is on node %s, which has the highest score, %d, of the %d nodes of %d that can take it%s.",
 			node, own.Total, evaluation.Feasible, len(evaluation.Nodes), sharedWith(len(best)-1))

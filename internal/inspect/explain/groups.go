@@ -90,7 +90,7 @@ func (e *explainer) scores(evaluation *decide.Evaluation, own string) {
 		}
 	}
 	slices.SortFunc(list, func(a, b *decide.NodeVerdict) int {
-		return cmp.Or(cmp.Compare(b.Total, a.Total), boolCompare(a.Node.Name != own, b.Node.Name != own), cmp.Compare(a.Node.Name, b.Node.Name))
+		return cmp.Or(b.Compare(a), boolCompare(a.Node.Name != own, b.Node.Name != own), cmp.Compare(a.Node.Name, b.Node.Name))
 	})
 	for i, v := range list {
 		if i > nextBest && v.Node.Name != own {
@@ -145,7 +145,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		total := v.Total
 		report.Total, report.Rank = &total, 1
 		for i := range evaluation.Nodes {
-			if o := &evaluation.Nodes[i]; o.Rejection == nil && o.Total > v.Total {
+			if o := &evaluation.Nodes[i]; o.Rejection == nil && o.Compare(v) > 0 {
 				report.Rank++
 			}
 		}

@@ -1,0 +1,82 @@
+package fragmentation
+
+// NoDevice stands for the device of a task that wants none, or several.
+const NoDevice = -1
+
+// Scratch is memory that calls of [Outlook.Cost] use again.
+type Scratch struct{ row []int64 }
+
+// Fits reports whether the devices can take a task: one has the share free, or enough are whole.
+func Fits(devices []int64, amount, whole int64) bool {
+	if amount >= whole {
+		for _, free := range devices {
+			if free == whole {
+				amount -= whole
+			}
+		}
+		return amount <= 0
+	}
+	for _, free := range devices {
+		if free >= amount {
+			return true
+		}
+	}
+	return amount == 0
+}
+
+// Cost is what a task would take from the worth of a node that has room for it, and the device
+// that a share is best given.
+func (o *Outlook) Cost(r *Room, t *Task, s *Scratch) (cost int64, device int) {
+	cpu := r.CPU - t.CPU
+	v := o.view(cpu, r.Memory-t.Memory, &s.row)
+	var whole, sum, worth int64
+	for _, free := range r.Devices {
+		sum += free
+		worth += v.device(free)
+		if free == o.whole {
+			whole++
+		}
+	}
+	worth -= o.imbalance(r, cpu, sum-t.Amount)
+	before := o.Worth(r)
+	switch {
+	case t.Amount == 0:
+		return before - worth - v.together(whole), NoDevice
+	case t.Amount >= o.whole:
+		n := t.Amount / o.whole
+		worth += n*(v.device(0)-v.device(o.whole)) + v.together(whole-n)
+		return before - worth, NoDevice
+	}
+	change, device := v.best(r.Devices, t.Amount, whole)
+	return before - worth - change, device
+}
+
+// best returns the device that a share is best given, the first of equals, and what the devices
+// that are free in common, and this device, are worth more afterwards.
+func (v view) best(devices []int64, amount, whole int64) (change int64, device int) {
+	device = NoDevice
+	for i, free := range devices {
+		if free < amount {
+			continue
+		}
+		left := whole
+		if free == v.o.whole {
+			left--
+		}
+		c := v.device(free-amount) - v.device(free) + v.together(left)
+		if device == NoDevice || c > change {
+			change, device = c, i
+		}
+	}
+	return change, device
+}
+
+// Score brings a cost to 0..most: half for none at all, less the more it costs, compared with what
+// is wanted of devices.
+func (o *Outlook) Score(cost int64, t *Task, most int64) int64 {
+	scale := farWeight * (o.whole + t.Amount) * one / 4
+	return max(0, min(most, (most*scale-most*cost)/(2*scale)))
+}
+
+// Worst is more than a task can cost anywhere.
+const Worst = 1 << 50

@@ -1,0 +1,56 @@
+package fragmentation
+
+import "slices"
+
+// Task is a shape of the pods that come.
+type Task struct {
+	CPU, Memory int64 // thousandths, bytes
+	// Amount is what it needs of devices, in steps: less than a device is a share of one device;
+	// otherwise it needs whole ones. See [Devices.Steps].
+	Amount int64
+	Weight int64 // how often it comes, compared with the others
+}
+
+// Devices says how a resource is divided into devices.
+type Devices struct {
+	// Unit is how much of the resource one device has.
+	Unit int64
+}
+
+// mostSteps bounds how finely shares of a device are told apart.
+const mostSteps = 1000
+
+// Whole is a device in steps.
+func (d Devices) Whole() int64 { return min(d.Unit, mostSteps) }
+
+// Steps converts a request: shares are rounded up to a step, several devices to whole ones.
+func (d Devices) Steps(amount int64) int64 {
+	whole := d.Whole()
+	if amount > d.Unit {
+		return (amount + d.Unit - 1) / d.Unit * whole
+	}
+	return ceil(max(amount, 0), whole, d.Unit)
+}
+
+// Free converts what is free of a device: it is rounded down to a step.
+func (d Devices) Free(amount int64) int64 {
+	return max(0, min(amount, d.Unit)) * d.Whole() / d.Unit
+}
+
+func ceil(a, b, by int64) int64 { return (a*b + by - 1) / by }
+
+// one is the weight of all tasks together. Sums of a node with sixteen devices stay below 2^40.
+const one = 1 << 20
+
+// Weigh scales the weights so that their sum is about one. A task that comes at all keeps a weight.
+func Weigh(tasks []Task) []Task {
+	var total int64
+	for i := range tasks {
+		total += tasks[i].Weight
+	}
+	scaled := slices.Clone(tasks)
+	for i := range scaled {
+		scaled[i].Weight = max(1, scaled[i].Weight*one/max(total, 1))
+	}
+	return scaled
+}

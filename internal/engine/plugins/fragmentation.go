@@ -1,0 +1,240 @@
+package plugins
+
+import (
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/fragmentation"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// CodeNoDeviceFits is the code of Fragmentation.
+const CodeNoDeviceFits = "NoDeviceFits"
+
+// Fragmentation scores nodes by how much of the capacity that stays free the pods that come can
+// use; see package fragmentation. It is off by default.
+//
+// A node's extended resource is a sum, and a share has to be free on one device. The plugin says
+// which device a pod gets (Reserve), and rejects nodes where the sum suffices and no device does.
+// Pods that were placed before, or by others, are assumed to be packed as tightly as possible.
+type Fragmentation struct {
+	resource v1.ResourceName
+	devices  fragmentation.Devices
+	coming   *coming
+	desks    sync.Pool // of *desk
+}
+
+// NewFragmentation returns the plugin; nil stands for the defaults.
+func NewFragmentation(args *FragmentationArgs) (*Fragmentation, error) {
+	if args == nil {
+		args = &FragmentationArgs{}
+	}
+	args = args.DeepCopy()
+	SetArgsDefaults(args)
+	if err := ValidateArgs(nil, args); err != nil {
+		return nil, err
+	}
+	f := &Fragmentation{resource: args.Resource, devices: fragmentation.Devices{Unit: args.Unit}}
+	f.coming = newComing(args, f.devices)
+	f.desks.New = func() any { return &desk{} }
+	return f, nil
+}
+
+// Name implements Filter and Scorer.
+func (*Fragmentation) Name() string { return "Fragmentation" }
+
+// Reads implements Filter.
+func (*Fragmentation) Reads() Part { return Contents }
+
+// Steady implements Steady.
+func (*Fragmentation) Steady() {}
+
+// desk is space to look at one node.
+type desk struct {
+	room    fragmentation.Room
+	scratch fragmentation.Scratch
+}
+
+// look reads what is free on a node.
+func (d *desk) look(f *Fragmentation, n *cluster.Node) {
+	d.room.CPU = n.Size.MilliCPU - n.Requested.MilliCPU
+	d.room.Memory = n.Size.Memory - n.Requested.Memory
+	d.room.WholeCPU = n.Size.MilliCPU
+	f.readDevices(n, &d.room.Devices)
+	for i, free := range d.room.Devices {
+		d.room.Devices[i] = f.devices.Free(free)
+	}
+}
+
+// readDevices reads what is free of each device of a node.
+func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
+	free := (*into)[:0]
+	rest := n.Requested.Scalars[f.resource]
+	for i := range min(n.Size.Scalars[f.resource]/f.devices.Unit, maxDevices) {
+		left := f.devices.Unit
+		if int(i) < len(n.Held) {
+			left -= n.Held[i]
+			rest -= n.Held[i]
+		}
+		free = append(free, left)
+	}
+	for rest > 0 {
+		at := f.tightest(free, rest)
+		if at < 0 {
+			break
+		}
+		taken := min(rest, free[at])
+		free[at] -= taken
+		rest -= taken
+	}
+	*into = free
+}
+
+// maxDevices bounds the devices of a node that are looked at.
+const maxDevices = 1 << 10
+
+// tightest returns the device that an amount is taken from if nobody knows which: the fullest that
+// has it, or the emptiest; -1 if all are full.
+func (f *Fragmentation) tightest(free []int64, amount int64) int {
+	best := -1
+	for i, left := range free {
+		switch {
+		case left <= 0:
+		case best < 0, free[best] < amount && left > free[best], left >= amount && left < free[best]:
+			best = i
+		}
+	}
+	return best
+}
+
+// task returns what the plugin counts of a pod.
+func (f *Fragmentation) task(p *cluster.Pod) fragmentation.Task {
+	r := &p.Class.Requests
+	return fragmentation.Task{CPU: r.MilliCPU, Memory: r.Memory, Amount: f.devices.Steps(r.Scalars[f.resource])}
+}
+
+// Filter implements Filter.
+func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	amount := f.task(p).Amount
+	if amount == 0 {
+		return Judge{}
+	}
+	reason := "node(s) didn't have a device with enough free " + string(f.resource)
+	if amount > f.devices.Whole() {
+		reason = "node(s) didn't have enough whole devices of " + string(f.resource)
+	}
+	full := &Rejection{Code: CodeNoDeviceFits, Reasons: []string{reason}}
+	never := &Rejection{Code: CodeNoDeviceFits, Reasons: []string{reason}, Unresolvable: true}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		d := f.desks.Get().(*desk)
+		defer f.desks.Put(d)
+		switch d.look(f, n); {
+		case fragmentation.Fits(d.room.Devices, amount, f.devices.Whole()):
+			return nil
+		case int64(len(d.room.Devices))*f.devices.Whole() < amount:
+			return never
+		}
+		return full
+	}}
+}
+
+// ScoreByRoom implements [RoomScorer]: the score depends on more than the room.
+func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { return RoomScore{} }
+
+// Version implements [Learner].
+func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.version(f, c) }
+
+// Score implements Scorer. Less cost is a higher score, and exactly so among equals.
+func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	future, task := f.coming.future(f, c), f.task(p)
+	exact := func(n *cluster.Node) (score, fine int64) {
+		d := f.desks.Get().(*desk)
+		defer f.desks.Put(d)
+		d.look(f, n)
+		o := future.outlook(n)
+		if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) { // it is not filtered
+			return 0, -fragmentation.Worst
+		}
+		cost, _ := o.Cost(&d.room, &task, &d.scratch)
+		return o.Score(cost, &task, MaxScore), -cost
+	}
+	return Scoring{Exact: exact, Node: func(n *cluster.Node) (int64, error) {
+		score, _ := exact(n)
+		return score, nil
+	}}
+}
+
+// Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came.
+func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
+	f.coming.came(f, p)
+	amount := p.Class.Requests.Scalars[f.resource]
+	if amount <= 0 {
+		return func() {}, nil
+	}
+	shares := f.choose(c, p, n, amount)
+	if shares == nil {
+		return nil, fmt.Errorf("node %s has no device with enough free %s", n.Name, f.resource)
+	}
+	p.Devices = &shares
+	return func() { p.Devices = nil }, nil
+}
+
+// choose returns the devices that a pod is best given.
+func (f *Fragmentation) choose(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
+	d, task := &desk{}, f.task(p)
+	d.look(f, n)
+	if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) {
+		return nil
+	}
+	_, device := f.coming.future(f, c).outlook(n).Cost(&d.room, &task, &d.scratch)
+	if device != fragmentation.NoDevice {
+		return cluster.DeviceShares{{Device: int32(device), Amount: amount}}
+	}
+	for i, free := range d.room.Devices {
+		if amount > 0 && free == f.devices.Whole() {
+			shares = append(shares, cluster.DeviceShare{Device: int32(i), Amount: min(amount, f.devices.Unit)})
+			amount -= f.devices.Unit
+		}
+	}
+	return shares
+}
+
+// Interests implements Requeuer.
+func (f *Fragmentation) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable},
+		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return !others(e) || e.PodBefore != nil && e.PodBefore.Class.Requests.Scalars[f.resource] > 0
+		}},
+	}
+}
+
+// Wakes implements Waker.
+func (*Fragmentation) Wakes() []string {
+	return []string{"a node is added or gets more devices", "a pod with devices leaves its node"}
+}
+
+// Fixes implements Fixer.
+func (*Fragmentation) Fixes() []Fix { return []Fix{AskForLess, MakeRoom} }
+
+// Detail implements Detailer: what is free, device by device.
+func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Node) string {
+	return func(n *cluster.Node) string {
+		var free []int64
+		f.readDevices(n, &free)
+		return fmt.Sprintf("free by device, of %d: %v", f.devices.Unit, free)
+	}
+}
+
+// amountOf is a quantity as the engine counts it.
+func amountOf(list v1.ResourceList, name v1.ResourceName) int64 {
+	quantity, ok := list[name]
+	if !ok {
+		return 0
+	}
+	return rules.Amount(name, quantity)
+}

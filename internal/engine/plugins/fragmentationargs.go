@@ -1,0 +1,113 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// FragmentationArgs are the arguments of Fragmentation. They are decoded as those of upstream's
+// plugins are, in kubescheduler.config.k8s.io/v1.
+type FragmentationArgs struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Resource is the extended resource that devices provide. Default: nvidia.com/gpu.
+	Resource v1.ResourceName `json:"resource,omitempty"`
+	// Unit is how much of it one device has. A request of less than that is for a share of one
+	// device, any other for whole devices. Default: 1.
+	Unit int64 `json:"unit,omitempty"`
+	// Tasks are what comes. Without them, it is learnt from the pods that are scheduled.
+	Tasks []FragmentationTask `json:"tasks,omitempty"`
+	// HalfLife is after how many pods what was learnt of a pod counts for half. Default: 16384.
+	HalfLife int64 `json:"halfLife,omitempty"`
+}
+
+// FragmentationTask is a kind of pods that comes.
+type FragmentationTask struct {
+	// Requests of a pod. Only CPU, memory and the resource of the devices count.
+	Requests v1.ResourceList `json:"requests"`
+	// Weight is how often it comes, compared with the others. Default: 1.
+	Weight int64 `json:"weight,omitempty"`
+	// NodeSelector and NodeAffinity are those of a pod: where the task may run.
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	NodeAffinity *v1.NodeSelector  `json:"nodeAffinity,omitempty"`
+}
+
+// DeepCopy copies the arguments.
+func (a *FragmentationArgs) DeepCopy() *FragmentationArgs {
+	other := *a
+	other.Tasks = nil
+	for _, t := range a.Tasks {
+		selector := v1.PodSpec{NodeSelector: t.NodeSelector}
+		t.Requests, t.NodeSelector, t.NodeAffinity = t.Requests.DeepCopy(), selector.DeepCopy().NodeSelector, t.NodeAffinity.DeepCopy()
+		other.Tasks = append(other.Tasks, t)
+	}
+	return &other
+}
+
+// DeepCopyObject implements runtime.Object.
+func (a *FragmentationArgs) DeepCopyObject() runtime.Object { return a.DeepCopy() }
+
+func setFragmentationDefaults(a *FragmentationArgs) {
+	if a.Resource == "" {
+		a.Resource = "nvidia.com/gpu"
+	}
+	if a.Unit == 0 {
+		a.Unit = 1
+	}
+	if a.HalfLife == 0 {
+		a.HalfLife = 1 << 14
+	}
+	for i := range a.Tasks {
+		if a.Tasks[i].Weight == 0 {
+			a.Tasks[i].Weight = 1
+		}
+	}
+}
+
+// maxTasks bounds how many kinds of pods are told apart, and maxTaskWeight how often one may come.
+const (
+	maxTasks      = 512
+	maxTaskWeight = 1 << 30
+)
+
+func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.ErrorList) {
+	list = append(list, metavalidation.ValidateLabelName(string(a.Resource), path.Child("resource"))...)
+	if a.Unit < 1 {
+		list = append(list, field.Invalid(path.Child("unit"), a.Unit, "must be at least 1"))
+	}
+	if a.HalfLife < 8 {
+		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))
+	}
+	if len(a.Tasks) > maxTasks {
+		list = append(list, field.TooMany(path.Child("tasks"), len(a.Tasks), maxTasks))
+	}
+	for i := range a.Tasks {
+		list = append(list, validateTask(path.Child("tasks").Index(i), &a.Tasks[i])...)
+	}
+	return list
+}
+
+func validateTask(path *field.Path, t *FragmentationTask) (list field.ErrorList) {
+	if t.Weight < 1 || t.Weight > maxTaskWeight {
+		list = append(list, field.Invalid(path.Child("weight"), t.Weight, "not in valid range [1, 1073741824]"))
+	}
+	if len(t.Requests) == 0 {
+		list = append(list, field.Required(path.Child("requests"), "must name what a pod requests"))
+	}
+	for name, quantity := range t.Requests {
+		if quantity.Sign() < 0 {
+			list = append(list, field.Invalid(path.Child("requests").Key(string(name)), quantity.String(), "must not be negative"))
+		}
+	}
+	list = append(list, metavalidation.ValidateLabels(t.NodeSelector, path.Child("nodeSelector"))...)
+	if t.NodeAffinity != nil {
+		err := validateAddedAffinity(path.Child("nodeAffinity"), &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: t.NodeAffinity})
+		if err != nil {
+			list = append(list, field.Invalid(path.Child("nodeAffinity"), "", err.Error()))
+		}
+	}
+	return list
+}

@@ -1,0 +1,257 @@
+package plugins
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/fragmentation"
+)
+
+// Learner is a scorer whose scores change when it learns, whatever the cluster does. The version
+// changes with them.
+type Learner interface {
+	Version(c *cluster.Cluster) uint64
+}
+
+// coming is what comes: given, or learnt from the pods that were placed. What was learnt is put to
+// use from time to time, because every node has to be scored anew then.
+type coming struct {
+	devices fragmentation.Devices
+	given   bool
+
+	mutex  sync.Mutex
+	shapes map[comingKey]*comingShape
+	seen   int64 // pods
+	next   int64 // number of pods at which what was learnt is put to use
+	fading int64 // the same for when all weights fade; see fade
+	every  int64 // pods from one time to the next
+
+	numbers uint64  // of versions
+	current *future // nil: to be made
+}
+
+// comingKey tells the kinds of pods apart.
+type comingKey struct {
+	cpu, memory, amount int64
+	where               string
+}
+
+// comingShape is a kind of pods and where they may run.
+type comingShape struct {
+	task  fragmentation.Task
+	where *nodeChoice // nil: everywhere
+}
+
+// nodeChoice is a pod's node selector and required node affinity.
+type nodeChoice struct {
+	selector labels.Selector
+	terms    *requiredTerms // nil: none
+}
+
+func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice *nodeChoice, key string) {
+	if len(selector) == 0 && required == nil {
+		return nil, ""
+	}
+	choice, key = &nodeChoice{selector: labels.SelectorFromSet(selector)}, labels.Set(selector).String()
+	if required != nil {
+		terms := readRequired(required)
+		choice.terms = &terms
+		key += "\x00" + required.String()
+	}
+	return choice, key
+}
+
+func (c *nodeChoice) match(n *cluster.Node) bool {
+	return c == nil || c.selector.Matches(n) && (c.terms == nil || c.terms.match(n))
+}
+
+// When what was learnt is put to use first, and how much rarer each time until it is once in
+// mostLearning pods.
+const (
+	firstLearning = 16
+	rarer         = 4
+	mostLearning  = 4096
+)
+
+func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
+	c := &coming{
+		devices: devices, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
+		next: firstLearning, every: args.HalfLife / fadings,
+	}
+	c.fading = c.every
+	for i := range args.Tasks {
+		t := &args.Tasks[i]
+		task := fragmentation.Task{
+			CPU: amountOf(t.Requests, v1.ResourceCPU), Memory: amountOf(t.Requests, v1.ResourceMemory),
+			Amount: devices.Steps(amountOf(t.Requests, args.Resource)),
+		}
+		where, key := chooseNodes(t.NodeSelector, t.NodeAffinity)
+		c.add(task, t.Weight, where, key)
+	}
+	return c
+}
+
+// add counts a task.
+func (c *coming) add(task fragmentation.Task, weight int64, where *nodeChoice, choice string) {
+	key := comingKey{task.CPU, task.Memory, task.Amount, choice}
+	s := c.shapes[key]
+	if s == nil {
+		c.makeRoom()
+		s = &comingShape{task: task, where: where}
+		c.shapes[key] = s
+	}
+	s.task.Weight += weight
+}
+
+// makeRoom drops the rarest shape if there are too many.
+func (c *coming) makeRoom() {
+	if len(c.shapes) < maxTasks {
+		return
+	}
+	keys := c.sorted()
+	delete(c.shapes, keys[len(keys)-1])
+}
+
+// sorted lists the shapes, those that come most often first.
+func (c *coming) sorted() []comingKey {
+	keys := make([]comingKey, 0, len(c.shapes))
+	for key := range c.shapes {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b comingKey) int {
+		return cmp.Or(cmp.Compare(c.shapes[b].task.Weight, c.shapes[a].task.Weight), cmp.Compare(a.amount, b.amount),
+			cmp.Compare(a.cpu, b.cpu), cmp.Compare(a.memory, b.memory), strings.Compare(a.where, b.where))
+	})
+	return keys
+}
+
+// onePod is the weight of a pod that has just come; weights fade in fadings steps to a half.
+const (
+	onePod  = 1 << 10
+	fadings = 8
+)
+
+// fade lowers all weights by 1 - 2^(-1/fadings), in 1024ths, and forgets shapes that no longer
+// come.
+func (c *coming) fade() {
+	const part = 85
+	for key, s := range c.shapes {
+		if s.task.Weight -= (s.task.Weight*part + 1023) / 1024; s.task.Weight < onePod/64 {
+			delete(c.shapes, key)
+		}
+	}
+}
+
+// came counts a pod that is placed.
+func (c *coming) came(f *Fragmentation, p *cluster.Pod) {
+	if c.given {
+		return
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.count(f, p)
+	c.seen++
+	if c.seen >= c.fading {
+		c.fading += c.every
+		c.fade()
+	}
+	if c.seen >= c.next {
+		c.next += min(c.next*(rarer-1), mostLearning)
+		c.current = nil
+	}
+}
+
+func (c *coming) count(f *Fragmentation, p *cluster.Pod) {
+	if (&NodeAffinity{}).ReadsFor(p)&Identity != 0 {
+		return // it may run on nodes by name, which no other pod need have to do with
+	}
+	required, _ := podNodeAffinity(p.Spec())
+	where, key := chooseNodes(p.Spec().NodeSelector, required)
+	c.add(f.task(p), onePod, where, key)
+}
+
+// future returns what is known of what comes, as of the latest version. The first time, the pods
+// that run say what comes.
+func (c *coming) future(f *Fragmentation, in *cluster.Cluster) *future {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.current != nil {
+		return c.current
+	}
+	if c.numbers == 0 && !c.given {
+		c.readCluster(f, in)
+	}
+	c.numbers++
+	c.current = c.newFuture()
+	return c.current
+}
+
+// readCluster learns from the pods that are placed.
+func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
+	for _, n := range in.SortedNodes() {
+		for _, p := range n.Pods {
+			c.count(f, p)
+		}
+	}
+}
+
+func (c *coming) version(f *Fragmentation, in *cluster.Cluster) uint64 {
+	return c.future(f, in).number
+}
+
+// future is what comes, prepared. It does not change.
+type future struct {
+	number  uint64
+	shapes  []comingShape
+	devices fragmentation.Devices
+	far     *fragmentation.Remainders
+
+	mutex    sync.Mutex
+	outlooks map[string]*fragmentation.Outlook // by the shapes that may run on a node
+	byLabels sync.Map                          // *cluster.LabelSet to *fragmentation.Outlook
+}
+
+func (c *coming) newFuture() *future {
+	u := &future{number: c.numbers, devices: c.devices, outlooks: map[string]*fragmentation.Outlook{}}
+	var tasks []fragmentation.Task
+	for _, key := range c.sorted() {
+		tasks = append(tasks, c.shapes[key].task)
+		u.shapes = append(u.shapes, *c.shapes[key])
+	}
+	for i, t := range fragmentation.Weigh(tasks) {
+		u.shapes[i].task = t
+	}
+	u.far = fragmentation.NewRemainders(tasks, c.devices)
+	return u
+}
+
+// outlook values nodes with the labels of this one.
+func (u *future) outlook(n *cluster.Node) *fragmentation.Outlook {
+	if o, known := u.byLabels.Load(n.Labels); known {
+		return o.(*fragmentation.Outlook)
+	}
+	var tasks []fragmentation.Task
+	var key []byte
+	for i := range u.shapes {
+		if u.shapes[i].where.match(n) {
+			tasks = append(tasks, u.shapes[i].task)
+			key = strconv.AppendInt(append(key, ' '), int64(i), 36)
+		}
+	}
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	o := u.outlooks[string(key)]
+	if o == nil {
+		o = fragmentation.NewOutlook(tasks, u.devices, u.far)
+		u.outlooks[string(key)] = o
+	}
+	u.byLabels.Store(n.Labels, o)
+	return o
+}

@@ -1,0 +1,181 @@
+package places
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// What nodes and pods of the engine say.
+const (
+	gpuMilli   = "example.com/gpu-milli"
+	modelLabel = "gpu-model"
+)
+
+// engine plays with Berth's engine and a profile.
+type engine struct {
+	cluster *cluster.Cluster
+	decider *decide.Decider
+	profile *plugins.Profile
+	pods    map[Shape]*v1.Pod
+	placed  int
+}
+
+func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
+	c, err := config.Parse("profile", []byte(file), config.Options{})
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{cluster: cluster.New(), profile: c.Profiles[0], pods: map[Shape]*v1.Pod{}}
+	for i := range t.Nodes {
+		n := &t.Nodes[i]
+		e.cluster.SetNode(&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{modelLabel: n.Model}},
+			Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+				v1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI), v1.ResourceMemory: mebibytes(n.Memory),
+				v1.ResourcePods: resource.MustParse("100k"), gpuMilli: *resource.NewQuantity(n.GPUs*Milli, resource.DecimalSI),
+			}},
+		})
+	}
+	e.decider = decide.New(e.cluster, e.profile, seed)
+	return e, nil
+}
+
+func mebibytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }
+
+// requests are what a pod for the task requests.
+func (s *Shape) requests() v1.ResourceList {
+	list := v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(s.CPU, resource.DecimalSI), v1.ResourceMemory: mebibytes(s.Memory)}
+	if s.GPUs > 0 {
+		list[gpuMilli] = *resource.NewQuantity(s.wants(), resource.DecimalSI)
+	}
+	return list
+}
+
+// affinity is the pod's required node affinity; nil: none.
+func (s *Shape) affinity() *v1.NodeSelector {
+	if s.GPUs == 0 || s.Models == "" {
+		return nil
+	}
+	return &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+		{Key: modelLabel, Operator: v1.NodeSelectorOpIn, Values: strings.Split(s.Models, "|")},
+	}}}}
+}
+
+func (e *engine) pod(t *Task) *v1.Pod {
+	pod := e.pods[t.Shape]
+	if pod == nil {
+		pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: v1.PodSpec{
+			SchedulerName: v1.DefaultSchedulerName,
+			Containers:    []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: t.requests()}}},
+		}}
+		if required := t.affinity(); required != nil {
+			pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+		}
+		e.pods[t.Shape] = pod
+	}
+	e.placed++
+	own := *pod
+	own.Name = t.Name
+	own.UID = types.UID(strconv.Itoa(e.placed))
+	return &own
+}
+
+// place implements player.
+func (e *engine) place(t *Task) (node string, gpus []share, err error) {
+	p := e.cluster.Pending(e.pod(t))
+	decision := e.decider.Decide(p)
+	if decision.Node == nil {
+		return "", nil, decision.Err
+	}
+	for _, r := range e.profile.Reservers {
+		if _, err := r.Reserve(e.cluster, p, decision.Node); err != nil {
+			return "", nil, fmt.Errorf("%s on %s: %w", t.Name, decision.Node.Name, err)
+		}
+	}
+	if p.Devices == nil {
+		p.Devices = firstFit(t, decision.Node)
+	}
+	e.cluster.Place(p, decision.Node)
+	if p.Devices != nil {
+		for _, s := range *p.Devices {
+			gpus = append(gpus, share{int(s.Device), s.Amount})
+		}
+	}
+	return decision.Node.Name, gpus, nil
+}
+
+// firstFit gives a task the first GPUs that it fits, where the profile leaves that open.
+func firstFit(t *Task, n *cluster.Node) *cluster.DeviceShares {
+	if t.GPUs == 0 {
+		return nil
+	}
+	var list cluster.DeviceShares
+	for i := range n.Size.Scalars[gpuMilli] / Milli {
+		free := int64(Milli)
+		if int(i) < len(n.Held) {
+			free -= n.Held[i]
+		}
+		if free >= t.GPUMilli && int64(len(list)) < t.GPUs {
+			list = append(list, cluster.DeviceShare{Device: int32(i), Amount: t.GPUMilli})
+		}
+	}
+	return &list
+}
+
+// The profiles. Fragmentation as a filter keeps a share off nodes where the sum suffices and no
+// single GPU does; so does any device plugin for shares.
+const (
+	defaultProfile = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {filter: {enabled: [{name: Fragmentation}]}}
+  pluginConfig:
+  - {name: Fragmentation, args: {resource: example.com/gpu-milli, unit: 1000}}
+`
+	mostAllocatedProfile = defaultProfile + `  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: MostAllocated
+        resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}, {name: example.com/gpu-milli, weight: 1}]
+`
+	fragmentationProfile = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint: {enabled: [{name: Fragmentation}]}
+    score: {disabled: [{name: "*"}], enabled: [{name: Fragmentation}]}
+  pluginConfig:
+  - name: Fragmentation
+    args:
+      resource: example.com/gpu-milli
+      unit: 1000
+`
+)
+
+// given is the profile with the tasks of a mix as arguments.
+func given(m *Mix) (string, error) {
+	shapes, counts := m.shapes()
+	var tasks []plugins.FragmentationTask
+	for i := range shapes {
+		tasks = append(tasks, plugins.FragmentationTask{
+			Requests: shapes[i].requests(), Weight: counts[i], NodeAffinity: shapes[i].affinity(),
+		})
+	}
+	text, err := yaml.Marshal(map[string]any{"tasks": tasks})
+	if err != nil {
+		return "", err
+	}
+	return fragmentationProfile + "      " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n      ") + "\n", nil
+}

@@ -1,0 +1,149 @@
+package places
+
+import "math"
+
+// fgd is the policy of the paper: a placement is scored by how much less fragmented the node
+// becomes, brought to 0..100 by a sigmoid and cut off. The first node among equals is taken, and on
+// it the first GPU among equals.
+type fgd struct {
+	nodes   []freeNode
+	typical []Shape
+	often   []float64 // by typical task: its share of all tasks
+	cache   map[Shape][]fgdScore
+}
+
+// freeNode is a node with what is free on it.
+type freeNode struct {
+	Node
+	free    []int64 // by GPU
+	changes int     // counts placements
+	amount  float64 // of fragmentation
+}
+
+// fgdScore is the score of a node as it was at a number of changes.
+type fgdScore struct {
+	changes, score, gpu int // score is -1 if the task does not fit; gpu is that of a share
+}
+
+func newFGD(t *Trace, m *Mix) *fgd {
+	f := &fgd{cache: map[Shape][]fgdScore{}}
+	shapes, counts := m.shapes()
+	for i := range shapes {
+		f.typical = append(f.typical, shapes[i])
+		f.often = append(f.often, float64(counts[i])/float64(len(m.Tasks)))
+	}
+	for _, n := range t.Nodes {
+		node := freeNode{Node: n, free: make([]int64, n.GPUs)}
+		for i := range node.free {
+			node.free[i] = Milli
+		}
+		node.amount = f.fragmentation(&node)
+		f.nodes = append(f.nodes, node)
+	}
+	return f
+}
+
+func (n *freeNode) takes(s *Shape) bool {
+	if s.CPU > n.CPU || s.Memory > n.Memory || s.GPUs > 0 && !s.allows(n.Model) {
+		return false
+	}
+	var fit int64
+	for _, free := range n.free {
+		if free >= s.GPUMilli {
+			fit++
+		}
+	}
+	return fit >= s.GPUs
+}
+
+// fragmentation is the GPU capacity that is free and that the typical tasks cannot use, in GPUs.
+func (f *fgd) fragmentation(n *freeNode) (sum float64) {
+	for i := range f.typical {
+		s := &f.typical[i]
+		useful := s.GPUs > 0 && n.takes(s)
+		var lost int64
+		for _, free := range n.free {
+			if !useful || free < s.GPUMilli {
+				lost += free
+			}
+		}
+		sum += f.often[i] * float64(lost) / Milli
+	}
+	return sum
+}
+
+// after is a node with the task on it; a share is on this GPU.
+func (n *freeNode) after(s *Shape, gpu int) freeNode {
+	other := *n
+	other.free = append([]int64(nil), n.free...)
+	other.CPU -= s.CPU
+	other.Memory -= s.Memory
+	other.changes++
+	if s.GPUMilli < Milli && s.GPUs > 0 {
+		other.free[gpu] -= s.GPUMilli
+		return other
+	}
+	for i, left := 0, s.GPUs; left > 0; i++ {
+		if other.free[i] == Milli {
+			other.free[i] = 0
+			left--
+		}
+	}
+	return other
+}
+
+func (f *fgd) score(n *freeNode, s *Shape) fgdScore {
+	best := fgdScore{n.changes, -1, 0}
+	if !n.takes(s) {
+		return best
+	}
+	for gpu := range max(1, len(n.free)) {
+		share := s.GPUs > 0 && s.GPUMilli < Milli
+		if share && n.free[gpu] < s.GPUMilli {
+			continue
+		}
+		after := n.after(s, gpu)
+		less := n.amount - f.fragmentation(&after)
+		if score := int(100 / (1 + math.Exp(-less))); score > best.score {
+			best.score, best.gpu = score, gpu
+		}
+		if !share {
+			break
+		}
+	}
+	return best
+}
+
+// place implements player.
+func (f *fgd) place(t *Task) (node string, gpus []share) {
+	known := f.cache[t.Shape]
+	if known == nil {
+		known = make([]fgdScore, len(f.nodes))
+		for i := range known {
+			known[i].changes = -1
+		}
+		f.cache[t.Shape] = known
+	}
+	best := -1
+	for i := range f.nodes {
+		if known[i].changes != f.nodes[i].changes {
+			known[i] = f.score(&f.nodes[i], &t.Shape)
+		}
+		if known[i].score >= 0 && (best < 0 || known[i].score > known[best].score) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return "", nil
+	}
+	before := f.nodes[best].free
+	after := f.nodes[best].after(&t.Shape, known[best].gpu)
+	after.amount = f.fragmentation(&after)
+	f.nodes[best] = after
+	for i := range before {
+		if taken := before[i] - after.free[i]; taken > 0 {
+			gpus = append(gpus, share{i, taken})
+		}
+	}
+	return after.Name, gpus
+}

@@ -1,0 +1,125 @@
+package places
+
+import (
+	"fmt"
+	"time"
+)
+
+// share is an amount of one GPU.
+type share struct {
+	gpu    int
+	amount int64
+}
+
+// Run is one way of placing the tasks of one mix in one order.
+type Run struct {
+	Policy, Mix string
+	Seed        uint64
+	Allocated   float64 // of the GPUs, in per cent
+	Decisions   int
+	Took        time.Duration
+	Placements  []Placement
+}
+
+// Placement is what became of a task.
+type Placement struct {
+	Task string
+	Node string // empty: none
+	gpus []share
+}
+
+// Policies are the ways of placing, in the order of the report.
+var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt"}
+
+// player places one task.
+type player func(t *Task) (node string, gpus []share, err error)
+
+func (t *Trace) player(policy string, m *Mix, seed uint64) (player, error) {
+	file := fragmentationProfile
+	switch policy {
+	case "FGD":
+		f := newFGD(t, m)
+		return func(t *Task) (string, []share, error) {
+			node, gpus := f.place(t)
+			return node, gpus, nil
+		}, nil
+	case "default":
+		file = defaultProfile
+	case "MostAllocated":
+		file = mostAllocatedProfile
+	case "Fragmentation":
+		var err error
+		if file, err = given(m); err != nil {
+			return nil, err
+		}
+	}
+	e, err := newEngine(t, file, seed)
+	if err != nil {
+		return nil, err
+	}
+	return e.place, nil
+}
+
+// Play plays a mix and checks that nothing is given away twice.
+func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
+	place, err := t.player(policy, m, seed)
+	if err != nil {
+		return nil, err
+	}
+	arrivals := t.Arrivals(m, seed)
+	r := &Run{Policy: policy, Mix: m.Name, Seed: seed, Decisions: len(arrivals), Placements: make([]Placement, 0, len(arrivals))}
+	began := time.Now()
+	for i := range arrivals {
+		node, gpus, err := place(&arrivals[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s, mix %s, seed %d: %w", policy, m.Name, seed, err)
+		}
+		r.Placements = append(r.Placements, Placement{arrivals[i].Name, node, gpus})
+	}
+	r.Took = time.Since(began)
+	return r, t.check(r, arrivals)
+}
+
+// check counts what is allocated, from the placements alone.
+func (t *Trace) check(r *Run, arrivals []Task) error {
+	nodes := map[string]*freeNode{}
+	for _, n := range t.Nodes {
+		node := &freeNode{Node: n, free: make([]int64, n.GPUs)}
+		for i := range node.free {
+			node.free[i] = Milli
+		}
+		nodes[n.Name] = node
+	}
+	var sum int64
+	for i, p := range r.Placements {
+		if p.Node == "" {
+			continue
+		}
+		if err := nodes[p.Node].take(&arrivals[i].Shape, p.gpus); err != nil {
+			return fmt.Errorf("%s, mix %s, seed %d, arrival %d, %s on %s: %w", r.Policy, r.Mix, r.Seed, i+1, p.Task, p.Node, err)
+		}
+		sum += arrivals[i].wants()
+	}
+	r.Allocated = 100 * float64(sum) / float64(t.GPUs*Milli)
+	return nil
+}
+
+func (n *freeNode) take(s *Shape, gpus []share) error {
+	n.CPU -= s.CPU
+	n.Memory -= s.Memory
+	switch {
+	case n.CPU < 0 || n.Memory < 0:
+		return fmt.Errorf("CPU or memory is given away twice")
+	case s.GPUs > 0 && !s.allows(n.Model):
+		return fmt.Errorf("model %s is not one of %s", n.Model, s.Models)
+	case int64(len(gpus)) != s.GPUs:
+		return fmt.Errorf("%d GPUs instead of %d", len(gpus), s.GPUs)
+	}
+	for _, g := range gpus {
+		if g.amount != s.GPUMilli || g.gpu >= len(n.free) || n.free[g.gpu] < g.amount {
+			return fmt.Errorf("GPU %d is given away twice", g.gpu)
+		}
+		n.free[g.gpu] -= g.amount
+	}
+	return nil
+}

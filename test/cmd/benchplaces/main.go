@@ -1,0 +1,71 @@
+// Benchplaces plays the tasks of a trace and prints how much of the GPUs is allocated in the end,
+// by mix and policy; see package places.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/test/bench/places"
+)
+
+func main() {
+	dir := flag.String("trace", "bench/places/openb", "folder with nodes.csv and pods-MIX.csv or pods-MIX.csv.gz")
+	out := flag.String("out", "", "folder to write the placements of Fragmentation to, as MIX-SEED.csv")
+	policies := flag.String("policies", strings.Join(places.Policies, ","), "what is played")
+	mixes := flag.String("mixes", "", "mixes that are played, separated by commas (default all)")
+	seeds := flag.Int("seeds", 10, "how many orders of arrival are played")
+	first := flag.Uint64("first-seed", 42, "the seed of the first")
+	flag.Parse()
+	if err := run(*dir, *out, split(*policies), split(*mixes), *first, *seeds); err != nil {
+		fmt.Fprintln(os.Stderr, "benchplaces:", err)
+		os.Exit(1)
+	}
+}
+
+func split(list string) []string {
+	return slices.DeleteFunc(strings.Split(list, ","), func(s string) bool { return s == "" })
+}
+
+func run(dir, out string, policies, mixes []string, first uint64, seeds int) error {
+	for _, p := range policies {
+		if !slices.Contains(places.Policies, p) {
+			return fmt.Errorf("-policies: no policy %q; there are %s", p, strings.Join(places.Policies, ", "))
+		}
+	}
+	trace, err := places.ReadTrace(dir)
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		if err := os.MkdirAll(out, 0o755); err != nil {
+			return err
+		}
+	}
+	report := places.NewReport(policies)
+	for i := range trace.Mixes {
+		m := &trace.Mixes[i]
+		if len(mixes) > 0 && !slices.Contains(mixes, m.Name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "mix %s: %d tasks\n", m.Name, len(m.Tasks))
+		for seed := first; seed < first+uint64(seeds); seed++ {
+			for _, policy := range policies {
+				r, err := trace.Play(policy, m, seed)
+				if err != nil {
+					return err
+				}
+				report.Add(r)
+				if out != "" && policy == "Fragmentation" {
+					if err := r.WriteCSV(out); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return report.Write(os.Stdout)
+}
