@@ -102,6 +102,7 @@ func known(t *testing.T) *runtime.Scheme {
 	if err := configv1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
+	s.AddKnownTypes(configv1.SchemeGroupVersion, &plugins.FragmentationArgs{})
 	return s
 }
 
@@ -122,7 +123,7 @@ func inEffect(t *testing.T) configv1.KubeSchedulerConfiguration {
 
 // ours are the packages of the types that a configuration is made of. Those of Kubernetes' API are
 // documented there.
-var ours = []string{reflect.TypeFor[configv1.Extender]().PkgPath(), reflect.TypeFor[componentbase.LeaderElectionConfiguration]().PkgPath()}
+var ours = []string{reflect.TypeFor[plugins.FragmentationArgs]().PkgPath(), reflect.TypeFor[configv1.Extender]().PkgPath(), reflect.TypeFor[componentbase.LeaderElectionConfiguration]().PkgPath()}
 
 // gather lists the types that a value is made of, and the values of their fields: of a list, those
 // of its first element.

@@ -74,6 +74,13 @@ func newProfile(t *draw) *plugins.Profile {
 			[]config.ResourceSpec{{Name: "cpu", Weight: 1}}, []config.ResourceSpec{{Name: "memory", Weight: 1}, {Name: "example.com/gpu", Weight: 1}},
 			[]config.ResourceSpec{{Name: "cpu", Weight: 1}, {Name: "memory", Weight: 1}, {Name: "ephemeral-storage", Weight: 1}})}
 	}
+	if t.chance(0.2) { // a plugin with fine scores, which learns
+		for _, point := range one(t, []plugins.Point{plugins.Score}, []plugins.Point{plugins.Filters, plugins.Reserve}, []plugins.Point{plugins.Filters, plugins.Score, plugins.Reserve}) {
+			at[point] = append(slices.Clone(at[point]), "Fragmentation")
+		}
+		weights["Fragmentation"] = 1 + t.Int64N(5)
+		args["Fragmentation"] = &plugins.FragmentationArgs{Resource: "example.com/gpu", Unit: 1 + t.Int64N(2)}
+	}
 	p, err := plugins.NewProfile(plugins.DefaultSchedulerName, at, weights, args)
 	if err != nil {
 		panic(err)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // machine is a cluster that things happen to.
@@ -205,7 +206,7 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 		return
 	}
 	v := e.Verdict(decision.Node)
-	if best := e.Best(); v.Rejection != nil || v.Total != best[0].Total || decision.Total != v.Total {
+	if best := e.Best(); v.Rejection != nil || v.Compare(best[0]) != 0 || decision.Total != v.Total {
 		t.Fatalf("%s: the fast way takes %s with %d, but\n%s", pod.Name, decision.Node.Name, decision.Total, describe(e))
 	}
 	var ties []*cluster.Node
@@ -233,6 +234,11 @@ func names(nodes []*cluster.Node) (list []string) {
 // take counts a pod on its node.
 func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	t.say("  it goes to %s", n.Name)
+	for _, r := range m.d.profile.Reservers {
+		if _, learns := r.(plugins.Learner); learns {
+			_, _ = r.Reserve(m.c, p, n)
+		}
+	}
 	m.c.Place(p, n)
 	pod.Spec.NodeName = n.Name
 	m.placed = append(m.placed, pod)

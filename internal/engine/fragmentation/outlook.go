@@ -1,6 +1,9 @@
 package fragmentation
 
-import "slices"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // The weights of the terms: see doc.go. They were chosen on nine mixes of a GPU cluster's trace.
 // The result hardly depends on them: with balance half or twice as heavy, or far a third, it stays
@@ -19,18 +22,18 @@ type Room struct {
 	Devices     []int64
 }
 
-// Outlook values nodes for the tasks that may run on them. It is immutable.
+// Outlook values nodes for the tasks that may run on them. Its answers do not change.
 type Outlook struct {
 	whole int64 // a device, in steps
 	far   *Remainders
 
-	tasks  []Task  // that want devices
-	memory int64   // with so much free, memory keeps no task out
-	cpus   []int64 // what the tasks want, ascending
-	// A row for each number of cpus that are free, and one for none. In a row, the weights of the
-	// tasks with no more CPU that want a share of at most a size, and then those that want at most
-	// so many whole devices.
-	rows   []int64
+	tasks []Task // that want devices
+	// What the tasks want, ascending.
+	cpus, memories []int64
+	// A row for each number of cpus and of memories that are free, made when it is first needed. In
+	// a row, the weights of the tasks for which these suffice: those that want a share of at most a
+	// size, and then those that want at most so many whole devices.
+	rows   []atomic.Pointer[[]int64]
 	width  int
 	sizes  int     // of shares
 	rankOf []uint8 // by steps: how many sizes of shares fit in; see maxSizes
@@ -50,8 +53,7 @@ func NewOutlook(tasks []Task, devices Devices, far *Remainders) *Outlook {
 			continue
 		}
 		o.tasks = append(o.tasks, t)
-		o.memory = max(o.memory, t.Memory)
-		o.cpus = append(o.cpus, t.CPU)
+		o.cpus, o.memories = append(o.cpus, t.CPU), append(o.memories, t.Memory)
 		if t.Amount < o.whole {
 			shares = append(shares, t.Amount)
 		} else {
@@ -59,13 +61,11 @@ func NewOutlook(tasks []Task, devices Devices, far *Remainders) *Outlook {
 		}
 	}
 	slices.Sort(o.cpus)
-	o.cpus = slices.Compact(o.cpus)
+	slices.Sort(o.memories)
+	o.cpus, o.memories = slices.Compact(o.cpus), slices.Compact(o.memories)
 	o.rank(shares)
 	o.width = o.sizes + 1 + o.counts + 1
-	o.rows = make([]int64, (len(o.cpus)+1)*o.width)
-	for i := range len(o.cpus) {
-		o.fill(o.rows[(i+1)*o.width:][:o.width], o.cpus[i], o.memory)
-	}
+	o.rows = make([]atomic.Pointer[[]int64], (len(o.cpus)+1)*(len(o.memories)+1))
 	return o
 }
 
@@ -89,7 +89,6 @@ func (o *Outlook) rank(shares []int64) {
 
 // fill sums the weights of the tasks for which CPU and memory suffice.
 func (o *Outlook) fill(row []int64, cpu, memory int64) {
-	clear(row)
 	for i := range o.tasks {
 		t := &o.tasks[i]
 		switch {
@@ -114,21 +113,26 @@ type view struct {
 	row []int64
 }
 
-// view finds the row. Where memory keeps tasks out, it is made; into is then overwritten.
-func (o *Outlook) view(cpu, memory int64, into *[]int64) view {
-	if memory >= o.memory {
-		at, found := slices.BinarySearch(o.cpus, cpu)
-		if found {
-			at++
-		}
-		return view{o, o.rows[at*o.width:][:o.width]}
+// view finds the row, or makes it.
+func (o *Outlook) view(cpu, memory int64) view {
+	at := upTo(o.cpus, cpu)*(len(o.memories)+1) + upTo(o.memories, memory)
+	row := o.rows[at].Load()
+	if row == nil {
+		fresh := make([]int64, o.width)
+		o.fill(fresh, cpu, memory)
+		row = &fresh
+		o.rows[at].Store(row)
 	}
-	if cap(*into) < o.width {
-		*into = make([]int64, o.width)
+	return view{o, *row}
+}
+
+// upTo counts the numbers of a sorted list that are at most a number.
+func upTo(list []int64, most int64) int {
+	at, found := slices.BinarySearch(list, most)
+	if found {
+		at++
 	}
-	row := (*into)[:o.width]
-	o.fill(row, cpu, memory)
-	return view{o, row}
+	return at
 }
 
 // device is the worth of one device with so much free, without what depends on the other devices.
@@ -165,8 +169,7 @@ func (o *Outlook) Worth(r *Room) int64 {
 
 // Terms values what is free on a node, term by term.
 func (o *Outlook) Terms(r *Room) (t Terms) {
-	var row []int64
-	v := o.view(r.CPU, r.Memory, &row)
+	v := o.view(r.CPU, r.Memory)
 	var whole, sum int64
 	for _, free := range r.Devices {
 		t.Near += free * v.row[o.rankOf[free]]

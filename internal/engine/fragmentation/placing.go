@@ -3,9 +3,6 @@ package fragmentation
 // NoDevice stands for the device of a task that wants none, or several.
 const NoDevice = -1
 
-// Scratch is memory that calls of [Outlook.Cost] use again.
-type Scratch struct{ row []int64 }
-
 // Fits reports whether the devices can take a task: one has the share free, or enough are whole.
 func Fits(devices []int64, amount, whole int64) bool {
 	if amount >= whole {
@@ -26,9 +23,9 @@ func Fits(devices []int64, amount, whole int64) bool {
 
 // Cost is what a task would take from the worth of a node that has room for it, and the device
 // that a share is best given.
-func (o *Outlook) Cost(r *Room, t *Task, s *Scratch) (cost int64, device int) {
+func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 	cpu := r.CPU - t.CPU
-	v := o.view(cpu, r.Memory-t.Memory, &s.row)
+	v := o.view(cpu, r.Memory-t.Memory)
 	var whole, sum, worth int64
 	for _, free := range r.Devices {
 		sum += free

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,10 +55,7 @@ func (*Fragmentation) Reads() Part { return Contents }
 func (*Fragmentation) Steady() {}
 
 // desk is space to look at one node.
-type desk struct {
-	room    fragmentation.Room
-	scratch fragmentation.Scratch
-}
+type desk struct{ room fragmentation.Room }
 
 // look reads what is free on a node.
 func (d *desk) look(f *Fragmentation, n *cluster.Node) {
@@ -82,16 +80,32 @@ func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 		}
 		free = append(free, left)
 	}
-	for rest > 0 {
-		at := f.tightest(free, rest)
-		if at < 0 {
-			break
-		}
-		taken := min(rest, free[at])
-		free[at] -= taken
-		rest -= taken
+	if rest > 0 {
+		f.pack(n, free)
 	}
 	*into = free
+}
+
+// pack takes the pods whose devices nobody has told off the devices, the largest first.
+func (f *Fragmentation) pack(n *cluster.Node, free []int64) {
+	var amounts []int64
+	for _, p := range n.Pods {
+		if amount := p.Class.Requests.Scalars[f.resource]; amount > 0 && p.Devices == nil {
+			amounts = append(amounts, amount)
+		}
+	}
+	slices.Sort(amounts)
+	for _, rest := range slices.Backward(amounts) {
+		for rest > 0 {
+			at := f.tightest(free, min(rest, f.devices.Unit))
+			if at < 0 {
+				return
+			}
+			taken := min(rest, free[at])
+			free[at] -= taken
+			rest -= taken
+		}
+	}
 }
 
 // maxDevices bounds the devices of a node that are looked at.
@@ -159,7 +173,7 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) { // it is not filtered
 			return 0, -fragmentation.Worst
 		}
-		cost, _ := o.Cost(&d.room, &task, &d.scratch)
+		cost, _ := o.Cost(&d.room, &task)
 		return o.Score(cost, &task, MaxScore), -cost
 	}
 	return Scoring{Exact: exact, Node: func(n *cluster.Node) (int64, error) {
@@ -190,7 +204,7 @@ func (f *Fragmentation) choose(c *cluster.Cluster, p *cluster.Pod, n *cluster.No
 	if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) {
 		return nil
 	}
-	_, device := f.coming.future(f, c).outlook(n).Cost(&d.room, &task, &d.scratch)
+	_, device := f.coming.future(f, c).outlook(n).Cost(&d.room, &task)
 	if device != fragmentation.NoDevice {
 		return cluster.DeviceShares{{Device: int32(device), Amount: amount}}
 	}

@@ -90,6 +90,6 @@ func (r *Report) Write(w io.Writer) error {
 		row(mix, allocated, mix)
 	}
 	row("mean", allocated, "")
-	row("decisions/s", func(m *mean) string { return fmt.Sprintf("%.0f", float64(m.decisions)/m.took.Seconds()) }, "")
+	row("decisions/s of CPU", func(m *mean) string { return fmt.Sprintf("%.0f", float64(m.decisions)/m.took.Seconds()) }, "")
 	return t.Flush()
 }

@@ -1,0 +1,88 @@
+package fragmentation
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var gpus = Devices{Unit: 1000}
+
+func drawTasks(t *rapid.T) []Task {
+	var tasks []Task
+	for range rapid.IntRange(0, 8).Draw(t, "tasks") {
+		tasks = append(tasks, Task{
+			CPU: rapid.Int64Range(0, 20).Draw(t, "cpu"), Memory: rapid.Int64Range(0, 20).Draw(t, "memory"),
+			Amount: rapid.SampledFrom([]int64{0, 100, 350, 650, 1000, 2000, 4000}).Draw(t, "amount"), Weight: rapid.Int64Range(1, 9).Draw(t, "weight"),
+		})
+	}
+	return tasks
+}
+
+// TestCostIsTheDifferenceOfWorth: what Cost works out for a share on its best device is the least
+// that the worth of the node falls by, over all devices.
+func TestCostIsTheDifferenceOfWorth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tasks := drawTasks(t)
+		left := make([]int64, 1001)
+		for i := range left {
+			left[i] = int64(i*7%13) * one
+		}
+		o := NewOutlook(Weigh(tasks), gpus, &Remainders{left: left})
+		r := &Room{CPU: rapid.Int64Range(0, 30).Draw(t, "free cpu"), Memory: rapid.Int64Range(0, 30).Draw(t, "free memory"), WholeCPU: 30}
+		for range rapid.IntRange(0, 4).Draw(t, "devices") {
+			r.Devices = append(r.Devices, rapid.SampledFrom([]int64{0, 190, 350, 650, 1000}).Draw(t, "free"))
+		}
+		task := Task{CPU: rapid.Int64Range(0, 30).Draw(t, "its cpu"), Amount: rapid.SampledFrom([]int64{0, 100, 350, 1000, 2000}).Draw(t, "its amount")}
+		if !Fits(r.Devices, task.Amount, 1000) {
+			return
+		}
+		least, cost := int64(Worst), int64(0)
+		for _, after := range placements(r, &task) {
+			least = min(least, o.Worth(r)-o.Worth(after))
+		}
+		if cost, _ = o.Cost(r, &task); cost != least {
+			t.Fatalf("cost %d, the worth falls by %d at least", cost, least)
+		}
+	})
+}
+
+// placements are all ways to place a task.
+func placements(r *Room, t *Task) (all []*Room) {
+	after := *r
+	after.CPU -= t.CPU
+	after.Memory -= t.Memory
+	after.Devices = slices.Clone(r.Devices)
+	if t.Amount == 0 || t.Amount >= 1000 {
+		for i, amount := 0, t.Amount; amount > 0; i++ {
+			if after.Devices[i] == 1000 {
+				after.Devices[i] = 0
+				amount -= 1000
+			}
+		}
+		return []*Room{&after}
+	}
+	for i, free := range r.Devices {
+		if free >= t.Amount {
+			one := after
+			one.Devices = slices.Clone(after.Devices)
+			one.Devices[i] -= t.Amount
+			all = append(all, &one)
+		}
+	}
+	return all
+}
+
+// TestRemaindersTellGoodFromBad: beside shares of 650 and 350, a device with 350 free will be
+// filled, and one with 300 free never.
+func TestRemaindersTellGoodFromBad(t *testing.T) {
+	tasks := []Task{{Amount: 650, Weight: 1}, {Amount: 350, Weight: 1}}
+	r := NewRemainders(tasks, gpus)
+	if good, bad := r.Left(350), r.Left(300); good > 200 || bad != 300 {
+		t.Errorf("of 350 that are free %d thousandths are left, of 300 %d; want at most 200, and 300", good, bad)
+	}
+	if again := NewRemainders(tasks, gpus); !slices.Equal(again.left, r.left) {
+		t.Error("the same tasks have other remainders the second time")
+	}
+}

@@ -1,0 +1,149 @@
+package plugins
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// tasksOf reads tasks=CPU/AMOUNT*WEIGHT,…
+func tasksOf(t *testing.T, d *datadriven.TestData) (tasks []FragmentationTask) {
+	t.Helper()
+	text := ""
+	d.MaybeScanArgs(t, "tasks", &text)
+	for _, task := range strings.FieldsFunc(text, func(r rune) bool { return r == ';' }) {
+		var cpu, amount, weight int64
+		if _, err := fmt.Sscanf(task, "%d/%d*%d", &cpu, &amount, &weight); err != nil {
+			d.Fatalf(t, "%s: %v", task, err)
+		}
+		tasks = append(tasks, FragmentationTask{Weight: weight, Requests: v1.ResourceList{
+			v1.ResourceCPU: *resource.NewQuantity(cpu, resource.DecimalSI), "example.com/gpu": *resource.NewQuantity(amount, resource.DecimalSI),
+		}})
+	}
+	return tasks
+}
+
+// TestFragmentationCases: beside the usual commands, place reserves devices for the pod given and
+// places it on the best node.
+func TestFragmentationCases(t *testing.T) {
+	var plugin *Fragmentation
+	moreCommands["place"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, _ any) string {
+		return placeBest(t, plugin, c, waiting(t, c, d.Input))
+	}
+	moreCommands["devices"] = func(_ *testing.T, _ *datadriven.TestData, c *cluster.Cluster, _ any) string {
+		var b strings.Builder
+		for _, n := range c.SortedNodes() {
+			fmt.Fprintf(&b, "%s: %s\n", n.Name, plugin.Detail(nil, nil)(n))
+		}
+		return b.String()
+	}
+	runCases(t, "testdata/fragmentation.txt", func(t *testing.T, d *datadriven.TestData) any {
+		if tasks := tasksOf(t, d); plugin == nil || len(tasks) > 0 || d.HasArg("anew") {
+			var err error
+			if plugin, err = NewFragmentation(&FragmentationArgs{Resource: "example.com/gpu", Unit: 1000, Tasks: tasks}); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+		}
+		return plugin
+	})
+}
+
+func placeBest(t *testing.T, f *Fragmentation, c *cluster.Cluster, p *cluster.Pod) string {
+	t.Helper()
+	judge, exact := f.Filter(c, p).Node, f.Score(c, p, nil).Exact
+	var best *cluster.Node
+	var most int64
+	for _, n := range c.SortedNodes() {
+		if judge != nil && judge(n) != nil {
+			continue
+		}
+		if _, fine := exact(n); best == nil || fine > most {
+			best, most = n, fine
+		}
+	}
+	if best == nil {
+		return "fits nowhere\n"
+	}
+	if _, err := f.Reserve(c, p, best); err != nil {
+		return fmt.Sprintf("%v\n", err)
+	}
+	c.Place(p, best)
+	if p.Devices == nil {
+		return fmt.Sprintf("%s\n", best.Name)
+	}
+	return fmt.Sprintf("%s %v\n", best.Name, *p.Devices)
+}
+
+// TestFragmentationKeepsDevicesOnceGiven: what a watch says of a placed pod does not move it to
+// another device, and a pod that leaves gives back its own.
+func TestFragmentationKeepsDevicesOnceGiven(t *testing.T) {
+	c := cluster.New()
+	load(t, c, "kind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: \"10\", memory: 1Gi, pods: \"9\", example.com/gpu: \"2000\"}}")
+	f, err := NewFragmentation(&FragmentationArgs{Resource: "example.com/gpu", Unit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := parse(t, "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {requests: {example.com/gpu: \"400\"}}}]}")[0].(*v1.Pod)
+	p, n := c.Pending(pod), c.Node("node")
+	p.Devices = &cluster.DeviceShares{{Device: 1, Amount: 400}}
+	c.Place(p, n)
+	seen := pod.DeepCopy()
+	seen.Spec.NodeName, seen.Labels = "node", map[string]string{"another": "class"}
+	c.SetPod(seen)
+	var free []int64
+	if f.readDevices(n, &free); fmt.Sprint(free) != "[1000 600]" {
+		t.Errorf("free by device: %v, want [1000 600]", free)
+	}
+	c.RemovePod(p.UID)
+	if f.readDevices(n, &free); fmt.Sprint(free) != "[1000 1000]" {
+		t.Errorf("free by device, once the pod has left: %v, want [1000 1000]", free)
+	}
+}
+
+// TestFragmentationLearnsWithinBounds: however many kinds of pods come, maxTasks are known.
+func TestFragmentationLearnsWithinBounds(t *testing.T) {
+	c := cluster.New()
+	f, err := NewFragmentation(&FragmentationArgs{HalfLife: 800})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.Version(c)
+	for i := range 5000 {
+		pod := fmt.Sprintf("kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {requests: {cpu: %dm}}}]}", 1+i)
+		f.coming.came(f, c.Pending(parse(t, pod)[0].(*v1.Pod)))
+	}
+	if n := len(f.coming.shapes); n == 0 || n > maxTasks {
+		t.Errorf("%d kinds of pods are known, want 1 to %d", n, maxTasks)
+	}
+	if f.Version(c) == before {
+		t.Error("nothing that was learnt is put to use")
+	}
+}
+
+func TestFragmentationArgsAreValidated(t *testing.T) {
+	for _, c := range []struct {
+		args FragmentationArgs
+		want string
+	}{
+		{FragmentationArgs{}, ""},
+		{FragmentationArgs{Unit: -1}, "args.unit: Invalid value: -1: must be at least 1"},
+		{FragmentationArgs{HalfLife: 7}, "args.halfLife: Invalid value: 7: must be at least 8"},
+		{FragmentationArgs{Resource: "a b"}, "args.resource: Invalid value: \"a b\": name part must consist of"},
+		{FragmentationArgs{Tasks: []FragmentationTask{{}}}, "args.tasks[0].requests: Required value: must name what a pod requests"},
+		{FragmentationArgs{Tasks: []FragmentationTask{{Weight: -2, Requests: v1.ResourceList{"cpu": resource.MustParse("-1")}}}}, "args.tasks[0].weight: Invalid value: -2"},
+		{FragmentationArgs{Tasks: []FragmentationTask{{Requests: v1.ResourceList{"cpu": resource.MustParse("-1")}}}}, "args.tasks[0].requests[cpu]: Invalid value: \"-1\": must not be negative"},
+	} {
+		SetArgsDefaults(&c.args)
+		err := ValidateArgs(field.NewPath("args"), &c.args)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package places
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const someNodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,2,T4\nb,16000,2048,1,P100\n"
+
+// trace writes a trace of one mix.
+func trace(t *testing.T, nodes, pods string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"nodes.csv": nodes, "pods-mix.csv": pods} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestBadTracesAreRefusedWithTheirPlace(t *testing.T) {
+	const header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
+	for _, c := range []struct{ nodes, pods, want string }{
+		{someNodes, header + "p,1,1,1,500,\n", ""},
+		{someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,1,500\n", ""},
+		{"sn,cpu_milli,memory_mib,gpu\na,1,1,1\n", header, "nodes.csv:2: model: there is no such column"},
+		{someNodes + "c,x,1,1,T4\n", header, `nodes.csv:4: cpu_milli: "x" is not a whole number of at least 1`},
+		{someNodes + "c,1,1\n", header, "nodes.csv: record on line 4: wrong number of fields"},
+		{"", header, "nodes.csv: is empty"},
+		{someNodes, header + "p,1,1,1,500,\nq,1,1,2,500,\n", "pods-mix.csv:3: gpu_milli: 500 of each of 2 GPUs: only one GPU can be shared"},
+		{someNodes, header + "p,1,1,1,1500,\n", "pods-mix.csv:2: gpu_milli: 1500 is not in 1 to 1000"},
+		{someNodes, header + "p,1,-1,1,500,\n", `pods-mix.csv:2: memory_mib: "-1" is not a whole number of at least 0`},
+		{someNodes, header + "p,1,1,0,0,\n", "pods-mix.csv: no task wants a GPU"},
+	} {
+		_, err := ReadTrace(trace(t, c.nodes, c.pods))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// TestAllPoliciesKeepToTheCapacity: Play checks that nothing is given away twice; a share of 600 and
+// one of 400 fill a GPU.
+func TestAllPoliciesKeepToTheCapacity(t *testing.T) {
+	dir := trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,600,\nq,1000,100,1,400,T4|P100\nr,1000,100,0,0,\nw,1000,100,2,1000,\n")
+	tr, err := ReadTrace(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, policy := range Policies {
+		r, err := tr.Play(policy, &tr.Mixes[0], 42)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Allocated < 60 || r.Allocated > 100 {
+			t.Errorf("%s: %.2f %% are allocated", policy, r.Allocated)
+		}
+		if policy != "Fragmentation" {
+			continue
+		}
+		if err := r.WriteCSV(dir); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "mix-42.csv"))
+		if lines := strings.Split(string(text), "\n"); err != nil || lines[0] != "arrival,pod,node,gpus" || len(lines) != r.Decisions+2 {
+			t.Errorf("%v, %q", err, text)
+		}
+	}
+}
+
+// BenchmarkPlaces is what playing the trace's default mix costs, a decision.
+func BenchmarkPlaces(b *testing.B) {
+	tr, err := ReadTrace("openb")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range tr.Mixes {
+		if m := &tr.Mixes[i]; m.Name == "default" {
+			for b.Loop() {
+				r, err := tr.Play("Fragmentation", m, 42)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(r.Allocated, "%")
+				b.ReportMetric(float64(r.Took.Microseconds())/float64(r.Decisions), "µs/decision")
+			}
+		}
+	}
+}
