@@ -1,5 +1,7 @@
 package fragmentation
 
+import "slices"
+
 // NoDevice stands for the device of a task that wants none, or several.
 const NoDevice = -1
 
@@ -46,6 +48,22 @@ func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 	}
 	change, device := v.best(r.Devices, t.Amount, whole)
 	return before - worth - change, device
+}
+
+// After is the room with the task placed there, a share on this device.
+func (r *Room) After(t *Task, device int, whole int64) *Room {
+	after := &Room{r.CPU - t.CPU, r.Memory - t.Memory, r.WholeCPU, slices.Clone(r.Devices)}
+	if device != NoDevice {
+		after.Devices[device] -= t.Amount
+		return after
+	}
+	for i, amount := 0, t.Amount; amount > 0; i++ {
+		if after.Devices[i] == whole {
+			after.Devices[i] = 0
+			amount -= whole
+		}
+	}
+	return after
 }
 
 // best returns the device that a share is best given, the first of equals, and what the devices

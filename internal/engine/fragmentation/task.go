@@ -1,6 +1,9 @@
 package fragmentation
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Task is a shape of the pods that come.
 type Task struct {
@@ -53,4 +56,9 @@ func Weigh(tasks []Task) []Task {
 		scaled[i].Weight = max(1, scaled[i].Weight*one/max(total, 1))
 	}
 	return scaled
+}
+
+// Words writes a term of a worth as a number of devices.
+func (d Devices) Words(term int64) string {
+	return fmt.Sprintf("%.2f", float64(term)/float64(d.Whole()*one))
 }

@@ -22,6 +22,12 @@ type Detailer interface {
 	Detail(c *cluster.Cluster, p *cluster.Pod) func(n *cluster.Node) string
 }
 
+// ScoreDetailer is a scorer that says in words what the score of a node is made of. It prepares the
+// answers for a pod, in the cluster as it is.
+type ScoreDetailer interface {
+	ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(n *cluster.Node) string
+}
+
 // Fixer is a plugin whose rejections package explain knows how to fix. For nodes rejected by a
 // plugin that is neither Fixer nor Proposer, no change is proposed.
 type Fixer interface {

@@ -244,6 +244,27 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 	}
 }
 
+// ScoreDetail implements [ScoreDetailer].
+func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	future, task, whole := f.coming.future(f, c), f.task(p), f.devices.Whole()
+	return func(n *cluster.Node) string {
+		d, o := &desk{}, future.outlook(n)
+		d.look(f, n)
+		if !fragmentation.Fits(d.room.Devices, task.Amount, whole) {
+			return "no device fits"
+		}
+		_, device := o.Cost(&d.room, &task)
+		before, after := o.Terms(&d.room), o.Terms(d.room.After(&task, device, whole))
+		near, far, imbalance := before.Near-after.Near, after.Far-before.Far, after.Imbalance-before.Imbalance
+		words := fmt.Sprintf("in devices, takes %s of the %s that the next pod can use on average, adds %s to what is expected to be left over in the end",
+			f.devices.Words(near), f.devices.Words(before.Near), f.devices.Words(far))
+		if words += fmt.Sprintf(", and %s to what CPU and devices strand of each other", f.devices.Words(imbalance)); device != fragmentation.NoDevice {
+			words += fmt.Sprintf("; on device %d", device)
+		}
+		return words
+	}
+}
+
 // amountOf is a quantity as the engine counts it.
 func amountOf(list v1.ResourceList, name v1.ResourceName) int64 {
 	quantity, ok := list[name]

@@ -118,6 +118,8 @@ type Score struct {
 	Total int64  `json:"total"`
 	// Scores are the plugins' normalised scores times their weights.
 	Scores map[string]int64 `json:"scores,omitempty"`
+	// Words say what some of the scores are made of, by plugin.
+	Words map[string]string `json:"words,omitempty"`
 }
 
 // Group are nodes that cannot take the pod for the same reason.

@@ -15,9 +15,9 @@ import (
 // evaluated records an evaluation: the scores of the best nodes, and the rejected nodes by reason.
 func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
-	e.scores(evaluation, own)
-	groups := map[string]*Group{}
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
+	e.scores(profile, evaluation, own)
+	groups := map[string]*Group{}
 	detail := &details{c: e.c, profile: profile, pod: e.pod, said: map[string]func(*cluster.Node) string{}}
 	said := map[string]map[string][]string{} // the names of the nodes, by what is said of them
 	for i := range evaluation.Nodes {
@@ -82,7 +82,7 @@ func ofNodes(names []string, of int) string {
 // nextBest is how many nodes are shown in addition to the pod's own.
 const nextBest = 5
 
-func (e *explainer) scores(evaluation *decide.Evaluation, own string) {
+func (e *explainer) scores(profile *plugins.Profile, evaluation *decide.Evaluation, own string) {
 	var list []*decide.NodeVerdict
 	for i := range evaluation.Nodes {
 		if v := &evaluation.Nodes[i]; v.Rejection == nil {
@@ -92,13 +92,22 @@ func (e *explainer) scores(evaluation *decide.Evaluation, own string) {
 	slices.SortFunc(list, func(a, b *decide.NodeVerdict) int {
 		return cmp.Or(b.Compare(a), boolCompare(a.Node.Name != own, b.Node.Name != own), cmp.Compare(a.Node.Name, b.Node.Name))
 	})
+	details := map[string]func(*cluster.Node) string{}
+	for _, scorer := range profile.Scorers {
+		if d, is := scorer.Scorer.(plugins.ScoreDetailer); is {
+			details[scorer.Name()] = d.ScoreDetail(e.c, e.pod)
+		}
+	}
 	for i, v := range list {
 		if i > nextBest && v.Node.Name != own {
 			continue
 		}
-		s := Score{Node: v.Node.Name, Own: v.Node.Name == own, Total: v.Total, Scores: map[string]int64{}}
+		s := Score{Node: v.Node.Name, Own: v.Node.Name == own, Total: v.Total, Scores: map[string]int64{}, Words: map[string]string{}}
 		for _, score := range v.Scores {
 			s.Scores[score.Plugin] = score.Score
+			if detail := details[score.Plugin]; detail != nil {
+				s.Words[score.Plugin] = detail(v.Node)
+			}
 		}
 		e.out.Scores = append(e.out.Scores, s)
 	}

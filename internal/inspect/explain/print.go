@@ -124,6 +124,11 @@ func (p printer) scores(e *Explanation) {
 		total = append(total, fmt.Sprint(s.Total))
 	}
 	p.columns(append(rows, total))
+	for _, s := range e.Scores {
+		for _, name := range sortedKeys(s.Words) {
+			p.Line("%s: %s: %s.", s.Node, name, s.Words[name])
+		}
+	}
 }
 
 func (p printer) groups(e *Explanation) {

@@ -42,8 +42,7 @@ func TestBadTracesAreRefusedWithTheirPlace(t *testing.T) {
 	}
 }
 
-// TestAllPoliciesKeepToTheCapacity: Play checks that nothing is given away twice; a share of 600 and
-// one of 400 fill a GPU.
+// TestAllPoliciesKeepToTheCapacity: Play checks that nothing is given away twice.
 func TestAllPoliciesKeepToTheCapacity(t *testing.T) {
 	dir := trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,600,\nq,1000,100,1,400,T4|P100\nr,1000,100,0,0,\nw,1000,100,2,1000,\n")
 	tr, err := ReadTrace(dir)
