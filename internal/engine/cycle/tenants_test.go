@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	tenants    = flag.Int("tenants", 60, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
+	tenants    = flag.Int("tenants", 40, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
 	tenantSeed = flag.Uint64("tenantseed", 0, "the first tenant of TestWhateverATenantStoresHoldsNobodyUp")
 )
 
@@ -176,6 +176,7 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 		path, full := paths[g.IntN(len(paths))], g.IntN(3) == 0
 		copies := []int{1, 4, 100}[g.IntN(3)]
 		g.Known = []int{0, 20, 90}[g.IntN(3)]
+		var names []string
 		for i := range copies {
 			object := g.Object(kind, path, min(hostile.RoomOfObject, roomOfTenant/3/copies), full)
 			if pod, is := object.(*v1.Pod); is {
@@ -184,9 +185,14 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 			of.stored++
 			c.timed(&of, fmt.Sprintf("%s with %s", kind.Name, path), Seen{at, object})
 			gone = append(gone, Gone{at, object})
+			names = append(names, object.GetName())
 			if i < 10 {
 				c.timed(&of, fmt.Sprintf("attempts beside %s with %s", kind.Name, path), Tick{})
 			}
+		}
+		if pod := using(at, names[:min(len(names), 8)], seed); pod != nil {
+			c.timed(&of, "a pod that uses "+kind.Name, Seen{Pods, pod})
+			gone = append(gone, Gone{Pods, pod})
 		}
 	}
 	for range 20 {
@@ -205,6 +211,23 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 	}
 	c.now = c.now.Add(20 * time.Second) // longer than any back-off
 	return of
+}
+
+// using returns a pod of the tenant's with these claims; nil for other kinds.
+func using(kind Kind, names []string, seed uint64) *v1.Pod {
+	if kind != Claims && kind != ResourceClaims {
+		return nil
+	}
+	pod := aPod(fmt.Sprint("using-", kind, seed), "100m")
+	pod.Namespace, pod.Spec.Priority = hostile.Namespace, new(int32(3000)) // before the tenant's other pods
+	for i, name := range names {
+		if kind == Claims {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+		} else {
+			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: fmt.Sprint("r", i), ResourceClaimName: &names[i]})
+		}
+	}
+	return pod
 }
 
 // prepared gives a pod what every pod has that the API server took.
