@@ -77,8 +77,8 @@ func condensed(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, helper
 	return &one, options
 }
 
-// aggregated is the larger of the sum of containers and sidecars, and the peak while init containers
-// run. Each container has what of says, and of what it does not name what missing says.
+// aggregated is the larger of the sum of containers and sidecars, and the peak while init
+// containers run. Each container has what of says, and of what it does not name what missing says.
 func aggregated(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1.ContainerStatus) v1.ResourceList) v1.ResourceList {
 	statuses := statusesByName(pod)
 	has := func(c *v1.Container) v1.ResourceList {

@@ -42,7 +42,8 @@ func whole[O metav1.Object, L runtime.Object](ctx context.Context, s *Scheduler,
 	return decided, fmt.Errorf("%s is gone", name)
 }
 
-// putDecided puts what a scheduler decides about a volume or a claim into the object as the API has it.
+// putDecided puts what a scheduler decides about a volume or a claim into the object as the API has
+// it.
 func putDecided(current, decided metav1.Object) {
 	current.SetResourceVersion(decided.GetResourceVersion())
 	current.SetAnnotations(journal.Restored(decided.GetAnnotations(), current.GetAnnotations()))
