@@ -76,8 +76,7 @@ type surge struct {
 	since  time.Time // when the step began
 	ticket Ticket    // of the request in progress; 0: it is made at retry
 	retry  time.Time
-	failed int // requests that failed, in a row
-	ready  time.Time
+	failed int       // requests that failed, in a row
 	bad    time.Time // since when the successor's container fails to start
 	placed bool      // the successor has a node, and it was said
 	marked bool      // the pod has, or may have, the lowest deletion cost
