@@ -12,7 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
@@ -23,7 +27,8 @@ func newUncordonCommand() *cobra.Command {
 		Use:     "uncordon NODE...",
 		GroupID: groupOthers,
 		Short:   "Mark nodes as schedulable again, as kubectl uncordon does",
-		Long:    "Mark nodes as schedulable again: what berth drain and kubectl drain leave cordoned.",
+		Long: `Mark nodes as schedulable again: what berth drain and kubectl drain leave cordoned.
+What a "berth drain --surge" that was killed has left scaled up is put back.`,
 		Example: `  berth uncordon node-1
   berth uncordon -l pool=old --dry-run=client`,
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
@@ -58,7 +63,25 @@ func (d *drain) uncordon(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return connect.Reach(err)
 	}
-	return openNodes(cmd.Context(), cmd.OutOrStdout(), client, names, d.dryRun)
+	if err := openNodes(cmd.Context(), cmd.OutOrStdout(), client, names, d.dryRun); err != nil || d.dryRun != "none" {
+		return err
+	}
+	return restoreScales(cmd.Context(), cmd.OutOrStdout(), client, names)
+}
+
+// restoreScales puts back what a drain with surges has left of these nodes that was killed.
+func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interface, names []string) error {
+	surged := metav1.ListOptions{LabelSelector: rebalance.SurgeLabel, Limit: 1}
+	deployments, err := client.AppsV1().Deployments("").List(ctx, surged)
+	sets, err2 := client.AppsV1().ReplicaSets("").List(ctx, surged)
+	if err != nil || err2 != nil || len(deployments.Items)+len(sets.Items) == 0 {
+		return nil // whoever may open nodes only could not have begun a surge
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
+	defer cancel()
+	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: names}, OnlyRestore: true}
+	drainer := live.NewDrainer(client, nil, options, func(a execute.DrainTold) { tellDrain(out, &a) }, func(execute.DrainDone) { cancel() })
+	return drainer.Run(ctx)
 }
 
 // checkNodes checks the flags that say which nodes are meant, and whether they are changed.

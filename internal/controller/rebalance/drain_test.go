@@ -33,6 +33,8 @@ func draining(t *testing.T, args []datadriven.CmdArg) (o execute.DrainOptions) {
 			o.IgnoreDaemonSets = true
 		case "surge":
 			o.Surge = true
+		case "only-restore":
+			o.OnlyRestore = true
 		case "delete-emptydir-data":
 			o.DeleteEmptyDirData = true
 		case "force":

@@ -25,11 +25,11 @@ import (
 
 // workloads are those that are run unless others are named: PACKAGE BENCHMARK/WORKLOAD.
 var workloads = []string{
-	"misc SchedulingBasic/5000Nodes_10000Pods", "misc SchedulingDaemonset/15000Nodes", "misc PreemptionBasic/1000Nodes",
-	"misc Unschedulable/5kNodes/100Init/1kPods", "misc SchedulingWhileGated/1Node_10000GatedPods",
+	"misc SchedulingBasic/5000Nodes_10000Pods", "misc SchedulingDaemonset/15000Nodes", "default_preemption PreemptionBasic/1000Nodes",
+	"default_preemption Unschedulable/5kNodes/100Init/1kPods", "misc SchedulingWhileGated/1Node_10000GatedPods",
 	"affinity SchedulingPodAntiAffinity/5000Nodes_2000Pods", "affinity SchedulingPodAffinity/5000Nodes_5000Pods",
 	"topology_spreading TopologySpreading/5000Nodes_5000Pods", "volumes SchedulingCSIPVs/5000Nodes_5000Pods", "volumes SchedulingMigratedInTreePVs/5000Nodes_5000Pods",
-	"dra SchedulingWithResourceClaimTemplate/2000pods_100nodes", "dra SchedulingWithResourceClaim/2000pods_100nodes",
+	"dra SchedulingWithResourceClaimTemplate/2000pods_200nodes", "dra SchedulingWithResourceClaim/2000pods_200nodes",
 }
 
 func main() {

@@ -23,6 +23,8 @@ type DrainOptions struct {
 	Timeout time.Duration
 	// DryRun plans, and changes nothing.
 	DryRun bool
+	// OnlyRestore puts back what a drain that was killed has left of surges, and drains nothing.
+	OnlyRestore bool
 	// Wall is as in Options.
 	Wall func(now time.Time) time.Time
 }

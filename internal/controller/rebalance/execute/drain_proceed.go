@@ -118,7 +118,12 @@ func (d *Drainer) advance() {
 	}
 	if d.stage == recovering {
 		d.at = time.Time{}
-		if d.followSurges(); len(d.surges) == 0 {
+		switch d.followSurges(); {
+		case len(d.surges) > 0:
+		case d.options.OnlyRestore:
+			d.end("")
+			return
+		default:
 			d.ask(checking)
 		}
 	}
