@@ -73,7 +73,8 @@ func TestMemoryPressure(t *testing.T) {
 		{"greater", "priorityClassName: important", "10Mi", 80},
 		{"greedy", "", "10Mi", 30},
 	}
-	// With what the kubelet reports of it, the overhead counts twice to the scheduler, as in upstream's.
+	// The kubelet reports the overhead as allocated, and the scheduler adds it, as upstream's does:
+	// it counts twice.
 	hog := load{"hog", "priorityClassName: important", "490Mi", 490}
 	for _, l := range append(slices.Clone(loads), hog) {
 		c.apply(l.manifest())
