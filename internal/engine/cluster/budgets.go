@@ -45,13 +45,16 @@ func (s *budgetSpace) makeRoom() {
 	for class, budgets := range s.covering {
 		if class.pods > 0 {
 			placed[class] = budgets
-			s.bulk += class.Bulk
+			s.bulk += bulkOfCovered(class, budgets)
 		}
 	}
 	if s.covering, s.kept = placed, len(placed); s.kept >= mostCovered || s.bulk > MostBulk {
 		s.forget()
 	}
 }
+
+// bulkOfCovered is about what it takes to remember the budgets of a class, if there are many.
+func bulkOfCovered(class *PodClass, budgets []*Budget) int { return class.Bulk + len(budgets)/64*512 }
 
 // BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list
 // is not to be changed, and valid until the next change of the cluster.
@@ -67,14 +70,19 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	covering, known := s.covering[class]
 	if !known {
 		for _, object := range c.Budgets.In(class.Namespace) {
-			if b := s.byName[object.Name]; b.selector != nil && b.selector.Matches(class.Labels) {
+			b := s.byName[object.Name]
+			if b.selector == nil {
+				continue
+			}
+			if c.Looks += b.selector.Looks(class.Labels); b.selector.Matches(class.Labels) {
 				covering = append(covering, b)
 			}
 		}
 		s.makeRoom()
 		s.covering[class] = covering
-		s.bulk += class.Bulk
+		s.bulk += bulkOfCovered(class, covering)
 	}
+	c.Looks += 2 * len(covering) // whoever asks looks at each of them
 	return covering
 }
 

@@ -24,6 +24,9 @@ type Cluster struct {
 	Rooms []Room
 	Objects
 	Log Log
+	// Looks counts the looks at disruption budgets, and at the classes of pods that these are held
+	// against: users store as many as they like. Whoever bounds an attempt counts them.
+	Looks int
 
 	budgets         budgetIndex
 	budgetSelectors objectSelectors

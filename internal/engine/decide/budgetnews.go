@@ -59,8 +59,14 @@ func (b *budgetNews) follow(d *Decider) {
 		}
 		return
 	}
+	enough := d.c.Looks + d.mostEffort/4
 	for _, name := range names {
 		before := b.known[name]
+		if d.c.Looks > enough { // to look at all nodes anew is bounded, too
+			b.known = nil
+			b.follow(d)
+			return
+		}
 		if budget, there := table.Get(name.Namespace, name.Name); there {
 			after := d.stateOf(budget)
 			b.known[name] = after
@@ -101,7 +107,7 @@ func (b *budgetNews) compare(d *Decider, namespace string, before, after *budget
 // concern adds the nodes that have more pods than so many that the selector covers.
 func (b *budgetNews) concern(d *Decider, namespace string, selector *rules.Selector, more int32) {
 	pods := map[int32]int32{}
-	for _, class := range d.placed.covered(namespace, selector) {
+	for _, class := range d.covered(namespace, selector) {
 		for node, n := range class.nodes.all {
 			pods[node] += n.staying + n.leaving
 		}
@@ -118,7 +124,7 @@ func (b *budgetNews) add(nodes iter.Seq[int32]) {
 // concernNamed adds the nodes of the pods with these names that the selector covers.
 func (b *budgetNews) concernNamed(d *Decider, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
-	for _, class := range d.placed.covered(namespace, selector) {
+	for _, class := range d.covered(namespace, selector) {
 		for node := range class.nodes.all {
 			nodes[node] = true
 		}
@@ -131,10 +137,11 @@ func (b *budgetNews) concernNamed(d *Decider, namespace string, selector *rules.
 
 // covered lists the classes of a namespace that a selector covers; nil covers none. The list is
 // good until the next search.
-func (p *placed) covered(namespace string, selector *rules.Selector) (classes []*classPods) {
+func (d *Decider) covered(namespace string, selector *rules.Selector) (classes []*classPods) {
 	if selector == nil {
 		return nil
 	}
+	p := &d.placed
 	p.begin()
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
@@ -147,7 +154,10 @@ func (p *placed) covered(namespace string, selector *rules.Selector) (classes []
 	}
 	classes = p.found[:0]
 	for _, pods := range p.found {
-		if pods.class.Namespace == namespace && selector.Matches(pods.class.Labels) {
+		if d.c.Looks++; pods.class.Namespace != namespace {
+			continue
+		}
+		if d.c.Looks += selector.Looks(pods.class.Labels); selector.Matches(pods.class.Labels) {
 			classes = append(classes, pods)
 		}
 	}

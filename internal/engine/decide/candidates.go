@@ -60,7 +60,7 @@ func (a *cost) compare(b *cost) int {
 // after Decide has found no node. It changes nothing.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.rankingFor(p)
-	left := &effort{d.mostEffort}
+	left := d.effortOfAttempt()
 	if pl.way != ranked {
 		defer func() { d.work += d.mostEffort - left.left }()
 		return preempt(d.c, d.profile, p, d.evaluate(p), left)

@@ -266,7 +266,7 @@ func (d *Decider) scan(p *cluster.Pod) Decision {
 	}
 	d.work += allPlainly(d.c, p)
 	j := prepare(d.c, d.profile, p)
-	j.left = &effort{d.mostEffort}
+	j.left = d.effortOfAttempt()
 	if j.err != nil || j.all != nil {
 		return Decision{Err: j.err}
 	}

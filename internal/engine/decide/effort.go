@@ -27,14 +27,23 @@ var errTermsTooLong error = &errTooLong{"counting the pods that so many terms ma
 var errGuestsTooLong error = &errTooLong{"judging nodes that other pods are nominated to"}
 
 // effort is what is left of an attempt's effort; nil is unbounded.
-type effort struct{ left int }
+type effort struct {
+	left  int
+	c     *cluster.Cluster
+	looks int // those of c that are subtracted
+}
 
-// spend subtracts from what is left, and returns false if nothing is left.
+// effortOfAttempt returns the effort of a new attempt.
+func (d *Decider) effortOfAttempt() *effort { return &effort{d.mostEffort, d.c, d.c.Looks} }
+
+// spend subtracts from what is left, and the looks since the last time with it. It returns false if
+// nothing is left.
 func (e *effort) spend(judgements int) bool {
 	if e == nil {
 		return true
 	}
-	e.left -= judgements
+	e.left -= judgements + e.c.Looks - e.looks
+	e.looks = e.c.Looks
 	return e.left > 0
 }
 
@@ -42,7 +51,7 @@ func (e *effort) over() bool { return e != nil && e.left <= 0 }
 
 // Work is about what all decisions, searches for victims and diagnoses have cost so far, in
 // judgements of a node. It depends on nothing but what the decider was asked and shown.
-func (d *Decider) Work() int { return d.work }
+func (d *Decider) Work() int { return d.work + d.c.Looks }
 
 // What some things cost, in judgements of a node.
 const (
@@ -84,11 +93,17 @@ func plainly(c *cluster.Cluster, p *cluster.Pod) int {
 // allPlainly is the effort of judging all nodes the plain way.
 func allPlainly(c *cluster.Cluster, p *cluster.Pod) int { return plainly(c, p) + heaviness(p)*c.Len() }
 
+// manyLabels is from how many labels on it is counted what others' terms say about a pod.
+const manyLabels = 1000
+
 // selectsTooMuch reports whether to hold the pod's own terms against the classes that they may
-// select would take more than half of an attempt's effort. An object has room for tens of thousands
-// of terms.
+// select, or its labels against the terms of others, would take more than half of an attempt's
+// effort. An object has room for tens of thousands of terms, and of labels.
 func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
 	class := p.Class
+	if len(class.Labels) >= manyLabels && d.looksAtLabels(class) > d.mostEffort/2 {
+		return true
+	}
 	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+len(class.PreferredAntiAffinity) < d.manyTerms {
 		return false
 	}
@@ -110,4 +125,15 @@ func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
 		}
 	}
 	return false
+}
+
+// looksAtLabels is about how many labels it takes to look at, to hold those of a class against the
+// terms of others.
+func (d *Decider) looksAtLabels(class *cluster.PodClass) (looks int) {
+	for _, users := range d.terms.about(class.Labels) {
+		for term := range users.terms() {
+			looks += users.selector(term).Looks(class.Labels)
+		}
+	}
+	return looks
 }

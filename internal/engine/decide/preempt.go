@@ -275,11 +275,20 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
+// mostLooks bounds the looks at the budgets of one node's pods.
+const mostLooks = mostEffort / 4
+
 // split divides pods, ordered by importance, into those whose removal violates a budget once all
-// before them have been removed, and the others.
+// before them have been removed, and the others. Those that there are no looks left for count as
+// protected.
 func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	clear(b.allowed)
+	enough := b.c.Looks + mostLooks
 	for _, p := range pods {
+		if b.c.Looks > enough {
+			violating = append(violating, p)
+			continue
+		}
 		broken := false
 		for _, budget := range b.c.BudgetsOf(p.Class) {
 			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {

@@ -147,9 +147,12 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 }
 
 // mostVolumesHeld bounds how many existing volumes the claims of a pod are held against in an
-// attempt, each claim against all of its class: about a tenth of a second, in which no other pod is
-// decided.
-const mostVolumesHeld = 1 << 20
+// attempt, each claim against all of its class; mostVolumesSkipped, how many are passed over on all
+// nodes because an earlier claim of the pod gets them. Either is about a tenth of a second, in
+// which no other pod is decided: an attempt reads the claims up to three times.
+const mostVolumesHeld, mostVolumesSkipped = 1 << 18, 1 << 26
+
+var tooManyClaims = &Rejection{Code: CodeManyClaims, Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
 
 // readUnbound orders the claims as they are served: those with a selected node first, then the
 // smallest first.
@@ -157,18 +160,19 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 	if len(waiting) == 0 {
 		return nil
 	}
-	byClass := map[string][]*v1.PersistentVolume{}
-	for _, volume := range claims.c.Volumes.All() {
-		byClass[volumeClass(volume)] = append(byClass[volumeClass(volume)], volume)
+	volumes := byClass(claims.c.Volumes.All(), waiting)
+	held, skipped := 0, 0
+	for i, claim := range waiting {
+		of := len(volumes[claimClass(claim)])
+		held, skipped = held+of, skipped+min(i, of)*claims.c.Len()
 	}
-	held := 0
+	if held > mostVolumesHeld || skipped > mostVolumesSkipped {
+		return tooManyClaims
+	}
 	for _, claim := range waiting {
-		if held += len(byClass[claimClass(claim)]); held > mostVolumesHeld {
-			return &Rejection{Code: CodeManyClaims, Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
-		}
 		u := &unboundClaim{PersistentVolumeClaim: claim}
 		if _, hasNode := u.node(); !hasNode {
-			u.candidates, u.failure = findCandidates(claims.c, claim, byClass[claimClass(claim)])
+			u.candidates, u.failure = findCandidates(claims.c, claim, volumes[claimClass(claim)])
 		}
 		u.provision = readProvision(claims.c, claim)
 		claims.unbound = append(claims.unbound, u)
@@ -276,31 +280,24 @@ func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (f
 			return false, true, nil
 		}
 	}
-	var taken map[string]bool // made when needed: most pods have one claim
-	var few [4]*unboundClaim
-	toMake := few[:0]
 	for _, u := range claims.unbound {
 		if u.failure != nil {
 			return false, true, u.failure
 		}
-		if u.candidates == nil {
-			toMake = append(toMake, u)
-			continue
-		}
-		volume := u.candidates.on(n, taken)
-		if volume == nil {
-			toMake = append(toMake, u)
-			continue
-		}
-		if taken == nil {
-			taken = map[string]bool{}
-		}
-		taken[volume.Name] = true
-		if decision != nil {
-			decision.matches = append(decision.matches, volumeMatch{u.PersistentVolumeClaim, volume})
-		}
 	}
-	for _, u := range toMake {
+	taken := map[string]takenVolumes{} // by class
+	for i, u := range claims.unbound {
+		class := claimClass(u.PersistentVolumeClaim)
+		if v := u.candidates.on(n, taken[class]); v != nil {
+			if taken[class] == nil && i < len(claims.unbound)-1 {
+				taken[class] = make(takenVolumes, u.candidates.class)
+			}
+			taken[class].add(v)
+			if decision != nil {
+				decision.matches = append(decision.matches, volumeMatch{u.PersistentVolumeClaim, v.volume})
+			}
+			continue
+		}
 		if possible, enough := u.provision.on(n); !possible || !enough {
 			return possible, enough, nil
 		}

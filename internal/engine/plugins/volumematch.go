@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
@@ -17,9 +18,12 @@ import (
 type reach struct {
 	everywhere bool
 	terms      nodeTerms
-	// hosts are the only host names that can be in it; nil: any.
-	hosts []string
+	// places are labels one of which a node has that is in it; nil: it may have any.
+	places []place
 }
+
+// place is a label of nodes.
+type place struct{ key, value string }
 
 func reachOf(volume *v1.PersistentVolume) reach {
 	if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
@@ -30,117 +34,171 @@ func reachOf(volume *v1.PersistentVolume) reach {
 	for i := range terms {
 		terms[i].fields = nil // a volume knows nodes by their labels alone
 	}
-	return reach{terms: terms, hosts: hostsOf(required.NodeSelectorTerms)}
+	return reach{terms: terms, places: placesOf(required.NodeSelectorTerms)}
 }
 
 func (r *reach) has(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
-// hostsOf lists the host names that the terms require, if every term requires some. Local disks are
-// like that: each belongs to one node, so no other node needs to look at it.
-func hostsOf(terms []v1.NodeSelectorTerm) (hosts []string) {
+// placesOf lists the labels that the terms require, if every term requires some: of each term those
+// of the requirement that lists fewest. A local disk is of one node, others are of a zone, so no
+// other node needs to look at them.
+func placesOf(terms []v1.NodeSelectorTerm) (places []place) {
 	for i := range terms {
-		named := slices.IndexFunc(terms[i].MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
-			return e.Key == v1.LabelHostname && e.Operator == v1.NodeSelectorOpIn
-		})
-		if named < 0 {
+		var least *v1.NodeSelectorRequirement
+		for k := range terms[i].MatchExpressions {
+			e := &terms[i].MatchExpressions[k]
+			if e.Operator == v1.NodeSelectorOpIn && (least == nil || len(e.Values) < len(least.Values) || e.Key == v1.LabelHostname) {
+				least = e
+			}
+		}
+		if least == nil {
 			return nil
 		}
-		hosts = append(hosts, terms[i].MatchExpressions[named].Values...)
+		for _, value := range least.Values {
+			if at := (place{least.Key, value}); !slices.Contains(places, at) {
+				places = append(places, at)
+			}
+		}
 	}
-	return hosts
+	return places
 }
 
-// candidate is a volume that a claim could be bound to, on the nodes within reach.
+// candidate is a volume that a claim could be bound to, on the nodes within reach. Those of a class
+// are numbered.
 type candidate struct {
 	volume *v1.PersistentVolume
-	reach  reach
+	size   resource.Quantity
+	reach  *reach
+	number int
+}
+
+// byClass reads the volumes of the classes of the claims, the smallest first.
+func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim) map[string][]candidate {
+	all := map[string][]candidate{}
+	for _, claim := range claims {
+		all[claimClass(claim)] = nil
+	}
+	for _, volume := range volumes {
+		if of, asked := all[volumeClass(volume)]; asked {
+			r := reachOf(volume)
+			all[volumeClass(volume)] = append(of, candidate{volume: volume, size: volume.Spec.Capacity[v1.ResourceStorage], reach: &r})
+		}
+	}
+	for _, of := range all {
+		slices.SortStableFunc(of, bySize)
+		for i := range of {
+			of[i].number = i
+		}
+	}
+	return all
 }
 
 // candidates are the volumes for one claim.
 type candidates struct {
 	claim *v1.PersistentVolumeClaim
+	class int // how many volumes the claim's class has
 	// meant are volumes that already name the claim. The first of them is taken, or none on nodes
 	// out of its reach.
 	meant []candidate
-	// byHost and others are free volumes that fit, smallest first; those of byHost reach nodes of
-	// that host name only.
-	byHost map[string][]candidate
-	others []candidate
+	// byPlace and others are free volumes that fit, smallest first; those of byPlace reach nodes
+	// with that label only. keys are the keys of these labels.
+	byPlace map[place][]candidate
+	keys    []string
+	others  []candidate
 }
 
 // findCandidates picks from the volumes of the claim's class.
-func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume) (*candidates, error) {
+func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []candidate) (*candidates, error) {
 	selector, err := c.VolumesFor(claim)
 	if err != nil {
 		return nil, fmt.Errorf("error creating internal label selector for claim: %s/%s: %v", claim.Namespace, claim.Name, err)
 	}
-	found := &candidates{claim: claim, byHost: map[string][]candidate{}}
-	var free []candidate
-	for _, volume := range volumes {
+	found := &candidates{claim: claim, class: len(volumes), byPlace: map[place][]candidate{}}
+	wanted := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	first, _ := slices.BinarySearchFunc(volumes, wanted, func(v candidate, wanted resource.Quantity) int { return v.size.Cmp(wanted) })
+	for _, v := range volumes[first:] {
+		volume := v.volume
 		switch {
 		case !canHold(volume, claim):
 		case boundTo(volume, claim):
-			found.meant = append(found.meant, candidate{volume, reachOf(volume)})
+			found.meant = append(found.meant, v)
 		case volume.Spec.ClaimRef == nil && volume.Status.Phase == v1.VolumeAvailable && selector.Matches(labels.Set(volume.Labels)) && offersModes(volume, claim):
-			free = append(free, candidate{volume, reachOf(volume)})
+			found.add(v)
 		}
 	}
-	slices.SortStableFunc(free, bySize)
-	for _, f := range free {
-		if f.reach.hosts == nil {
-			found.others = append(found.others, f)
-			continue
-		}
-		for _, host := range slices.Compact(slices.Sorted(slices.Values(f.reach.hosts))) {
-			found.byHost[host] = append(found.byHost[host], f)
-		}
-	}
+	slices.SortFunc(found.meant, func(a, b candidate) int { return cmp.Compare(a.volume.Name, b.volume.Name) })
 	return found, nil
 }
 
-func bySize(a, b candidate) int {
-	x, y := a.volume.Spec.Capacity[v1.ResourceStorage], b.volume.Spec.Capacity[v1.ResourceStorage]
-	return x.Cmp(y)
+// add adds a free volume that is no smaller than those before it.
+func (cs *candidates) add(v candidate) {
+	if v.reach.places == nil {
+		cs.others = append(cs.others, v)
+	}
+	for _, at := range v.reach.places {
+		if !slices.Contains(cs.keys, at.key) {
+			cs.keys = append(cs.keys, at.key)
+		}
+		cs.byPlace[at] = append(cs.byPlace[at], v)
+	}
+}
+
+func bySize(a, b candidate) int { return a.size.Cmp(b.size) }
+
+// takenVolumes are those of a class, by number, that other claims of the pod get.
+type takenVolumes []bool
+
+func (t takenVolumes) has(v *candidate) bool { return t != nil && t[v.number] }
+
+func (t takenVolumes) add(v *candidate) {
+	if t != nil {
+		t[v.number] = true
+	}
 }
 
 // on returns the volume for the claim on a node, or nil: the one that is meant for it, else the
-// smallest of the free ones; by name among equals. taken are those that other claims of the pod
-// get.
-func (cs *candidates) on(n *cluster.Node, taken map[string]bool) *v1.PersistentVolume {
-	for _, m := range cs.meant {
-		if taken[m.volume.Name] {
+// smallest of the free ones; by name among equals. A nil cs has none.
+func (cs *candidates) on(n *cluster.Node, taken takenVolumes) *candidate {
+	if cs == nil {
+		return nil
+	}
+	for i := range cs.meant {
+		m := &cs.meant[i]
+		if taken.has(m) {
 			continue
 		}
 		if !m.reach.has(n) {
 			return nil
 		}
-		return m.volume
+		return m
 	}
-	var best *candidate
-	for _, list := range [2][]candidate{cs.byHost[n.Hostname], cs.others} {
-		for i := range list {
-			c := &list[i]
-			if best != nil && cmp.Or(bySize(*best, *c), cmp.Compare(best.volume.Name, c.volume.Name)) <= 0 {
-				break
-			}
-			if !taken[c.volume.Name] && c.reach.has(n) {
-				best = c
-				break
-			}
+	best := firstOn(n, cs.others, taken, nil)
+	for _, key := range cs.keys {
+		if value, has := n.Lookup(key); has {
+			best = firstOn(n, cs.byPlace[place{key, value}], taken, best)
 		}
 	}
-	if best == nil {
-		return nil
-	}
-	return best.volume
+	return best
 }
 
-// canHold reports whether the volume is one for the claim, bound or not. Class, phase, labels and
-// access modes count only for volumes that do not name the claim yet.
+// firstOn returns the first volume of a list that the node can get, unless best comes before it.
+func firstOn(n *cluster.Node, list []candidate, taken takenVolumes, best *candidate) *candidate {
+	for i := range list {
+		c := &list[i]
+		if best != nil && best.number <= c.number {
+			break
+		}
+		if !taken.has(c) && c.reach.has(n) {
+			return c
+		}
+	}
+	return best
+}
+
+// canHold reports whether a volume that is large enough is one for the claim, bound or not. Class,
+// phase, labels and access modes count only for volumes that do not name the claim yet.
 func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
-	size, wanted := volume.Spec.Capacity[v1.ResourceStorage], claim.Spec.Resources.Requests[v1.ResourceStorage]
-	return size.Cmp(wanted) >= 0 &&
-		ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem) == ptr.Deref(claim.Spec.VolumeMode, v1.PersistentVolumeFilesystem) &&
+	return ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem) == ptr.Deref(claim.Spec.VolumeMode, v1.PersistentVolumeFilesystem) &&
 		ptr.Deref(volume.Spec.VolumeAttributesClassName, "") == ptr.Deref(claim.Spec.VolumeAttributesClassName, "") &&
 		volume.DeletionTimestamp == nil
 }

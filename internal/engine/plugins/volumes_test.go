@@ -119,8 +119,8 @@ func TestVolumeBindingArguments(t *testing.T) {
 	}
 }
 
-// Volumes that are kept by host name are found as if every volume were tried on every node.
-func TestVolumesByHostAreFoundAsAllVolumesWouldBe(t *testing.T) {
+// Volumes that are kept by labels of nodes are found as if every volume were tried on every node.
+func TestVolumesByPlaceAreFoundAsAllVolumesWouldBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()
 		for i := range 4 {
@@ -133,18 +133,23 @@ func TestVolumesByHostAreFoundAsAllVolumesWouldBe(t *testing.T) {
 		for i := range rapid.IntRange(0, 8).Draw(t, "volumes") {
 			volumes = append(volumes, drawVolume(t, fmt.Sprint("volume-", i)))
 		}
-		found, err := findCandidates(cluster.New(), claim, volumes)
+		of := byClass(volumes, []*v1.PersistentVolumeClaim{claim})[""]
+		found, err := findCandidates(cluster.New(), claim, of)
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken := map[string]bool{fmt.Sprint("volume-", rapid.IntRange(0, 8).Draw(t, "taken")): true}
+		taken, others := map[string]bool{}, make(takenVolumes, len(of))
+		for i := range of {
+			others[i] = rapid.IntRange(0, 3).Draw(t, "taken") == 0
+			taken[of[i].volume.Name] = others[i]
+		}
 		for _, n := range c.SortedNodes() {
 			want, got := "", ""
 			if v := smallest(claim, volumes, n, taken); v != nil {
 				want = v.Name
 			}
-			if v := found.on(n, taken); v != nil {
-				got = v.Name
+			if v := found.on(n, others); v != nil {
+				got = v.volume.Name
 			}
 			if got != want {
 				t.Fatalf("node %s: got %q, want %q", n.Name, got, want)

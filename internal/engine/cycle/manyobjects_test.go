@@ -1,0 +1,110 @@
+package cycle_test
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// TestManyBudgetsHoldNobodyUp: a tenant stores thousands of disruption budgets, and has a pod with
+// labels of its own on every node. Another tenant's pod that has to preempt looks at no more of
+// them in an attempt than there is effort for.
+func TestManyBudgetsHoldNobodyUp(t *testing.T) {
+	const budgets = 4000
+	for name, selector := range map[string]metav1.LabelSelector{
+		"that cover all":  {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x"}}}},
+		"that cover none": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t)
+			for i := range crowdNodes {
+				pod := aPod(fmt.Sprint("covered-", i), "100m")
+				pod.Namespace, pod.Labels = "tenant", map[string]string{"app": fmt.Sprint("covered-", i)}
+				pod.Spec.Priority, pod.Spec.NodeName = new(int32(-20)), fmt.Sprint("node-", i)
+				c.tell(Seen{Pods, pod})
+			}
+			for i := range budgets {
+				name := fmt.Sprint("b-", i)
+				c.tell(Seen{DisruptionBudgets, &policyv1.PodDisruptionBudget{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name, UID: types.UID(name)},
+					Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &selector},
+					Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1000},
+				}})
+			}
+
+			took, said := c.attempt("ordinary", func(pod *v1.Pod) { pod.Namespace = "other" })
+			if took > holdsTheLoop/2 {
+				t.Errorf("an attempt took %v of processor time, want no more than %v", took, holdsTheLoop/2)
+			}
+			t.Logf("the longest attempt took %v: %.300s", took, said)
+		})
+	}
+}
+
+// TestManyLabelsHoldNobodyUp: a tenant's pods have as many labels as an object has room for, and
+// others of its pods have terms with as many requirements.
+func TestManyLabelsHoldNobodyUp(t *testing.T) {
+	c := newCrowd(t)
+	for i := range 120 {
+		pod := withLongTerm(fmt.Sprint("placed-", i), wideSelector(i%4))
+		pod.Spec.NodeName = fmt.Sprint("node-", i)
+		pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector.MatchLabels = map[string]string{"a": fmt.Sprint(i)}
+		c.tell(Seen{Pods, pod})
+	}
+	took, said := c.attempt("wide", func(pod *v1.Pod) {
+		pod.Namespace = "tenant"
+		for k := range 30_000 {
+			pod.Labels[fmt.Sprint("l-", k)] = ""
+		}
+	})
+	if took > holdsTheLoop/2 {
+		t.Errorf("an attempt took %v of processor time, want no more than %v", took, holdsTheLoop/2)
+	}
+	t.Logf("the longest attempt took %v: %.300s", took, said)
+}
+
+// TestManyVolumesHoldNobodyUp: thousands of volumes that are of one zone, not of one node, and a
+// tenant's pods with claims for them.
+func TestManyVolumesHoldNobodyUp(t *testing.T) {
+	c := newCrowd(t)
+	later, class := storagev1.VolumeBindingWaitForFirstConsumer, "local"
+	c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &later}})
+	gibibyte := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	for i := range 5000 {
+		volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v-", i)}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable}}
+		volume.Spec.StorageClassName, volume.Spec.Capacity, volume.Spec.AccessModes = class, gibibyte, modes
+		volume.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+			{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"z1"}}}},
+		}}}
+		c.tell(Seen{Volumes, volume})
+	}
+	for i := range crowdNodes { // room on every node
+		c.tell(Gone{Pods, aPod(fmt.Sprint("low-", i, "-0"), "100m")})
+	}
+
+	for _, claims := range []int{1, 20, 50, 200, 1000} {
+		took, said := c.attempt(fmt.Sprint("with-", claims), func(pod *v1.Pod) {
+			pod.Namespace = "tenant"
+			for i := range claims {
+				name := fmt.Sprint("claim-", claims, "-", i)
+				claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name, UID: types.UID(name)}}
+				claim.Spec.AccessModes, claim.Spec.StorageClassName, claim.Spec.Resources.Requests = modes, &class, gibibyte
+				c.tell(Seen{Claims, claim})
+				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+			}
+		})
+		if took > holdsTheLoop {
+			t.Errorf("an attempt at a pod with %d claims took %v of processor time, want no more than %v", claims, took, holdsTheLoop)
+		}
+		t.Logf("%d claims: the longest attempt took %v: %.200s", claims, took, said)
+	}
+}
