@@ -24,6 +24,8 @@ type crowd struct {
 	*testing.T
 	core *Core
 	now  time.Time
+
+	tenants int // how many there were; see crowd.tenant
 }
 
 const (
@@ -41,7 +43,7 @@ func newCrowdThatFollows(t *testing.T, options Options, all ...Kind) *crowd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &crowd{t, core, begin}
+	c := &crowd{T: t, core: core, now: begin}
 	c.tell(Follows{all})
 	c.tell(Led{})
 	for _, kind := range all {

@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	tenants    = flag.Int("tenants", 40, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
+	tenants    = flag.Int("tenants", 48, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
 	tenantSeed = flag.Uint64("tenantseed", 0, "the first tenant of TestWhateverATenantStoresHoldsNobodyUp")
 )
 
@@ -46,7 +46,7 @@ const (
 
 // usualUnit is what unit takes on the machine that the bounds are stated for, with nothing else to
 // do.
-const usualUnit = 30 * time.Millisecond
+const usualUnit = 36 * time.Millisecond
 
 // unit is the processor time of a fixed piece of work: it grows with what else the machine does.
 func unit(t *testing.T) time.Duration {
@@ -71,7 +71,7 @@ var followed = map[string]Kind{
 func neighbourhood(t *testing.T) *crowd {
 	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true}}, allKinds...)
 	later := storagev1.VolumeBindingWaitForFirstConsumer
-	for _, class := range []string{"made", "local"} {
+	for _, class := range []string{"made", "local", "zonal"} {
 		c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "csi.example.com", VolumeBindingMode: &later}})
 	}
 	for i := range 1000 {
@@ -81,6 +81,15 @@ func neighbourhood(t *testing.T) *crowd {
 				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
 		}})
+	}
+	for i := range 3000 {
+		volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("z-", i)}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable}}
+		volume.Spec.StorageClassName, volume.Spec.AccessModes = "zonal", []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+		volume.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+		volume.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+			{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"z1"}}}},
+		}}}
+		c.tell(Seen{Volumes, volume})
 	}
 	c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})
 	for i := range 100 {
@@ -164,36 +173,12 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 	if weigh {
 		before = heapInUse()
 	}
-	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 1))}
 	var gone []Event
-	for range 1 + g.IntN(3) {
-		kind := hostile.Kinds[g.IntN(len(hostile.Kinds))]
-		at, known := followed[kind.Name]
-		if !known {
-			continue
-		}
-		paths := hostile.Paths(kind)
-		path, full := paths[g.IntN(len(paths))], g.IntN(3) == 0
-		copies := []int{1, 4, 100}[g.IntN(3)]
-		g.Known = []int{0, 20, 90}[g.IntN(3)]
-		var names []string
-		for i := range copies {
-			object := g.Object(kind, path, min(hostile.RoomOfObject, roomOfTenant/3/copies), full)
-			if pod, is := object.(*v1.Pod); is {
-				c.prepared(pod, g)
-			}
-			of.stored++
-			c.timed(&of, fmt.Sprintf("%s with %s", kind.Name, path), Seen{at, object})
-			gone = append(gone, Gone{at, object})
-			names = append(names, object.GetName())
-			if i < 10 {
-				c.timed(&of, fmt.Sprintf("attempts beside %s with %s", kind.Name, path), Tick{})
-			}
-		}
-		if pod := using(at, names[:min(len(names), 8)], seed); pod != nil {
-			c.timed(&of, "a pod that uses "+kind.Name, Seen{Pods, pod})
-			gone = append(gone, Gone{Pods, pod})
-		}
+	c.tenants++
+	if seed%8 == 7 {
+		gone = c.storeTogether(&of, combinations[seed/8%uint64(len(combinations))](fmt.Sprintf("t%x-", c.tenants)))
+	} else {
+		gone = c.storeFields(&of, seed)
 	}
 	for range 20 {
 		c.timed(&of, "the tenant's pods", Tick{})
@@ -211,6 +196,53 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 	}
 	c.now = c.now.Add(20 * time.Second) // longer than any back-off
 	return of
+}
+
+// storeFields stores objects, each with a field as long as there is room for, and returns what
+// takes them away.
+func (c *crowd) storeFields(of *cost, seed uint64) (gone []Event) {
+	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 1)), Prefix: fmt.Sprintf("t%x", c.tenants)}
+	for range 1 + g.IntN(3) {
+		kind := hostile.Kinds[g.IntN(len(hostile.Kinds))]
+		at, known := followed[kind.Name]
+		if !known {
+			continue
+		}
+		paths := hostile.Paths(kind)
+		path, full := paths[g.IntN(len(paths))], g.IntN(3) == 0
+		copies := []int{1, 4, 100}[g.IntN(3)]
+		g.Known = []int{0, 20, 90}[g.IntN(3)]
+		var names []string
+		for i := range copies {
+			object := g.Object(kind, path, min(hostile.RoomOfObject, roomOfTenant/3/copies), full)
+			if pod, is := object.(*v1.Pod); is {
+				c.prepared(pod, g)
+			}
+			of.stored++
+			c.timed(of, fmt.Sprintf("%s with %s", kind.Name, path), Seen{at, object})
+			gone = append(gone, Gone{at, object})
+			names = append(names, object.GetName())
+			if i < 10 {
+				c.timed(of, fmt.Sprintf("attempts beside %s with %s", kind.Name, path), Tick{})
+			}
+		}
+		if pod := using(at, names[:min(len(names), 8)], seed); pod != nil {
+			c.timed(of, "a pod that uses "+kind.Name, Seen{Pods, pod})
+			gone = append(gone, Gone{Pods, pod})
+		}
+	}
+	return gone
+}
+
+// storeTogether stores objects, and returns what takes them away.
+func (c *crowd) storeTogether(of *cost, all []Event) (gone []Event) {
+	for _, e := range all {
+		seen := e.(Seen)
+		of.stored++
+		c.timed(of, fmt.Sprintf("one of %d objects that meet, %v", len(all), seen.Kind), e)
+		gone = append(gone, Gone{seen.Kind, seen.Object})
+	}
+	return gone
 }
 
 // using returns a pod of the tenant's with these claims; nil for other kinds.
@@ -283,10 +315,10 @@ func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
 
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for seed := *tenantSeed; seed < *tenantSeed+uint64(*tenants); seed++ {
-		if seed%8 == 0 {
+		if seed%16 == 0 {
 			runtime.GC()
 		}
-		of := c.tenant(seed, seed%16 == 0)
+		of := c.tenant(seed, seed%16 == 15)
 		for again := 0; of.tooMuch(1) && again < 3; again++ { // once more: other processes take caches away
 			runtime.GC()
 			slower := max(1, float64(unit(t))/float64(usualUnit))

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,8 +23,11 @@ type Generator struct {
 	*rand.Rand
 	// Known is how many of a hundred words are words that others use, too. The others are unique.
 	Known int
-	made  int
-	full  bool
+	// Prefix is that of the unique words.
+	Prefix string
+
+	made int
+	full bool
 }
 
 // Object returns an object of a kind in which the field at the path is as long as room allows. Its
@@ -190,17 +194,37 @@ func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 // fillFields fills what a struct has that is neither a list nor a struct, and, if deep, some of the
 // rest.
 func (g *Generator) fillFields(v reflect.Value, depth int, deep bool) (used int) {
-	for i := range v.NumField() {
-		f, field := v.Field(i), v.Type().Field(i)
-		switch {
-		case !f.CanSet() || byTheServer(v.Type(), field.Name):
-		case isScalar(f.Type()):
-			used += g.fill(f, field.Name, depth)
-		case deep && depth < mostDepth && g.IntN(3) == 0:
-			used += g.fill(f, field.Name, depth+1)
+	for _, f := range fieldsOf(v.Type()) {
+		if f.scalar {
+			used += g.fill(v.Field(f.index), f.name, depth)
+		} else if deep && depth < mostDepth && g.IntN(3) == 0 {
+			used += g.fill(v.Field(f.index), f.name, depth+1)
 		}
 	}
 	return used
+}
+
+// writable is a field of a struct that a tenant may write.
+type writable struct {
+	index  int
+	name   string
+	scalar bool
+}
+
+// fieldsKnown has the fields by type: reflection is dear, and objects have thousands of items.
+var fieldsKnown sync.Map
+
+func fieldsOf(t reflect.Type) (all []writable) {
+	if known, is := fieldsKnown.Load(t); is {
+		return known.([]writable)
+	}
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() && !byTheServer(t, f.Name) {
+			all = append(all, writable{i, f.Name, isScalar(f.Type)})
+		}
+	}
+	fieldsKnown.Store(t, all)
+	return all
 }
 
 // isScalar reports whether a type is a text, a number or the like, or points to one.
@@ -242,7 +266,7 @@ func (g *Generator) word(t reflect.Type, field string) string {
 		return known[g.IntN(len(known))]
 	}
 	g.made++
-	return fmt.Sprintf("t-%x", g.made)
+	return fmt.Sprintf("%s-%x", g.Prefix, g.made)
 }
 
 // known are words that nodes and pods of others have.

@@ -1,0 +1,117 @@
+package cycle_test
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/world/hostile"
+)
+
+// combinations are what a tenant may store that costs others only together: each is of objects that
+// meet. Fields drawn one by one meet too seldom. They are drawn for every eighth tenant, in turn. What is
+// unique about their text is in no other's, so nothing of it is known from before.
+var combinations = []func(unique string) []Event{expressionsAndPods, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait}
+
+// expressionsAndPods are claims that select devices by expressions of the greatest length, and pods
+// that wait for them.
+func expressionsAndPods(unique string) (all []Event) {
+	for i := range 8 {
+		claim := &resourcev1.ResourceClaim{ObjectMeta: ofTenant("long", i)}
+		request := resourcev1.DeviceRequest{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
+		}}
+		for k := range 16 {
+			text := fmt.Sprintf(`device.driver != "%s-%d-%d"`, unique, i, k) + strings.Repeat(` && device.driver != "x"`, 400)
+			request.Exactly.Selectors = append(request.Exactly.Selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: text}})
+		}
+		claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{request}
+		all = append(all, Seen{ResourceClaims, claim}, Seen{Pods, using(ResourceClaims, []string{claim.Name}, uint64(i))})
+	}
+	return all
+}
+
+// budgetsAndPods are thousands of budgets, and as many pods with labels of their own for others to
+// preempt.
+func budgetsAndPods(unique string) (all []Event) {
+	for i := range 3000 {
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: ofTenant("b", i), Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1000}}
+		budget.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(unique, i)}},
+		}}
+		all = append(all, Seen{DisruptionBudgets, budget})
+	}
+	return append(all, victims(unique, 3000)...)
+}
+
+// victims are pods with labels of their own, on the nodes where ordinary pods have to preempt.
+func victims(unique string, many int) (all []Event) {
+	for i := range many {
+		pod := aPod(fmt.Sprint("victim-", i), "100m")
+		pod.Namespace, pod.Labels = hostile.Namespace, map[string]string{"app": fmt.Sprint(unique, i)}
+		pod.Spec.Priority, pod.Spec.NodeName = new(int32(-20)), fmt.Sprint("node-", 19+20*(i%(crowdNodes/20)))
+		all = append(all, Seen{Pods, pod})
+	}
+	return all
+}
+
+// termsAndPods are a pod with as many terms as an object has room for, and pods that each of them
+// is held against.
+func termsAndPods(unique string) (all []Event) {
+	pod := aPod("terms", "100m")
+	pod.Namespace, pod.Spec.Priority = hostile.Namespace, new(int32(3000))
+	anti := &v1.PodAntiAffinity{}
+	for k := range 10_000 {
+		anti.RequiredDuringSchedulingIgnoredDuringExecution = append(anti.RequiredDuringSchedulingIgnoredDuringExecution, v1.PodAffinityTerm{
+			TopologyKey: v1.LabelHostname,
+			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(unique, k)}},
+			}},
+		})
+	}
+	pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: anti}
+	return append(victims(unique, 2000), Seen{Pods, pod})
+}
+
+// claimsAndVolumes are a pod with thousands of claims for volumes that exist.
+func claimsAndVolumes(string) (all []Event) {
+	class, names := "zonal", []string{}
+	for i := range 2000 {
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: ofTenant("claim", i)}
+		claim.Spec.AccessModes, claim.Spec.StorageClassName = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, &class
+		claim.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+		all, names = append(all, Seen{Claims, claim}), append(names, claim.Name)
+	}
+	return append(all, Seen{Pods, using(Claims, names, 0)})
+}
+
+// longBudgetsAndPods are budgets with selectors as long as there is room for.
+func longBudgetsAndPods(unique string) (all []Event) {
+	for i := range 9 {
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: ofTenant("long-b", i), Spec: policyv1.PodDisruptionBudgetSpec{Selector: longSelector(unique, i)}}
+		all = append(all, Seen{DisruptionBudgets, budget})
+	}
+	return append(all, victims(unique, 300)...)
+}
+
+// longTermsThatWait are pending pods with such selectors: every event may make room for them.
+func longTermsThatWait(unique string) (all []Event) {
+	for i := range 9 {
+		pod := withLongTerm(fmt.Sprint("waits-", i), longSelector(unique, i))
+		pod.Spec.NodeSelector = map[string]string{"nobody": "has-this"}
+		all = append(all, Seen{Pods, pod})
+	}
+	return all
+}
+
+func ofTenant(name string, i int) metav1.ObjectMeta {
+	name = fmt.Sprint(name, "-", i)
+	return metav1.ObjectMeta{Namespace: hostile.Namespace, Name: name, UID: types.UID(name)}
+}
