@@ -35,6 +35,9 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 		}
 		workers.Wait()
 		for i := range pods {
+			if errs[i] != nil && set.Whole && metav1.GetControllerOf(pods[i]) != nil {
+				continue // as its controller, which is refused again and again; see World.refusalOf
+			}
 			if errs[i] != nil {
 				return refusal(set, first+i, errs[i])
 			}

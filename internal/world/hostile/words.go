@@ -47,8 +47,10 @@ var byField = map[string][]string{
 // referring are fields with the name of another object of the tenant's.
 var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
 
-// mostItems is how long lists and maps are at most that the API bounds by number.
+// mostItems is how long lists and maps are at most that the API bounds.
 var mostItems = map[reflect.Type]int{
+	// Two of them must not have the same key and action, and byField has six keys.
+	reflect.TypeFor[[]v1.TopologySpreadConstraint]():         12,
 	reflect.TypeFor[[]resourcev1.DeviceRequest]():            32,
 	reflect.TypeFor[[]resourcev1.DeviceSubRequest]():         8,
 	reflect.TypeFor[[]resourcev1.DeviceSelector]():           32,
