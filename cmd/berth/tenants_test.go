@@ -47,9 +47,9 @@ var asked = []string{
 	"what-if drain node/node-1", "what-if add-nodes 2 --like node-1", "rebalance", "evictions",
 }
 
-// TestCommandsEndWhateverATenantStores: objects of every kind, each with a field as long as there is
-// room for, and workloads of absurd sizes that are stored without a pod. A recording is made of the
-// cluster, and every command about one answers within stated bounds, as do those about the
+// TestCommandsEndWhateverATenantStores: objects of every kind, each with a field as long as there
+// is room for, and workloads of absurd sizes that are stored without a pod. A recording is made of
+// the cluster, and every command about one answers within stated bounds, as do those about the
 // cluster itself: one tenant's objects are no reason to refuse.
 func TestCommandsEndWhateverATenantStores(t *testing.T) {
 	neutral(t)

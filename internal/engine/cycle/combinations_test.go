@@ -16,8 +16,14 @@ import (
 )
 
 // combinations are what a tenant may store that costs others only together: each is of objects that
-// meet. Fields drawn one by one meet too seldom. They are drawn for every eighth tenant, in turn. What is
-// unique about their text is in no other's, so nothing of it is known from before.
+// meet. Fields drawn one by one meet too seldom. They are drawn for every eighth tenant, in turn.
+// What is unique about their text is in no other's, so nothing of it is known from before.
+//
+// They are there so that the test finds a safeguard that is taken out. These were, one at a time,
+// and each turned the test red: compilation beside attempts (expressionsAndPods); the limit of an
+// attempt's effort, and counting looks at budgets (budgetsAndPods); selectsTooMuch (termsAndPods);
+// the limits of claims and volumes (claimsAndVolumes); selectors that are read once, and values in
+// a hash table (longBudgetsAndPods).
 var combinations = []func(unique string) []Event{expressionsAndPods, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait}
 
 // expressionsAndPods are claims that select devices by expressions of the greatest length, and pods

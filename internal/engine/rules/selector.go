@@ -133,7 +133,8 @@ func (s *Selector) Matches(l labels.Labels) bool {
 	return true
 }
 
-// Looks is about how many requirements, or labels, Matches looks at: of both there may be thousands.
+// Looks is about how many requirements, or labels, Matches looks at: of both there may be
+// thousands.
 func (s *Selector) Looks(set labels.Set) int { return 1 + min(len(s.requirements), len(set)) }
 
 // matchesFew looks at the labels rather than at the requirements.
