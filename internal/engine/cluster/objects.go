@@ -33,9 +33,13 @@ type Objects struct {
 	CSICapacities     Table[*storagev1.CSIStorageCapacity]
 	VolumeAttachments Table[*storagev1.VolumeAttachment]
 
-	ResourceSlices Table[*resourcev1.ResourceSlice]
-	ResourceClaims Table[*resourcev1.ResourceClaim]
-	DeviceClasses  Table[*resourcev1.DeviceClass]
+	// ResourceSlices have the taints of the DeviceTaintRules in them; see Tainted.
+	ResourceSlices   Table[*resourcev1.ResourceSlice]
+	ResourceClaims   Table[*resourcev1.ResourceClaim]
+	DeviceClasses    Table[*resourcev1.DeviceClass]
+	DeviceTaintRules Table[*resourcev1.DeviceTaintRule]
+	// published are the slices that a rule taints, as they were published, by name.
+	published map[string]*resourcev1.ResourceSlice
 
 	// PodGroups are those that have device claims, where the feature gate for that is on. They are
 	// kept as they were seen first: their spec does not change.
@@ -72,11 +76,13 @@ func (o *Objects) Put(object any) bool {
 	case *storagev1.VolumeAttachment:
 		o.VolumeAttachments.Set(object)
 	case *resourcev1.ResourceSlice:
-		o.ResourceSlices.Set(object)
+		o.ResourceSlices.Set(o.Tainted(object))
 	case *resourcev1.ResourceClaim:
 		o.ResourceClaims.Set(object)
 	case *resourcev1.DeviceClass:
 		o.DeviceClasses.Set(object)
+	case *resourcev1.DeviceTaintRule:
+		o.Retaint(object.Name, object)
 	default:
 		return false
 	}

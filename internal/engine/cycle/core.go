@@ -84,6 +84,8 @@ type Disabled struct {
 	// Expectation (NominatedNodeNameForExpectation): the node of a pod that waits at Permit, or for
 	// which objects are written, is not written to nominatedNodeName.
 	Expectation bool `json:"expectation,omitempty"`
+	// DeviceTaintRules (DRADeviceTaintRules): they are not followed, and taint no devices.
+	DeviceTaintRules bool `json:"deviceTaintRules,omitempty"`
 }
 
 // New returns a core that knows nothing of its cluster yet.

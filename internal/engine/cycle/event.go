@@ -163,6 +163,7 @@ const (
 	ResourceSlices         Kind = "resourceslices"
 	ResourceClaims         Kind = "resourceclaims"
 	DeviceClasses          Kind = "deviceclasses"
+	DeviceTaintRules       Kind = "devicetaintrules"
 	PodGroups              Kind = "podgroups" // followed where pod groups are switched on
 	Rooms                  Kind = "leases"    // one Lease, which shows a [Room]
 )

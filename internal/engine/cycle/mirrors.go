@@ -68,6 +68,12 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		delete(c.claims.releasing, n)
 		claimGone(n, uid, last)
 	}
+	deviceSlices := mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, o.Tainted)
+	sliceGone := deviceSlices.forget
+	deviceSlices.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceSlice) {
+		sliceGone(n, uid, last)
+		o.Unpublish(n.Name)
+	}
 	gone := budgets.forget
 	budgets.forget = func(n cluster.Name, uid types.UID, last *policyv1.PodDisruptionBudget) {
 		delete(c.preemptions.budgets, n)
@@ -90,9 +96,10 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		CSIDrivers:             mirrorTable(s, h, &o.CSIDrivers, queue.CSIDriver, nil),
 		CSICapacities:          mirrorTable(s, h, &o.CSICapacities, queue.CSIStorageCapacity, nil),
 		VolumeAttachments:      mirrorTable(s, h, &o.VolumeAttachments, queue.VolumeAttachment, nil),
-		ResourceSlices:         mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, nil),
+		ResourceSlices:         deviceSlices,
 		ResourceClaims:         deviceClaims,
 		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
+		DeviceTaintRules:       newMirror(s, h, "DeviceTaintRule", func(rule, _ *resourcev1.DeviceTaintRule) { c.retaint(rule.Name, rule) }, c.ruleGone),
 
 		Rooms: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.rooms.seen(lease) },
 			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.rooms.withdraw() }),

@@ -101,6 +101,7 @@ var made = map[cycle.Kind]func() object{
 	cycle.ResourceSlices:         func() object { return &resourcev1.ResourceSlice{} },
 	cycle.ResourceClaims:         func() object { return &resourcev1.ResourceClaim{} },
 	cycle.DeviceClasses:          func() object { return &resourcev1.DeviceClass{} },
+	cycle.DeviceTaintRules:       func() object { return &resourcev1.DeviceTaintRule{} },
 	cycle.PodGroups:              func() object { return &groups.PodGroup{} },
 	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
 }

@@ -39,6 +39,7 @@ func (s *Set) check(options Options) Errors {
 	duplicates(&c, "ResourceClaim", s.ResourceClaims)
 	duplicates(&c, "ResourceClaimTemplate", s.ResourceClaimTemplates)
 	duplicates(&c, "DeviceClass", s.DeviceClasses)
+	duplicates(&c, "DeviceTaintRule", s.DeviceTaintRules)
 	duplicates(&c, "Lease", s.Leases)
 	duplicates(&c, "Workload", s.Workloads)
 	duplicates(&c, "PodGroup", s.PodGroups)

@@ -85,6 +85,7 @@ func init() {
 	register("ResourceClaim", devices, true, func(s *Set) *[]*resourcev1.ResourceClaim { return &s.ResourceClaims }, prepareResourceClaim)
 	register("ResourceClaimTemplate", devices, true, func(s *Set) *[]*resourcev1.ResourceClaimTemplate { return &s.ResourceClaimTemplates }, prepareResourceClaimTemplate)
 	register("DeviceClass", devices, false, func(s *Set) *[]*resourcev1.DeviceClass { return &s.DeviceClasses }, nil)
+	register("DeviceTaintRule", devices, false, func(s *Set) *[]*resourcev1.DeviceTaintRule { return &s.DeviceTaintRules }, nil)
 	register("Lease", "coordination.k8s.io/v1", true, func(s *Set) *[]*coordinationv1.Lease { return &s.Leases }, nil)
 	register("Workload", groups, true, func(s *Set) *[]*schedulingv1beta1.Workload { return &s.Workloads }, rules.ValidateWorkload)
 	register("PodGroup", groups, true, func(s *Set) *[]*schedulingv1beta1.PodGroup { return &s.PodGroups }, rules.ValidatePodGroup)

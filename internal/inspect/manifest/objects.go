@@ -16,7 +16,7 @@ func (s *Set) Objects() (all []metav1.Object) {
 	all = listed(listed(listed(all, s.CSINodes), s.CSIDrivers), s.CSIStorageCapacities)
 	all = listed(listed(listed(all, s.VolumeAttachments), s.ResourceSlices), s.ResourceClaims)
 	all = listed(listed(listed(all, s.ResourceClaimTemplates), s.DeviceClasses), s.Leases)
-	all = listed(listed(all, s.Workloads), s.PodGroups)
+	all = listed(listed(listed(all, s.DeviceTaintRules), s.Workloads), s.PodGroups)
 	all = listed(listed(listed(all, s.Deployments), s.ReplicaSets), s.StatefulSets)
 	return listed(listed(listed(all, s.DaemonSets), s.Jobs), s.ReplicationControllers)
 }

@@ -36,6 +36,7 @@ type Set struct {
 	ResourceClaims         []*resourcev1.ResourceClaim
 	ResourceClaimTemplates []*resourcev1.ResourceClaimTemplate
 	DeviceClasses          []*resourcev1.DeviceClass
+	DeviceTaintRules       []*resourcev1.DeviceTaintRule
 	Leases                 []*coordinationv1.Lease
 	Workloads              []*schedulingv1beta1.Workload
 	PodGroups              []*schedulingv1beta1.PodGroup

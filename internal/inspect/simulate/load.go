@@ -29,6 +29,7 @@ func (w *World) load(set *manifest.Set) {
 	showAll(&w.scheduler, cycle.ResourceSlices, set.ResourceSlices)
 	showAll(&w.scheduler, cycle.ResourceClaims, set.ResourceClaims)
 	showAll(&w.scheduler, cycle.DeviceClasses, set.DeviceClasses)
+	showAll(&w.scheduler, cycle.DeviceTaintRules, set.DeviceTaintRules)
 	w.scheduler.showGroups(set.PodGroups, w.pods.catalog)
 }
 

@@ -60,6 +60,7 @@ func Kinds() []Kind {
 		{"resourceclaims", resourcev1.SchemeGroupVersion, "ResourceClaim", false, func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
 		{"resourceclaimtemplates", resourcev1.SchemeGroupVersion, "ResourceClaimTemplate", false, func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
 		{"deviceclasses", resourcev1.SchemeGroupVersion, "DeviceClass", false, func() runtime.Object { return &resourcev1.DeviceClassList{} }},
+		{"devicetaintrules", resourcev1.SchemeGroupVersion, "DeviceTaintRule", false, func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
 		{"leases", coordinationv1.SchemeGroupVersion, "Lease", false, func() runtime.Object { return &coordinationv1.LeaseList{} }},
 		{"workloads", schedulingv1beta1.SchemeGroupVersion, "Workload", false, func() runtime.Object { return &schedulingv1beta1.WorkloadList{} }},
 		{"podgroups", schedulingv1beta1.SchemeGroupVersion, "PodGroup", false, func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }},

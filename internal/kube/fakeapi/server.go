@@ -79,7 +79,8 @@ var kinds = map[string]schema.GroupVersionKind{
 	"volumeattachments": gvk("storage.k8s.io", "v1", "VolumeAttachment"),
 	"resourceslices":    gvk("resource.k8s.io", "v1", "ResourceSlice"), "resourceclaims": gvk("resource.k8s.io", "v1", "ResourceClaim"),
 	"deviceclasses": gvk("resource.k8s.io", "v1", "DeviceClass"), "leases": gvk("coordination.k8s.io", "v1", "Lease"),
-	"podgroups": gvk("scheduling.k8s.io", "v1beta1", "PodGroup"),
+	"devicetaintrules": gvk("resource.k8s.io", "v1", "DeviceTaintRule"),
+	"podgroups":        gvk("scheduling.k8s.io", "v1beta1", "PodGroup"),
 }
 
 func gvk(group, version, kind string) schema.GroupVersionKind {

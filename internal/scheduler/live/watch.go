@@ -2,17 +2,12 @@ package live
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -85,88 +80,6 @@ func (s *Scheduler) watchRooms(ctx context.Context) {
 		s.loop.See(cycle.Follows{Kinds: kinds})
 		run(ctx)
 	})
-}
-
-// watchDevices follows devices where the API server has that API, now or later: one that is
-// upgraded may begin to serve it, and of several some may do so already.
-func (s *Scheduler) watchDevices(ctx context.Context) error {
-	var err error
-	s.insist(ctx, func(ctx context.Context) bool {
-		err = s.serves(ctx, resourcev1.SchemeGroupVersion)
-		return answered(err)
-	})
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case apierrors.IsNotFound(err):
-		s.feeds = append(s.feeds, s.awaitDevices)
-		return nil
-	case err != nil:
-		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
-	}
-	kinds, feeds := s.deviceFeeds()
-	s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, feeds...)
-	return nil
-}
-
-// serves returns nil if the API server serves this version of an API. client-go's own way of asking
-// takes no context, and would hold up the end of the scheduler.
-func (s *Scheduler) serves(ctx context.Context, version schema.GroupVersion) error {
-	return s.client.Discovery().RESTClient().Get().AbsPath("/apis", version.String()).Do(ctx).Error()
-}
-
-// listsDevices returns nil if the API server lists all that is followed of devices.
-func (s *Scheduler) listsDevices(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
-	devices, one := s.client.ResourceV1(), metav1.ListOptions{Limit: 1}
-	_, err := devices.ResourceSlices().List(ctx, one)
-	if err == nil {
-		_, err = devices.ResourceClaims("").List(ctx, one)
-	}
-	if err == nil {
-		_, err = devices.DeviceClasses().List(ctx, one)
-	}
-	return err
-}
-
-// devicesAgain is how often the API server is asked for devices as long as it does not list them.
-const devicesAgain = time.Minute
-
-// awaitDevices follows devices once the API server lists them. No pod is decided then until they
-// are known; without the permission to list them, that would be for ever.
-func (s *Scheduler) awaitDevices(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(devicesAgain):
-		}
-		err := s.listsDevices(ctx)
-		if err == nil {
-			break
-		}
-		if apierrors.IsForbidden(err) {
-			klog.FromContext(ctx).Info("The API server serves devices now, but they may not be read", "err", err)
-		}
-	}
-	klog.FromContext(ctx).Info("The API server serves devices now", "version", resourcev1.SchemeGroupVersion)
-	kinds, feeds := s.deviceFeeds()
-	s.loop.See(cycle.Follows{Kinds: kinds})
-	var running sync.WaitGroup
-	for _, feed := range feeds {
-		running.Go(func() { feed(ctx) })
-	}
-	running.Wait()
-}
-
-func (s *Scheduler) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
-	devices := s.client.ResourceV1()
-	return []cycle.Kind{cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}, []func(context.Context){
-		feedOf(s, cycle.ResourceSlices, devices.ResourceSlices()),
-		feedOf(s, cycle.ResourceClaims, devices.ResourceClaims("")),
-		feedOf(s, cycle.DeviceClasses, devices.DeviceClasses()),
-	}
 }
 
 // follow adds a kind to those that are watched.

@@ -38,6 +38,7 @@ const (
 // The gates that Berth honours, besides those of pod groups.
 const (
 	compareTolerations = "TaintTolerationComparisonOperators"
+	deviceTaintRules   = "DRADeviceTaintRules"
 	popFromBackoff     = "SchedulerPopFromBackoffQ"
 	expectation        = "NominatedNodeNameForExpectation"
 	storageScores      = "StorageCapacityScoring"
@@ -62,7 +63,7 @@ func Gates() []Gate {
 		{Name: "DRADerivedAttributes", Alpha: true, Why: notYet},
 		{Name: "DRADeviceBindingConditions", On: true, Beta: true, Why: alwaysOn},
 		{Name: "DRADeviceCompatibilityGroups", Alpha: true, Why: notYet},
-		{Name: "DRADeviceTaintRules", On: true, Why: "taints in ResourceSlices count, DeviceTaintRules do not yet"},
+		{Name: deviceTaintRules, On: true, Heed: Honoured},
 		{Name: "DRADeviceTaints", On: true, Why: alwaysOn},
 		{Name: "DRAExtendedResource", On: true, Locked: true},
 		{Name: "DRAFractionalCapacityRange", Beta: true, Why: "off unless all components of a cluster are of v1.37, and not in Berth yet"},
@@ -164,7 +165,9 @@ func (f *Flags) AllowMissingDrivers() bool { return !f.isOn(driversMissing) }
 
 // Disabled are those features of the cycle that gates disable.
 func (f *Flags) Disabled() cycle.Disabled {
-	return cycle.Disabled{PopFromBackoff: !f.isOn(popFromBackoff), Expectation: !f.isOn(expectation)}
+	return cycle.Disabled{
+		PopFromBackoff: !f.isOn(popFromBackoff), Expectation: !f.isOn(expectation), DeviceTaintRules: !f.isOn(deviceTaintRules),
+	}
 }
 
 // validateGates returns an error for a gate that is given a value that Berth does not follow.

@@ -250,8 +250,8 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 // TestGatesThatAreHonoured: by name, or by the names of many, with upstream's defaults.
 func TestGatesThatAreHonoured(t *testing.T) {
 	for _, row := range []struct {
-		gates                                                   string
-		compare, noScores, allowMissing, waitOut, noExpectation bool
+		gates                                                                 string
+		compare, noScores, allowMissing, waitOut, noExpectation, noTaintRules bool
 	}{
 		{gates: ""},
 		{gates: "TaintTolerationComparisonOperators=true", compare: true},
@@ -261,6 +261,7 @@ func TestGatesThatAreHonoured(t *testing.T) {
 		{gates: "NominatedNodeNameForExpectation=false", noExpectation: true},
 		{gates: "StorageCapacityScoring=false", noScores: true},
 		{gates: "VolumeLimitScaling=false", allowMissing: true},
+		{gates: "DRADeviceTaintRules=false", noTaintRules: true},
 		{gates: "AllBeta=false,StorageCapacityScoring=true", allowMissing: true, waitOut: true, noExpectation: true},
 		{gates: "AllBeta=true,AllAlpha=false"},
 		{gates: "kube:StorageCapacityScoring=false, kube: AllAlpha=true", compare: true, noScores: true},
@@ -273,7 +274,7 @@ func TestGatesThatAreHonoured(t *testing.T) {
 		if f.CompareTolerations() != row.compare || h.CompareTolerations != row.compare ||
 			f.WithoutStorageScores() != row.noScores || h.WithoutStorageScores != row.noScores ||
 			f.AllowMissingDrivers() != row.allowMissing || h.AllowMissingDrivers != row.allowMissing || h.Disabled != f.Disabled() ||
-			f.Disabled() != (cycle.Disabled{PopFromBackoff: row.waitOut, Expectation: row.noExpectation}) {
+			f.Disabled() != (cycle.Disabled{PopFromBackoff: row.waitOut, Expectation: row.noExpectation, DeviceTaintRules: row.noTaintRules}) {
 			t.Errorf("%s: tolerations compared %t, storage unscored %t, drivers may be missing %t, disabled %+v; %+v", row.gates,
 				f.CompareTolerations(), f.WithoutStorageScores(), f.AllowMissingDrivers(), f.Disabled(), h)
 		}

@@ -52,6 +52,7 @@ func kindsOf(client kubernetes.Interface) []kind {
 		{devices, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
 		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
 		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }},
+		{devices, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
 	}
 }
 
