@@ -36,9 +36,9 @@ import (
 )
 
 // DefaultControllers are upstream's controllers that run unless Options.Controllers says otherwise.
-// Not among them: what Berth does itself (node-lifecycle, taint-eviction; taints of devices are
-// another controller's, which a cluster keeps beside Berth) and what makes no sense without a cloud
-// or real disks (node-ipam, routes, load balancers, attach-detach).
+// Not among them: what Berth does itself (node-lifecycle, taint-eviction, device-taint-eviction)
+// and what makes no sense without a cloud or real disks (node-ipam, routes, load balancers,
+// attach-detach).
 func DefaultControllers() []string {
 	return []string{
 		names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
@@ -50,7 +50,7 @@ func DefaultControllers() []string {
 		names.ServiceCIDRController, names.DisruptionController, names.ResourceQuotaController,
 		names.PersistentVolumeBinderController, names.PersistentVolumeProtectionController,
 		names.PersistentVolumeClaimProtectionController, names.EphemeralVolumeController,
-		names.ResourceClaimController, names.DeviceTaintEvictionController, names.VolumeAttributesClassProtectionController,
+		names.ResourceClaimController, names.VolumeAttributesClassProtectionController,
 		names.PodGroupProtectionController, names.ValidatingAdmissionPolicyStatusController,
 		names.CertificateSigningRequestApprovingController, names.CertificateSigningRequestSigningController,
 		names.CertificateSigningRequestCleanerController, names.TokenCleanerController,

@@ -48,8 +48,9 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 		{"nodelifecycle,-node-lifecycle-controller", false, true, false, ""},
 		{"rebalance", false, false, true, ""},
 		{"*,rebalance", true, true, true, ""},
+		{"device-taint-eviction-controller", false, false, false, ""},
 		{"-taint-eviction-controller", false, false, false, "selects none"},
-		{"taint-eviction", false, false, false, `"taint-eviction": must be *, or of taint-eviction-controller, node-lifecycle-controller, rebalance`},
+		{"taint-eviction", false, false, false, `"taint-eviction": must be *, or of taint-eviction-controller, device-taint-eviction-controller, node-lifecycle-controller, rebalance`},
 	} {
 		o := parse(t, "--controllers="+row.arg)
 		err := o.Validate()
@@ -59,7 +60,8 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || o.enabled("taint-eviction-controller") != row.eviction || o.enabled("node-lifecycle-controller") != row.health || o.enabled("rebalance") != row.moves {
+		if err != nil || o.enabled("taint-eviction-controller") != row.eviction ||
+			o.enabled("device-taint-eviction-controller") != strings.Contains(","+strings.ReplaceAll(row.arg, "*", "device-taint"), ",device-taint") || o.enabled("node-lifecycle-controller") != row.health || o.enabled("rebalance") != row.moves {
 			t.Errorf("%s: %v, eviction %v, health %v", row.arg, err, o.enabled("taint-eviction-controller"), o.enabled("node-lifecycle-controller"))
 		}
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // names are the controllers, as --controllers takes them.
-var names = []string{evictionlive.Name, nodehealthlive.Name, rebalancelive.Name}
+var names = []string{evictionlive.Name, evictionlive.DeviceName, nodehealthlive.Name, rebalancelive.Name}
 
 // offByDefault are those that '*' does not include.
 var offByDefault = []string{rebalancelive.Name}
@@ -167,6 +167,11 @@ func (o *Options) enabled(name string) bool {
 		}
 	}
 	return slices.Contains(o.Controllers, "*") && !slices.Contains(offByDefault, name)
+}
+
+// evicts reports whether taints evict pods: those of nodes, of devices, or both.
+func (o *Options) evicts() bool {
+	return o.enabled(evictionlive.Name) || o.enabled(evictionlive.DeviceName)
 }
 
 // configz is what /configz shows.

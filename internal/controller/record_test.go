@@ -33,7 +33,7 @@ func TestEachControllerWritesAJournalOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := eventlog.New(client, "test")
-	evictor := evictionlive.New(client, events, o.Eviction)
+	evictor := evictionlive.New(client, evictionlive.Events{Nodes: events}, o.Eviction)
 	endEviction, err := c.recordEviction(evictor)
 	if err != nil {
 		t.Fatal(err)

@@ -97,19 +97,18 @@ func (c *Controller) handler() http.Handler {
 // lead runs the controllers until the context ends.
 func (c *Controller) lead(ctx context.Context) error {
 	var parts []func(context.Context)
-	if c.options.enabled(evictionlive.Name) {
-		client, events, err := c.clients(evictionlive.Name, evictionlive.Name)
+	if c.options.evicts() {
+		evictor, logs, err := c.newEvictor()
 		if err != nil {
 			return err
 		}
-		evictor := evictionlive.New(client, events, c.options.Eviction)
 		end, err := c.recordEviction(evictor)
 		if err != nil {
 			return err
 		}
 		defer end()
 		c.evictor.Store(evictor)
-		parts = append(parts, events.Run, evictor.Run)
+		parts = append(append(parts, logs...), evictor.Run)
 	}
 	if c.options.enabled(nodehealthlive.Name) {
 		client, events, err := c.clients(nodehealthlive.Name, "node-controller")
@@ -138,6 +137,22 @@ func (c *Controller) lead(ctx context.Context) error {
 	}
 	running.Wait()
 	return nil
+}
+
+// newEvictor returns what evicts for the taints of nodes, of devices, or both, and its event logs.
+func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.Context), err error) {
+	var client kubernetes.Interface
+	var to evictionlive.Events
+	for name, log := range map[string]**eventlog.Log{evictionlive.Name: &to.Nodes, evictionlive.DeviceName: &to.Devices} {
+		if !c.options.enabled(name) {
+			continue
+		}
+		if client, *log, err = c.clients(evictionlive.Name, name); err != nil {
+			return nil, nil, err
+		}
+		logs = append(logs, (*log).Run)
+	}
+	return evictionlive.New(client, to, c.options.Eviction), logs, nil
 }
 
 // clients returns a controller's client, which needs no rate limit because its requests in flight
@@ -212,9 +227,9 @@ func (c *Controller) notReady() error {
 		}
 		return errors.New("not started")
 	}
-	if c.options.enabled(evictionlive.Name) {
+	if c.options.evicts() {
 		if e := c.evictor.Load(); e == nil || !e.Synced() {
-			return errors.New(evictionlive.Name + " has not seen all pods and nodes yet")
+			return errors.New("taint eviction has not seen all pods, nodes and devices yet")
 		}
 	}
 	if c.options.enabled(nodehealthlive.Name) {

@@ -35,21 +35,25 @@ const (
 	readingPod
 	marking
 	deleting
+	readingDevices
 )
 
-// attempt is one attempt to evict one pod: read its node, read the pod, mark it, delete it. If the
-// pod is still as the watch showed it, marking it on that condition replaces reading it.
+// attempt is one attempt to evict one pod: read its node, or what tells of its devices, read the
+// pod, mark it, delete it. If the pod is still as the watch showed it, marking it on that condition
+// replaces reading it.
 type attempt struct {
 	pod     *pod // nil: gone since
 	step    step
 	also    []*attempt // begun at the same moment on the same node: they share the reading of the node
 	evicts  bool       // through the Eviction API
-	readAt  time.Time  // when the reading of the node began
+	readAt  time.Time  // when the reading of the node, or of the devices, began
 	rereads int
-	held    []Held // the node's taints as read, none if it is gone
-	live    Pod    // the pod as last known
-	unread  bool   // live is what a watch showed
-	asked   bool   // the mark was requested: whatever the answer, the delete goes on
+	held    []Held  // the node's taints as read, none if it is gone
+	found   devices // as read
+	seeks   bool    // devices were read, or are
+	live    Pod     // the pod as last known
+	unread  bool    // live is what a watch showed
+	asked   bool    // the mark was requested: whatever the answer, the delete goes on
 }
 
 // begin starts as many attempts as are due and may be in flight.
@@ -68,8 +72,11 @@ func (c *Core) begin(now time.Time) {
 		p.attempt = a
 		c.underway++
 		switch first := reading[p.on]; {
-		case c.breakSafeguards.noLiveRead:
+		case c.breakSafeguards.noLiveRead, c.breakSafeguards.noDeviceRead && !p.byNode.By(now):
+			a.seeks = !p.byNode.By(now)
 			c.delete(now, a)
+		case !p.byNode.By(now):
+			c.readDevices(now, a)
 		case first != nil:
 			a.step, a.readAt = readingNode, now
 			first.also = append(first.also, a)
@@ -96,13 +103,21 @@ func (c *Core) readNode(now time.Time, a *attempt) {
 	c.do(ReadNode{Ticket: c.await(a, readingNode), Node: a.pod.on.name})
 }
 
+// readDevices reads what asks the pod to go.
+func (c *Core) readDevices(now time.Time, a *attempt) {
+	a.readAt, a.seeks, a.held = now, true, nil
+	read := c.devices.evidence(&a.pod.Pod, now)
+	read.Ticket, read.Pod = c.await(a, readingDevices), a.pod.Name
+	c.do(read)
+}
+
 func (c *Core) readPod(a *attempt) {
 	c.do(ReadPod{Ticket: c.await(a, readingPod), Name: a.pod.Name})
 }
 
 func (c *Core) mark(a *attempt, step step) {
 	a.asked = true
-	m := Mark{Ticket: c.await(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed}
+	m := Mark{Ticket: c.await(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
 	if step == markingUnread {
 		m.ResourceVersion = a.live.ResourceVersion
 	}
@@ -113,6 +128,11 @@ func (c *Core) answered(now time.Time, answer Answered) {
 	if n, ok := c.noting[answer.Ticket]; ok {
 		delete(c.noting, answer.Ticket)
 		c.noted(now, n)
+		return
+	}
+	if r, ok := c.telling[answer.Ticket]; ok {
+		delete(c.telling, answer.Ticket)
+		c.told(now, r, answer)
 		return
 	}
 	a := c.attempts[answer.Ticket]
@@ -137,6 +157,8 @@ func (c *Core) goOn(now time.Time, a *attempt, answer Answered) {
 	switch a.step {
 	case readingNode:
 		c.nodeRead(now, a, answer)
+	case readingDevices:
+		c.devicesRead(now, a, answer)
 	case markingUnread:
 		c.markedUnread(now, a, answer)
 	case readingPod:
@@ -170,10 +192,32 @@ func (c *Core) nodeRead(now time.Time, a *attempt, answer Answered) {
 		return
 	}
 	c.unanswered, c.pausedUntil = 0, time.Time{}
+	switch {
+	case c.stillDue(a):
+		c.reasonRead(now, a)
+	case a.pod.byDevice.By(now):
+		c.readDevices(now, a)
+	default:
+		c.avert(now, a)
+	}
+}
+
+func (c *Core) devicesRead(now time.Time, a *attempt, answer Answered) {
+	if answer.Outcome != OK {
+		c.unreadable(now, a, answer)
+		return
+	}
+	c.unanswered, c.pausedUntil = 0, time.Time{}
+	a.found = c.foundOf(now, answer.Devices)
 	if !c.stillDue(a) {
 		c.avert(now, a)
 		return
 	}
+	c.reasonRead(now, a)
+}
+
+// reasonRead goes on after the reading of the node or the devices has shown that the pod has to go.
+func (c *Core) reasonRead(now time.Time, a *attempt) {
 	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 {
 		c.mark(a, markingUnread)
 		return
@@ -224,7 +268,19 @@ func (c *Core) stillDue(a *attempt) bool {
 }
 
 func (c *Core) liveDue(a *attempt) Due {
+	if a.seeks {
+		due, _ := a.found.due(&a.live)
+		return due
+	}
 	return Deadline(a.live.Tolerations, c.boundAt(a.readAt, a.pod, &a.live), a.held)
+}
+
+// cause is the deadline that the attempt is for.
+func (a *attempt) cause() Due {
+	if a.seeks {
+		return a.pod.byDevice
+	}
+	return a.pod.byNode
 }
 
 func (c *Core) deleteIfDue(now time.Time, a *attempt) {
@@ -237,15 +293,19 @@ func (c *Core) deleteIfDue(now time.Time, a *attempt) {
 
 // delete sends the delete if what was read is fresh, and otherwise reads again.
 func (c *Core) delete(now time.Time, a *attempt) {
-	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !c.breakSafeguards.noLiveRead {
+	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !a.readAt.IsZero() {
 		a.rereads++
-		c.readNode(now, a)
+		if a.seeks {
+			c.readDevices(now, a)
+		} else {
+			c.readNode(now, a)
+		}
 		return
 	}
 	p := a.pod
 	if !p.marked {
 		p.marked = true
-		c.do(Record{Name: p.Name, UID: p.UID})
+		c.do(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
 	}
 	uid := p.UID
 	if c.breakSafeguards.noUID {
@@ -253,13 +313,16 @@ func (c *Core) delete(now time.Time, a *attempt) {
 	}
 	ticket := c.await(a, deleting)
 	if a.evicts {
-		c.do(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: p.due})
+		c.do(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: a.cause()})
 		return
 	}
-	c.do(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: p.due})
+	c.do(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.cause()})
 }
 
 func (c *Core) deleted(now time.Time, a *attempt, answer Answered) {
+	if answer.Outcome == OK && a.seeks {
+		c.countEvicted(now, a.pod)
+	}
 	switch {
 	case answer.Outcome == OK, answer.Outcome == Gone, c.breakSafeguards.noRetry:
 		c.accept(now, a)

@@ -50,18 +50,27 @@ func TestEveryLifeEndsRight(t *testing.T) {
 
 // TestFlappingTaintEndsRight is W15 at every spacing, with late watches and
 // deletes that fail.
-func TestFlappingTaintEndsRight(t *testing.T) {
+func TestFlappingTaintEndsRight(t *testing.T) { flaps(t, 100_000, faultapi.Flap) }
+
+// TestFlappingDeviceTaintEndsRight is the same for devices: taints in slices, and rules that come
+// and go, or lose their effect.
+func TestFlappingDeviceTaintEndsRight(t *testing.T) { flaps(t, 50_000, faultapi.FlapDevice) }
+
+func flaps(t *testing.T, times int, flap func(*faultapi.World) []string) {
 	var deleted atomic.Int64
-	eachSeed(100_000, func(seed uint64) bool {
+	eachSeed(times, func(seed uint64) bool {
 		w := faultapi.New(seed)
-		wrong := faultapi.Flap(w)
+		wrong := flap(w)
 		deleted.Add(int64(w.Deleted))
 		if len(wrong) > 0 {
 			t.Errorf("seed %d: %s", seed, wrong[0])
 		}
 		return !t.Failed()
 	})
-	t.Logf("of 100000 pods %d were evicted", deleted.Load())
+	t.Logf("of %d pods %d were evicted", times, deleted.Load())
+	if deleted.Load() == 0 {
+		t.Error("the flaps show nothing")
+	}
 }
 
 // TestEachSafeguardIsNeeded takes the safeguards out one by one; among the same

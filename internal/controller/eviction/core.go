@@ -50,6 +50,11 @@ type Core struct {
 	pending  map[string]int      // pods with a deadline, by taint key and effect
 	stats    Stats
 
+	devices devices                                // what watches showed of devices
+	users   map[types.NamespacedName]map[*pod]bool // the pods that name each claim
+	lists   [kinds]lists                           // of what tells of devices
+	telling map[Ticket]*rule                       // statuses of rules that wait for an answer
+
 	podList, nodeList               uint32 // number of the current list
 	podsAreListing, nodesAreListing bool
 	unanswered                      int       // reads that failed in a row: the API is in trouble
@@ -60,7 +65,7 @@ type Core struct {
 
 // safeguards are what tests can disable, one at a time.
 type safeguards struct {
-	noUID, noLiveRead, noRetry, noTimeAdded, noNote, noWitness bool
+	noUID, noLiveRead, noRetry, noTimeAdded, noNote, noWitness, noDeviceRead bool
 }
 
 // Stats are counts that only the Core has.
@@ -83,6 +88,9 @@ func New(options Options) *Core {
 		attempts: map[Ticket]*attempt{},
 		noting:   map[Ticket]*node{},
 		pending:  map[string]int{},
+		devices:  newDevices(),
+		users:    map[types.NamespacedName]map[*pod]bool{},
+		telling:  map[Ticket]*rule{},
 	}
 }
 
@@ -95,14 +103,14 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.podSeen(now, e.Pod)
 	case PodGone:
 		if p := c.pods[e.UID]; p != nil {
-			c.forget(p)
+			c.forget(now, p)
 		}
 	case PodsListing:
 		c.podList++
 		c.podsAreListing = true
 	case PodsListed:
 		c.podsAreListing = false
-		c.podsListed()
+		c.podsListed(now)
 	case NodeSeen:
 		c.nodeSeen(now, e.Node)
 	case NodeGone:
@@ -118,12 +126,37 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case Answered:
 		c.answered(now, e)
 	case Tick:
+	default:
+		c.devicesChanged(now, event)
 	}
 	if !c.options.Watches {
 		c.note(now)
+		c.tell(now)
 		c.begin(now)
 	}
 	return c.actions
+}
+
+// devicesChanged applies an event about devices.
+func (c *Core) devicesChanged(now time.Time, event Event) {
+	switch e := event.(type) {
+	case ClaimSeen:
+		c.claimSeen(now, e.Claim)
+	case ClaimGone:
+		c.claimGone(now, e.Name)
+	case SliceSeen:
+		c.sliceSeen(now, e.Slice)
+	case SliceGone:
+		c.sliceGone(now, e.Name)
+	case RuleSeen:
+		c.ruleSeen(now, e.Rule)
+	case RuleGone:
+		c.ruleGone(now, e.Name)
+	case Listing:
+		c.listing(e.Kind)
+	case Listed:
+		c.listed(now, e.Kind)
+	}
 }
 
 // Wake returns when the next Tick is due if no event comes first.
@@ -135,6 +168,9 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 		if !n.noting && len(c.noting) < notesInFlight && (!ok || n.noteAt.Before(at)) {
 			at, ok = n.noteAt, true
 		}
+	}
+	if tell, tells := c.tellAt(); tells && (!ok || tell.Before(at)) {
+		at, ok = tell, true
 	}
 	return at, ok
 }

@@ -29,7 +29,14 @@ func (h Held) ID() string { return h.Taint.ToString() }
 type Due struct {
 	At    time.Time
 	Taint v1.Taint // the taint that is due first
+	// Device has the taint, and Rule is the DeviceTaintRule that it is from, "" for one of the
+	// device's ResourceSlice. For a taint of the pod's node both are empty.
+	Device Device `json:",omitzero"`
+	Rule   string `json:",omitempty"`
 }
+
+// OfDevice reports whether the taint is one of a device.
+func (d Due) OfDevice() bool { return d.Device != Device{} }
 
 // Stays reports whether no taint evicts the pod.
 func (d Due) Stays() bool { return d.Taint.Key == "" }
@@ -41,12 +48,28 @@ func (d Due) String() string {
 	if d.Stays() {
 		return "stays"
 	}
-	return "due " + d.At.UTC().Format(time.TimeOnly) + " for " + d.Taint.ToString()
+	text := "due " + d.At.UTC().Format(time.TimeOnly) + " for " + d.Taint.ToString()
+	if d.OfDevice() {
+		text += " of device " + d.Device.String()
+	}
+	if d.Rule != "" {
+		text += " by DeviceTaintRule " + d.Rule
+	}
+	return text
 }
 
 // same reports whether two deadlines are equal.
 func (d Due) same(o Due) bool {
-	return d.Stays() == o.Stays() && d.At.Equal(o.At) && d.Taint.MatchTaint(&o.Taint) && d.Taint.Value == o.Taint.Value
+	return d.Stays() == o.Stays() && d.At.Equal(o.At) && d.Taint.MatchTaint(&o.Taint) && d.Taint.Value == o.Taint.Value &&
+		d.Device == o.Device && d.Rule == o.Rule
+}
+
+// sooner returns the one that is due first, d if both are.
+func (d Due) sooner(o Due) Due {
+	if d.Stays() || !o.Stays() && o.At.Before(d.At) {
+		return o
+	}
+	return d
 }
 
 // Deadline returns when a pod with these tolerations, bound to its node at that time, has to leave

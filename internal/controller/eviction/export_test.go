@@ -1,7 +1,7 @@
 package eviction
 
 // Safeguards names what a test can break, to show that something else notices.
-var Safeguards = []string{"UID", "live read", "retry", "timeAdded", "note", "witness"}
+var Safeguards = []string{"UID", "live read", "retry", "timeAdded", "note", "witness", "device read"}
 
 // Break takes one safeguard out of a Core.
 func (c *Core) Break(safeguard string) *Core {
@@ -16,6 +16,8 @@ func (c *Core) Break(safeguard string) *Core {
 		c.breakSafeguards.noTimeAdded = true
 	case "note":
 		c.breakSafeguards.noNote = true
+	case "device read":
+		c.breakSafeguards.noDeviceRead = true
 	case "witness":
 		c.breakSafeguards.noWitness = true
 	default:

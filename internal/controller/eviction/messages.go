@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -38,12 +39,27 @@ type (
 	// NodesListed ends the list.
 	NodesListed struct{}
 
+	// ClaimSeen is a ResourceClaim, SliceSeen a ResourceSlice, and RuleSeen a DeviceTaintRule that
+	// a watch or a list showed, new or changed.
+	ClaimSeen struct{ Claim Claim }
+	SliceSeen struct{ Slice Slice }
+	RuleSeen  struct{ Rule Rule }
+	// ClaimGone and its siblings are such objects that a watch showed to be deleted.
+	ClaimGone struct{ Name types.NamespacedName }
+	SliceGone struct{ Name string }
+	RuleGone  struct{ Name string }
+	// Listing begins a list of a kind, like PodsListing, and Listed ends it. A kind that the API
+	// server does not have is listed as one without objects.
+	Listing struct{ Kind Kind }
+	Listed  struct{ Kind Kind }
+
 	// Answered is the outcome of the request with that ticket.
 	Answered struct {
 		Ticket     Ticket
 		Outcome    Outcome
 		Pod        *Pod          // as read, or as it is after a Mark
 		Node       *Node         // as read
+		Devices    *Devices      // as read
 		RetryAfter time.Duration // as the server asks, with Busy
 	}
 )
@@ -57,6 +73,14 @@ func (NodeSeen) event()     {}
 func (NodeGone) event()     {}
 func (NodesListing) event() {}
 func (NodesListed) event()  {}
+func (ClaimSeen) event()    {}
+func (SliceSeen) event()    {}
+func (RuleSeen) event()     {}
+func (ClaimGone) event()    {}
+func (SliceGone) event()    {}
+func (RuleGone) event()     {}
+func (Listing) event()      {}
+func (Listed) event()       {}
 func (Answered) event()     {}
 
 // Ticket identifies a request, so that its answer can be matched. Every request is answered exactly
@@ -99,6 +123,15 @@ type (
 		Ticket Ticket
 		Name   types.NamespacedName
 	}
+	// ReadDevices reads live what asks the pod to go: claims, all slices of the pools, and rules.
+	// Those that do not exist are left out of the answer.
+	ReadDevices struct {
+		Ticket Ticket
+		Pod    types.NamespacedName
+		Claims []types.NamespacedName
+		Pools  []PoolAt
+		Rules  []string
+	}
 	// Mark sets the condition DisruptionTarget on the pod with that UID; with a ResourceVersion,
 	// only if the pod has not changed since.
 	Mark struct {
@@ -107,6 +140,7 @@ type (
 		UID             types.UID
 		ResourceVersion string
 		Observed        int64
+		Device          bool `json:",omitempty"` // for the taint of a device
 	}
 	// Delete deletes the pod with that UID, and no other pod of the same name.
 	Delete struct {
@@ -129,28 +163,52 @@ type (
 		ResourceVersion string
 		Note            string
 	}
-	// Record is an event on the pod, reason TaintManagerEviction.
+	// WriteStatus sets the condition EvictionInProgress of the DeviceTaintRule with that UID.
+	WriteStatus struct {
+		Ticket    Ticket
+		Rule      string
+		UID       types.UID
+		Condition metav1.Condition
+	}
+	// Record is an event on the pod, reason TaintManagerEviction, or DeviceTaintManagerEviction for
+	// the taint of a device.
 	Record struct {
 		Name    types.NamespacedName
 		UID     types.UID
 		Cancels bool
+		Device  bool `json:",omitempty"`
 	}
 )
 
-func (ReadNode) action() {}
-func (ReadPod) action()  {}
-func (Mark) action()     {}
-func (Delete) action()   {}
-func (Evict) action()    {}
-func (Annotate) action() {}
-func (Record) action()   {}
+// PoolAt is a pool, and the node whose devices the slices have that are meant, "" for those that
+// are not of one node.
+type PoolAt struct {
+	Pool Pool
+	Node string
+}
+
+func (ReadNode) action()    {}
+func (ReadPod) action()     {}
+func (ReadDevices) action() {}
+func (Mark) action()        {}
+func (Delete) action()      {}
+func (Evict) action()       {}
+func (Annotate) action()    {}
+func (WriteStatus) action() {}
+func (Record) action()      {}
 
 func (a ReadNode) String() string { return "read node " + a.Node }
 func (a ReadPod) String() string  { return "read pod " + a.Name.String() }
-func (a Mark) String() string     { return "mark pod " + a.Name.String() }
-func (a Delete) String() string   { return fmt.Sprintf("delete pod %s uid %s", a.Name, a.UID) }
-func (a Evict) String() string    { return fmt.Sprintf("evict pod %s uid %s", a.Name, a.UID) }
-func (a Record) String() string   { return "event: " + a.Message() }
+func (a ReadDevices) String() string {
+	return "read devices of pod " + a.Pod.String()
+}
+func (a WriteStatus) String() string {
+	return fmt.Sprintf("status of rule %s: %s %s %q", a.Rule, a.Condition.Status, a.Condition.Reason, a.Condition.Message)
+}
+func (a Mark) String() string   { return "mark pod " + a.Name.String() }
+func (a Delete) String() string { return fmt.Sprintf("delete pod %s uid %s", a.Name, a.UID) }
+func (a Evict) String() string  { return fmt.Sprintf("evict pod %s uid %s", a.Name, a.UID) }
+func (a Record) String() string { return "event: " + a.Message() }
 func (a Annotate) String() string {
 	if a.Note == "" {
 		return "note on node " + a.Node + ": none"
@@ -160,7 +218,12 @@ func (a Annotate) String() string {
 
 // Message is the event's text, as upstream words it.
 func (a Record) Message() string {
-	if a.Cancels {
+	switch {
+	case a.Device && a.Cancels:
+		return "Cancelling deletion"
+	case a.Device:
+		return "Marking for deletion"
+	case a.Cancels:
 		return "Cancelling deletion of Pod " + a.Name.String()
 	}
 	return "Marking for deletion Pod " + a.Name.String()

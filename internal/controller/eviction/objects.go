@@ -30,6 +30,9 @@ type Pod struct {
 	Terminating     bool      // has a deletionTimestamp, which nothing takes back
 	Marked          bool      // carries the DisruptionTarget condition already
 	Observed        int64     // its generation, as observed by who writes that condition
+
+	Claims []ClaimRef `json:",omitempty"` // of devices
+	Group  string     `json:",omitempty"` // its PodGroup
 }
 
 // PodOf converts an API pod.
@@ -44,6 +47,8 @@ func PodOf(pod *v1.Pod) Pod {
 		Terminating:     pod.DeletionTimestamp != nil,
 		Marked:          isMarked(pod),
 		Observed:        pod.Generation,
+		Claims:          claimsOf(pod),
+		Group:           groupOf(pod),
 	}
 }
 
@@ -61,7 +66,8 @@ func boundAt(pod *v1.Pod) time.Time {
 
 func isMarked(pod *v1.Pod) bool {
 	c := disruptionTarget(pod)
-	return c != nil && c.Status == v1.ConditionTrue && c.Reason == Reason && c.Message == Message
+	return c != nil && c.Status == v1.ConditionTrue &&
+		(c.Reason == Reason && c.Message == Message || c.Reason == DeviceReason && c.Message == DeviceMessage)
 }
 
 func disruptionTarget(pod *v1.Pod) *v1.PodCondition {

@@ -14,7 +14,11 @@ type pod struct {
 	on       *node
 	list     uint32    // the last list that showed it
 	bound    time.Time // Pod.Bound by the Core's clock: what is tolerated counts from then
-	due      Due       // of the newest taints and tolerations that watches showed
+	due      Due       // of the newest taints and tolerations that watches showed: the sooner of
+	byNode   Due       // that of its node's taints, and
+	byDevice Due       // that of its devices'
+	asked    []string  // the rules that ask it to go
+	device   bool      // the taint that was due last was one of a device
 	place    int       // in Core.queue, -1: not there
 	number   uint64    // of its first sight: pods that are due together are evicted in this order
 	among    int       // in on.pods
@@ -34,7 +38,7 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 		return
 	}
 	if holder, ok := c.names[seen.Name]; ok && holder != seen.UID {
-		c.forget(c.pods[holder])
+		c.forget(now, c.pods[holder])
 	}
 	p := c.pods[seen.UID]
 	if p == nil {
@@ -46,7 +50,9 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 		c.names[seen.Name] = seen.UID
 	}
 	p.bound = c.boundAt(now, p, &seen)
+	c.disuse(p)
 	p.Pod, p.list = seen, c.podList
+	c.use(p)
 	c.decide(now, p)
 }
 
@@ -60,8 +66,10 @@ func (c *Core) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 }
 
 // forget removes a pod that is gone. The answer to a request in flight for it is ignored.
-func (c *Core) forget(p *pod) {
+func (c *Core) forget(now time.Time, p *pod) {
 	c.leaveQueue(p)
+	c.disuse(p)
+	c.ask(now, p, nil)
 	c.setDue(p, Due{})
 	if p.attempt != nil {
 		p.attempt.pod = nil
@@ -76,7 +84,7 @@ func (c *Core) forget(p *pod) {
 
 // podsListed removes the pods that the list did not show, in the order in which they were first
 // seen.
-func (c *Core) podsListed() {
+func (c *Core) podsListed(now time.Time) {
 	var gone []*pod
 	for _, p := range c.pods {
 		if p.list != c.podList {
@@ -85,19 +93,17 @@ func (c *Core) podsListed() {
 	}
 	slices.SortFunc(gone, func(a, b *pod) int { return cmp.Compare(a.number, b.number) })
 	for _, p := range gone {
-		c.forget(p)
+		c.forget(now, p)
 	}
 }
 
 // decide computes the pod's deadline from what is known now. A deadline that has changed starts
 // over, without back-off.
 func (c *Core) decide(now time.Time, p *pod) {
-	due := Due{}
-	if p.on.known && !p.Terminating {
-		due = Deadline(p.Tolerations, p.bound, p.on.held)
-	}
-	if !due.same(p.due) {
-		p.cancels = due.Stays() && !p.Terminating && !p.accepted && p.on.known
+	asked := c.judge(p)
+	c.ask(now, p, asked)
+	if due := p.byNode.sooner(p.byDevice); !due.same(p.due) {
+		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.on.known || p.due.OfDevice())
 		c.setDue(p, due)
 		p.tries = 0
 		if !p.accepted {
@@ -110,11 +116,24 @@ func (c *Core) decide(now time.Time, p *pod) {
 	c.enqueue(p)
 }
 
+// judge computes when the pod has to leave, and returns the rules that ask it to.
+func (c *Core) judge(p *pod) (asked []string) {
+	p.byNode, p.byDevice = Due{}, Due{}
+	if p.Terminating {
+		return nil
+	}
+	if p.on.known {
+		p.byNode = Deadline(p.Tolerations, p.bound, p.on.held)
+	}
+	p.byDevice, asked = c.devices.due(&p.Pod)
+	return asked
+}
+
 // cancel records that the pod stays after all.
 func (c *Core) cancel(p *pod) {
 	p.cancels, p.marked = false, false
 	c.stats.Cancelled++
-	c.do(Record{Name: p.Name, UID: p.UID, Cancels: true})
+	c.do(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.device})
 }
 
 func (c *Core) setDue(p *pod, due Due) {
@@ -126,6 +145,7 @@ func (c *Core) setDue(p *pod, due Due) {
 	}
 	if !due.Stays() {
 		c.pending[label(due)]++
+		p.device = due.OfDevice()
 	}
 	p.due = due
 }

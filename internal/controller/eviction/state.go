@@ -26,6 +26,47 @@ type Knowledge struct {
 	PodsAreListing, NodesAreListing bool
 	Unanswered                      int
 	PausedUntil                     time.Time
+
+	Devices DevicesState `json:",omitzero"`
+	Lists   [kinds]lists `json:",omitzero"` // of what tells of devices
+	// Telling are the statuses of rules that wait for an answer, by ticket.
+	Telling []TellingState `json:",omitempty"`
+}
+
+// DevicesState is what is known of devices: claims, slices and rules by name.
+type DevicesState struct {
+	Claims []ClaimState `json:",omitempty"`
+	Slices []SliceState `json:",omitempty"`
+	Rules  []RuleState  `json:",omitempty"`
+}
+
+// ClaimState is a claim.
+type ClaimState struct {
+	Claim
+	List uint32
+}
+
+// SliceState is a slice with the taints of its devices, in the order of their devices.
+type SliceState struct {
+	Slice
+	List uint32
+	Held [][]HeldState
+}
+
+// RuleState is a rule.
+type RuleState struct {
+	Rule
+	List    uint32
+	Held    HeldState
+	Evicted int
+	TellAt  time.Time
+	Tries   int
+}
+
+// TellingState is a status that is being written.
+type TellingState struct {
+	Ticket Ticket
+	Rule   string // "": gone since
 }
 
 // NodeState is a node with the UIDs of its pods, in order.
@@ -60,6 +101,7 @@ type PodState struct {
 	Number   uint64
 	Tries    int
 	NotYet   time.Time
+	Device   bool `json:",omitempty"` // the taint that was due last was one of a device
 	Recorded bool // that it goes
 	Cancels  bool
 	Accepted bool
@@ -75,6 +117,8 @@ type TryState struct {
 	ReadAt  time.Time
 	Rereads int
 	Held    []HeldState
+	Found   DevicesState `json:",omitzero"`
+	Seeks   bool         `json:",omitempty"`
 	Live    Pod
 	Unread  bool
 	Asked   bool
@@ -106,7 +150,7 @@ func (c *Core) Save() Knowledge {
 	for _, p := range c.pods {
 		s.Pods = append(s.Pods, PodState{
 			Pod: p.Pod, On: p.on.name, List: p.list, Begun: p.bound, Due: p.due, Number: p.number, Tries: p.tries, NotYet: p.notYet,
-			Recorded: p.marked, Cancels: p.cancels, Accepted: p.accepted,
+			Device: p.device, Recorded: p.marked, Cancels: p.cancels, Accepted: p.accepted,
 		})
 	}
 	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
@@ -123,13 +167,14 @@ func (c *Core) Save() Knowledge {
 	for _, n := range c.unnoted {
 		s.Unnoted = append(s.Unnoted, n.name)
 	}
+	c.saveDevices(&s)
 	return s
 }
 
 func saveTry(ticket Ticket, a *attempt) TryState {
 	saved := TryState{
 		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
-		Live: a.live, Unread: a.unread, Asked: a.asked,
+		Found: a.found.save(), Seeks: a.seeks, Live: a.live, Unread: a.unread, Asked: a.asked,
 	}
 	if a.pod != nil {
 		saved.Pod = a.pod.UID
@@ -166,7 +211,9 @@ func Restore(options Options, s Knowledge) *Core {
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
 		c.setDue(restored, p.Due)
+		restored.device = p.Device
 		c.pods[p.UID], c.names[p.Name] = restored, p.UID
+		c.use(restored)
 	}
 	for i := range s.Nodes {
 		for _, uid := range s.Nodes[i].Pods {
@@ -175,6 +222,7 @@ func Restore(options Options, s Knowledge) *Core {
 			}
 		}
 	}
+	c.restoreDevices(&s)
 	for i := range s.Tries {
 		c.attempts[s.Tries[i].Ticket] = c.restoreTry(&s.Tries[i])
 	}
@@ -198,7 +246,7 @@ func (c *Core) restoreTry(s *TryState) *attempt {
 	c.underway++
 	a := &attempt{
 		pod: c.pods[s.Pod], step: step(s.Step), evicts: s.Evicts, readAt: s.ReadAt, rereads: s.Rereads, held: restoreHeld(s.Held),
-		live: s.Live, unread: s.Unread, asked: s.Asked,
+		found: restoreDevices(s.Found), seeks: s.Seeks, live: s.Live, unread: s.Unread, asked: s.Asked,
 	}
 	if a.pod != nil {
 		a.pod.attempt = a

@@ -147,6 +147,8 @@ func (s *Story) concerns(action eviction.Action) (ticket uint64, mine bool) {
 	switch a := action.(type) {
 	case eviction.ReadPod:
 		return pod(a.Ticket, a.Name)
+	case eviction.ReadDevices:
+		return pod(a.Ticket, a.Pod)
 	case eviction.Mark:
 		return pod(a.Ticket, a.Name)
 	case eviction.Delete:

@@ -30,6 +30,8 @@ var (
 	ofEviction = wordsOf[eviction.Event](
 		eviction.Tick{}, eviction.PodSeen{}, eviction.PodGone{}, eviction.PodsListing{}, eviction.PodsListed{},
 		eviction.NodeSeen{}, eviction.NodeGone{}, eviction.NodesListing{}, eviction.NodesListed{}, eviction.Answered{},
+		eviction.ClaimSeen{}, eviction.ClaimGone{}, eviction.SliceSeen{}, eviction.SliceGone{}, eviction.RuleSeen{}, eviction.RuleGone{},
+		eviction.Listing{}, eviction.Listed{},
 	)
 	ofNodeHealth = wordsOf[nodehealth.Event](
 		nodehealth.Tick{}, nodehealth.NodeSeen{}, nodehealth.NodeGone{}, nodehealth.NodesListing{}, nodehealth.NodesListed{},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 )
 
 const (
@@ -18,9 +19,11 @@ func Churn(w *World) []string {
 	w.Faults = randomFaults(w)
 	for i := range nodes {
 		w.AddNode(nodeName(i))
+		w.AddSlice(nodeName(i), "d1", "d2")
 	}
 	for i := range names {
 		w.AddPod(podName(i), nodeName(w.Rand.IntN(nodes)), randomTolerations(w))
+		allocate(w, podName(i))
 	}
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Start()
@@ -34,6 +37,7 @@ func Churn(w *World) []string {
 		}
 	})
 	w.Run(churn + 2*recovers + longest*time.Second)
+	w.checkStatuses()
 	return w.Check()
 }
 
@@ -62,6 +66,47 @@ func Flap(w *World) []string {
 	if w.chance(0.2) {
 		w.Run(w.between(0, 2*time.Second))
 		w.Untaint("n1", "a")
+	}
+	w.Run(10*time.Second + recovers + longest*time.Second)
+	return w.Check()
+}
+
+// FlapDevice is Flap for the taint of a device, in its slice or by a rule.
+func FlapDevice(w *World) []string {
+	w.AddNode("n1")
+	w.AddSlice("n1", "d1")
+	w.AddPod("p1", "n1", nil)
+	w.Allocate("p1", "d1", randomDeviceTolerations(w))
+	w.DelayWatches(randomDelay(w), randomDelay(w))
+	w.Start()
+	if w.chance(0.3) {
+		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+		w.RefuseDeletes("p1", w.Rand.IntN(8))
+	}
+	byRule := w.chance(0.5)
+	set := func(on bool) {
+		switch {
+		case !byRule:
+			w.TaintDevice("n1", "d1", "a", on)
+		case on:
+			w.SetRule("a", "", v1.TaintEffectNoExecute)
+		case w.chance(0.5):
+			w.SetRule("a", "", "None")
+		default:
+			w.RemoveRule("a")
+		}
+	}
+	w.Run(w.between(0, 2*time.Second))
+	for range 1 + w.Rand.IntN(3) {
+		set(true)
+		w.Run(w.between(0, 2*time.Second))
+		set(false)
+		w.Run(w.between(0, 2*time.Second))
+	}
+	set(true)
+	if w.chance(0.2) {
+		w.Run(w.between(0, 2*time.Second))
+		set(false)
 	}
 	w.Run(10*time.Second + recovers + longest*time.Second)
 	return w.Check()
@@ -125,8 +170,11 @@ func happening(w *World) {
 			w.Terminate(p)
 		}
 	case 10, 11, 12:
-		if p := w.AddPod(pod, node, randomTolerations(w)); p != nil && w.chance(0.5) {
-			p.Grace = w.between(0, 3*time.Second)
+		if p := w.AddPod(pod, node, randomTolerations(w)); p != nil {
+			if w.chance(0.5) {
+				p.Grace = w.between(0, 3*time.Second)
+			}
+			allocate(w, pod)
 		}
 	case 13:
 		w.Edit(pod, randomTolerations(w))
@@ -145,14 +193,67 @@ func happening(w *World) {
 		w.RemoveNode(node)
 		w.After(w.between(0, time.Second), func() { w.AddNode(node) })
 	}
+	if w.chance(0.5) {
+		deviceHappening(w, node, pod, key)
+	}
 	comeBack(w, pod)
+}
+
+// deviceHappening makes one random event happen to devices.
+func deviceHappening(w *World, node, pod, key string) {
+	device := []string{"d1", "d2"}[w.Rand.IntN(2)]
+	switch w.Rand.IntN(10) {
+	case 0, 1, 2:
+		w.TaintDevice(node, device, key, true)
+	case 3:
+		w.TaintDevice(node, device, key, false)
+	case 4, 5:
+		effect := v1.TaintEffectNoExecute
+		if w.chance(0.3) {
+			effect = "None"
+		}
+		w.SetRule(key, []string{node, ""}[w.Rand.IntN(2)], effect)
+	case 6, 7:
+		w.RemoveRule(key)
+	case 8:
+		w.CutDevices(w.between(0, 3*time.Second), w.chance(0.5))
+	case 9:
+		switch {
+		case w.chance(0.3):
+			w.Deallocate(pod)
+		case w.chance(0.5):
+			w.RemoveSlice(node)
+		default:
+			w.AddSlice(node, "d1", "d2")
+		}
+	}
+}
+
+// allocate gives most pods a device.
+func allocate(w *World, pod string) {
+	if w.chance(0.7) {
+		w.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
+	}
+}
+
+func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
+	for _, t := range randomTolerations(w) {
+		list = append(list, resourcev1.DeviceToleration{
+			Key: t.Key, Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffect(t.Effect), TolerationSeconds: t.TolerationSeconds,
+		})
+	}
+	return list
 }
 
 // comeBack acts as a StatefulSet: a deleted pod returns under its name.
 func comeBack(w *World, pod string) {
 	if w.PodNamed(pod) == nil && w.chance(0.7) {
 		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)
-		w.After(w.between(0, 300*time.Millisecond), func() { w.AddPod(pod, node, tolerations) })
+		w.After(w.between(0, 300*time.Millisecond), func() {
+			if w.AddPod(pod, node, tolerations) != nil {
+				allocate(w, pod)
+			}
+		})
 	}
 }
 

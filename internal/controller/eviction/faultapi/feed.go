@@ -97,9 +97,9 @@ func (f *feed) relist() {
 func (w *World) CutPods(wait time.Duration, lists bool)  { w.podFeed.Cut(wait, lists) }
 func (w *World) CutNodes(wait time.Duration, lists bool) { w.nodeFeed.Cut(wait, lists) }
 
-// DelayWatches delays each change by up to that much.
+// DelayWatches delays each change by up to that much. Those of devices are like those of nodes.
 func (w *World) DelayWatches(pods, nodes time.Duration) {
-	w.podFeed.Delay, w.nodeFeed.Delay = pods, nodes
+	w.podFeed.Delay, w.nodeFeed.Delay, w.deviceFeed.Delay = pods, nodes, nodes
 }
 
 // HoldNodes holds back changes of nodes until then.

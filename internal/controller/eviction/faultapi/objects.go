@@ -212,6 +212,7 @@ func (w *World) remove(p *Pod) {
 		return
 	}
 	delete(w.pods, p.Name)
+	w.Deallocate(p.Name.Name) // as the controller of claims does
 	w.trace("pod %s gone", p.UID)
 	name, uid := p.Name, p.UID
 	w.podFeed.show(func() { w.step(eviction.PodGone{Name: name, UID: uid}) })

@@ -44,6 +44,10 @@ func (w *World) carryOut(action eviction.Action) {
 		w.send(a.Ticket, func() eviction.Answered { return w.readNode(a) })
 	case eviction.ReadPod:
 		w.send(a.Ticket, func() eviction.Answered { return w.readPod(a) })
+	case eviction.ReadDevices:
+		w.send(a.Ticket, func() eviction.Answered { return w.readDevices(a) })
+	case eviction.WriteStatus:
+		w.send(a.Ticket, func() eviction.Answered { return w.writeStatus(a) })
 	case eviction.Mark:
 		w.send(a.Ticket, func() eviction.Answered { return w.mark(a) })
 	case eviction.Delete:

@@ -22,9 +22,13 @@ const (
 // due is when the pod really has to go. With atTheLatest it is the latest time that a controller
 // which missed something may arrive at.
 func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
+	byDevice := w.dueByDevice(p)
+	if atTheLatest && !byDevice.Stays() {
+		byDevice.At = byDevice.At.Add(time.Second) // times in objects have whole seconds
+	}
 	n := w.nodes[p.Node]
 	if n == nil {
-		return eviction.Due{}
+		return byDevice
 	}
 	var held []eviction.Held
 	for _, t := range n.Taints {
@@ -34,7 +38,11 @@ func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
 		}
 		held = append(held, eviction.Held{Taint: t, Since: since})
 	}
-	return eviction.Deadline(p.Tolerations, p.Bound, held)
+	byNode := eviction.Deadline(p.Tolerations, p.Bound, held)
+	if byNode.Stays() || !byDevice.Stays() && byDevice.At.Before(byNode.At) {
+		return byDevice
+	}
+	return byNode
 }
 
 // justify records, before a node's taints change, which pods had to go.
@@ -43,6 +51,13 @@ func (w *World) justify(node string) {
 		if p.Node == node {
 			w.justifyPod(p)
 		}
+	}
+}
+
+// justifyAll is justify for a change of devices.
+func (w *World) justifyAll() {
+	for _, p := range w.pods {
+		w.justifyPod(p)
 	}
 }
 

@@ -30,8 +30,9 @@ type World struct {
 	// Trace, if set, is called with everything that happens.
 	Trace func(at time.Time, what string)
 
-	nodes  map[string]*Node
-	pods   map[types.NamespacedName]*Pod
+	nodes map[string]*Node
+	pods  map[types.NamespacedName]*Pod
+	devices
 	rev    int
 	uids   int
 	agenda agenda
@@ -42,6 +43,8 @@ type World struct {
 	wakeAt   time.Time
 	podFeed  feed
 	nodeFeed feed
+
+	deviceFeed feed
 
 	Wrong     []string // what should not have happened
 	Deleted   int      // deletes carried out
@@ -56,10 +59,13 @@ func New(seed uint64) *World {
 		Rand:  rand.New(rand.NewPCG(seed, 0xbe47)),
 		nodes: map[string]*Node{},
 		pods:  map[types.NamespacedName]*Pod{},
+		devices: devices{
+			claims: map[types.NamespacedName]*eviction.Claim{}, slices: map[string]*eviction.Slice{}, rules: map[string]*eviction.Rule{},
+		},
 	}
 	w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{Wall: w.Wall}) }
-	w.podFeed.world, w.nodeFeed.world = w, w
-	w.podFeed.list, w.nodeFeed.list = w.listPods, w.listNodes
+	w.podFeed.world, w.nodeFeed.world, w.deviceFeed.world = w, w, w
+	w.podFeed.list, w.nodeFeed.list, w.deviceFeed.list = w.listPods, w.listNodes, w.listDevices
 	return w
 }
 
@@ -92,6 +98,7 @@ func (w *World) Start() {
 	w.trace("controller started")
 	w.podFeed.relist()
 	w.nodeFeed.relist()
+	w.deviceFeed.relist()
 }
 
 // Crash kills the controller. Its state, its queued events and the answers that it waits for are
@@ -105,6 +112,7 @@ func (w *World) Crash() {
 	w.core = nil
 	w.podFeed.lose()
 	w.nodeFeed.lose()
+	w.deviceFeed.lose()
 	for _, n := range w.nodes {
 		n.becomesDoubtful(w.Now)
 	}

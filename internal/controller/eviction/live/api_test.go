@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
@@ -59,7 +60,7 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 func (a *api) checkMarked(name string) {
 	for _, p := range a.Pods() {
 		if p.Name == name && !slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
-			return c.Type == v1.DisruptionTarget && strings.HasPrefix(c.Reason, "DeletionByTaint")
+			return c.Type == v1.DisruptionTarget && (c.Reason == eviction.Reason || c.Reason == eviction.DeviceReason)
 		}) {
 			a.t.Errorf("pod %s deleted without its condition", name)
 		}

@@ -17,31 +17,39 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Name is the component's, as in kube-controller-manager's --controllers.
-const Name = journal.Eviction
+// Name and DeviceName are the component's, as in kube-controller-manager's --controllers: for the
+// taints of nodes, and for those of devices.
+const (
+	Name       = journal.Eviction
+	DeviceName = "device-taint-eviction-controller"
+)
 
 // idle is how long the loop sleeps while nothing is due.
 const idle = time.Hour
 
-// Evictor evicts pods from tainted nodes.
+// Events are where the events of pods go: those that are evicted for the taints of their nodes, and
+// for those of their devices. Without a log, such taints are not followed and evict nobody.
+type Events struct{ Nodes, Devices *eventlog.Log }
+
+// Evictor evicts pods from tainted nodes and devices.
 type Evictor struct {
 	*loop.Loop[eviction.Event, eviction.Action]
 	requests *requests
-	events   *eventlog.Log
+	events   Events
 	core     *eviction.Core
 	journal  *journal.OfEviction // nil: none
 	wall     time.Time           // the wall-clock time of this step
 
 	podsListed, nodesListed atomic.Bool
+	devicesListed           [3]atomic.Bool // by kind
 	told                    eviction.Stats // the counts that metrics have
 }
 
 // New returns an evictor. The client should have no rate limit: options bound what is in flight.
-// Pods' events go to events.
-func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Options) *Evictor {
+func New(client kubernetes.Interface, events Events, options eviction.Options) *Evictor {
 	e := &Evictor{
 		Loop:     loop.New[eviction.Event, eviction.Action](Name),
-		requests: newRequests(client.CoreV1().RESTClient()),
+		requests: newRequests(client.CoreV1().RESTClient(), client.ResourceV1().RESTClient()),
 		events:   events,
 	}
 	// The loop's clock is never set; times that others write into objects are wall-clock times.
@@ -72,24 +80,42 @@ func (e *Evictor) step(now time.Time, event eviction.Event) []eviction.Action {
 	return actions
 }
 
-// Synced reports whether all pods and nodes have been seen.
-func (e *Evictor) Synced() bool { return e.podsListed.Load() && e.nodesListed.Load() }
+// Synced reports whether all that is followed has been seen.
+func (e *Evictor) Synced() bool {
+	if !e.podsListed.Load() || e.events.Nodes != nil && !e.nodesListed.Load() {
+		return false
+	}
+	for i := range e.devicesListed {
+		if e.events.Devices != nil && !e.devicesListed[i].Load() {
+			return false
+		}
+	}
+	return true
+}
 
 // Run evicts until the context ends, and returns once no request is in flight. It learns everything
 // from the API. An Evictor runs once.
 func (e *Evictor) Run(ctx context.Context) {
-	e.Loop.Run(ctx,
-		func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) },
-		func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink()) },
-	)
+	feeds := []func(context.Context){func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) }}
+	if e.events.Nodes != nil {
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink()) })
+	}
+	if e.events.Devices != nil {
+		feeds = append(feeds, e.deviceFeeds()...)
+	}
+	e.Loop.Run(ctx, feeds...)
 }
 
 func (e *Evictor) do(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
 	if event, ok := action.(eviction.Record); ok {
 		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
-		e.events.Add(v1.ObjectReference{
+		log, reason := e.events.Nodes, "TaintManagerEviction"
+		if event.Device {
+			log, reason = e.events.Devices, "DeviceTaintManagerEviction"
+		}
+		log.Add(v1.ObjectReference{
 			Kind: "Pod", APIVersion: "v1", Namespace: event.Name.Namespace, Name: event.Name.Name, UID: event.UID,
-		}, v1.EventTypeNormal, "TaintManagerEviction", event.Message())
+		}, v1.EventTypeNormal, reason, event.Message())
 		return nil
 	}
 	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }

@@ -17,7 +17,7 @@ var taint = v1.Taint{Key: "a", Value: "x", Effect: v1.TaintEffectNoExecute}
 // start runs an evictor against the API until the returned function ends it.
 func start(t *testing.T, a *api, options eviction.Options) (e *Evictor, stop func()) {
 	client := a.client()
-	e = New(client, eventlog.New(client, Name), options)
+	e = New(client, Events{Nodes: eventlog.New(client, Name), Devices: eventlog.New(client, DeviceName)}, options)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); e.Run(ctx) }()

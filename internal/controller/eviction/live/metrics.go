@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// The first two are upstream's, by name and meaning.
+// The first four are upstream's, by name and meaning.
 var (
 	deletions = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem:      "taint_eviction_controller",
@@ -20,6 +20,19 @@ var (
 		Subsystem:      "taint_eviction_controller",
 		Name:           "pod_deletion_duration_seconds",
 		Help:           "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
+		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		StabilityLevel: metrics.ALPHA,
+	})
+	deviceDeletions = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem:      "device_taint_eviction_controller",
+		Name:           "pod_deletions_total",
+		Help:           "Total number of Pods deleted by DeviceTaintEvictionController since its start.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	deviceDeletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem:      "device_taint_eviction_controller",
+		Name:           "pod_deletion_duration_seconds",
+		Help:           "Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via DeviceTaintEvictionController.",
 		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
 		StabilityLevel: metrics.ALPHA,
 	})
@@ -47,14 +60,19 @@ var (
 
 // Metrics are the package's, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{deletions, deletionDuration, pending, retries, cancelled, averted}
+	return []metrics.Registerable{deletions, deletionDuration, deviceDeletions, deviceDeletionDuration, pending, retries, cancelled, averted}
 }
 
 func countDelete(err error, due eviction.Due) {
-	if err == nil {
-		deletions.Inc()
-		deletionDuration.Observe(max(0, time.Since(due.At).Seconds()))
+	if err != nil {
+		return
 	}
+	count, duration := deletions, deletionDuration
+	if due.OfDevice() {
+		count, duration = deviceDeletions, deviceDeletionDuration
+	}
+	count.Inc()
+	duration.Observe(max(0, time.Since(due.At).Seconds()))
 }
 
 // tellMetrics updates the metrics from the Core.

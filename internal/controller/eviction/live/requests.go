@@ -36,15 +36,18 @@ const fieldManager = "berth-eviction"
 // requests carries out a Core's requests. client-go's own retries are off: whether and when to
 // retry is up to the Core.
 type requests struct {
-	client rest.Interface
-	nodes  nodeReads
+	client  rest.Interface
+	devices rest.Interface // for resource.k8s.io
+	nodes   sharedReads[string, *eviction.Node]
+	pools   sharedReads[eviction.PoolAt, []eviction.Slice]
+	rules   sharedReads[string, *eviction.Rule]
 
 	complaint seldom.Line
 }
 
-func newRequests(client rest.Interface) *requests {
-	r := &requests{client: client}
-	r.nodes = nodeReads{get: r.readNode, reads: map[string]*nodeRead{}}
+func newRequests(client, devices rest.Interface) *requests {
+	r := &requests{client: client, devices: devices}
+	r.nodes.get, r.pools.get, r.rules.get = r.readNode, r.readPool, r.readRule
 	return r
 }
 
@@ -76,6 +79,12 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		answer.Ticket = a.Ticket
 		err = r.evict(ctx, a)
 		countDelete(err, a.Due)
+	case eviction.ReadDevices:
+		answer.Ticket = a.Ticket
+		answer.Devices, err = r.readDevices(ctx, a)
+	case eviction.WriteStatus:
+		answer.Ticket = a.Ticket
+		err = r.writeStatus(ctx, a)
 	case eviction.Annotate:
 		answer.Ticket = a.Ticket
 		err = r.annotate(ctx, a)
@@ -146,6 +155,9 @@ func (r *requests) mark(ctx context.Context, a eviction.Mark) (*eviction.Pod, er
 		Message:            eviction.Message,
 		LastTransitionTime: metav1.Now(),
 		ObservedGeneration: a.Observed,
+	}
+	if a.Device {
+		condition.Reason, condition.Message = eviction.DeviceReason, eviction.DeviceMessage
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": preconditions(a.UID, a.ResourceVersion),

@@ -20,7 +20,7 @@ func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		readings := 0
-		reads := nodeReads{reads: map[string]*nodeRead{}}
+		var reads sharedReads[string, *eviction.Node]
 		reads.get = func(context.Context, string) (*eviction.Node, error) {
 			readings++
 			state := time.Since(began).String()
@@ -56,7 +56,7 @@ func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
 // of time.
 func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads := nodeReads{reads: map[string]*nodeRead{}}
+		var reads sharedReads[string, *eviction.Node]
 		reads.get = func(context.Context, string) (*eviction.Node, error) {
 			time.Sleep(time.Second)
 			return &eviction.Node{}, nil

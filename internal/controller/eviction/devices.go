@@ -1,0 +1,312 @@
+package eviction
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// devices is what is known of devices: by the Core from watches, or by an attempt from what it
+// read.
+type devices struct {
+	claims map[types.NamespacedName]*claim
+	pools  map[Pool]*pool
+	slices map[string]*slice
+	rules  map[string]*rule
+	sorted []*rule // the rules, by name
+}
+
+type claim struct {
+	Claim
+	list uint32
+}
+
+// pool is a pool of devices. Slices of an older generation than the newest do not count.
+type pool struct {
+	slices map[string]*slice
+	claims map[types.NamespacedName]bool // that use devices of it
+	// offers has the slice of each device, by the device's name; nil until it is needed.
+	offers map[string]*slice
+}
+
+type slice struct {
+	Slice
+	held map[string][]Held // the NoExecute taints of its devices
+	list uint32
+}
+
+type rule struct {
+	Rule
+	held    Held // its taint
+	list    uint32
+	pods    map[*pod]bool // that it asks to go
+	evicted int           // pods, since the Core began
+
+	tellAt  time.Time // when its status is looked at; zero: not before something happens
+	telling bool      // a write of it is in flight
+	tries   int       // writes that failed
+}
+
+func newDevices() devices {
+	return devices{
+		claims: map[types.NamespacedName]*claim{}, pools: map[Pool]*pool{}, slices: map[string]*slice{}, rules: map[string]*rule{},
+	}
+}
+
+// due returns when the pod has to leave because of its devices, and the rules that ask it to.
+//
+// A claim tolerates a taint for as long as the API says: for ever by a toleration without effect,
+// or without seconds, and otherwise for the least seconds of all tolerations that match, from when
+// the taint was added.
+func (d *devices) due(p *Pod) (least Due, asked []string) {
+	for _, ref := range p.Claims {
+		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]
+		if c == nil || !c.serves(p, ref) {
+			continue
+		}
+		for i := range c.Uses {
+			use := &c.Uses[i]
+			for held, by := range d.taintsOf(use.Device) {
+				stay, ends := bears(&held.Taint, use.Tolerations)
+				if !ends {
+					continue
+				}
+				if by != "" {
+					asked = append(asked, by)
+				}
+				if at := held.Since.Add(stay); least.Stays() || at.Before(least.At) {
+					least = Due{At: at, Taint: held.Taint, Device: use.Device, Rule: by}
+				}
+			}
+		}
+	}
+	slices.Sort(asked)
+	return least, slices.Compact(asked)
+}
+
+// taintsOf yields the NoExecute taints of a device, and for each the rule that it is from, "" for
+// one of the device's slice.
+func (d *devices) taintsOf(device Device) func(yield func(Held, string) bool) {
+	return func(yield func(Held, string) bool) {
+		for _, held := range d.published(device) {
+			if !yield(held, "") {
+				return
+			}
+		}
+		for _, r := range d.sorted {
+			if r.evicts() && r.selects(device) && !yield(r.held, r.Name) {
+				return
+			}
+		}
+	}
+}
+
+// published returns the taints of a device that are in its slice.
+func (d *devices) published(device Device) []Held {
+	of := d.pools[device.pool()]
+	if of == nil {
+		return nil
+	}
+	if s := of.offered()[device.Name]; s != nil {
+		return s.held[device.Name]
+	}
+	return nil
+}
+
+// offered returns the slice of each device, by the device's name.
+func (of *pool) offered() map[string]*slice {
+	if of.offers != nil {
+		return of.offers
+	}
+	newest := int64(math.MinInt64)
+	for _, s := range of.slices {
+		newest = max(newest, s.Generation)
+	}
+	of.offers = map[string]*slice{}
+	for _, name := range slices.Sorted(maps.Keys(of.slices)) {
+		s := of.slices[name]
+		for i := range s.Devices {
+			if s.Generation == newest && of.offers[s.Devices[i].Name] == nil {
+				of.offers[s.Devices[i].Name] = s
+			}
+		}
+	}
+	return of.offers
+}
+
+// bears returns for how long a claim stays on a device in spite of the taint, if that ends.
+func bears(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) (stay time.Duration, ends bool) {
+	tainted := resourcev1.DeviceTaint{Key: taint.Key, Value: taint.Value, Effect: resourcev1.DeviceTaintEffectNoExecute}
+	least, endless := time.Duration(-1), false
+	for _, t := range tolerations {
+		if !resourceclaim.ToleratesTaint(t, tainted) {
+			continue
+		}
+		if t.TolerationSeconds == nil || t.Effect == "" { // the seconds of one without effect do not count
+			return 0, false
+		}
+		seconds, ends := duration(*t.TolerationSeconds)
+		if !ends {
+			endless = true
+		} else if least < 0 || seconds < least {
+			least = seconds
+		}
+	}
+	if least < 0 {
+		return 0, !endless
+	}
+	return least, true
+}
+
+// evidence returns what to read of what asks the pod to go now.
+func (d *devices) evidence(p *Pod, now time.Time) (read ReadDevices) {
+	for _, ref := range p.Claims {
+		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]
+		if c == nil || !c.serves(p, ref) {
+			continue
+		}
+		asks := false
+		for i := range c.Uses {
+			use := &c.Uses[i]
+			for held, by := range d.taintsOf(use.Device) {
+				stay, ends := bears(&held.Taint, use.Tolerations)
+				if !ends || held.Since.Add(stay).After(now) {
+					continue
+				}
+				asks = true
+				id := use.Device.pool()
+				if by != "" {
+					read.Rules = append(read.Rules, by)
+				} else if at := (PoolAt{id, d.pools[id].offered()[use.Device.Name].Node}); !slices.Contains(read.Pools, at) {
+					read.Pools = append(read.Pools, at)
+				}
+			}
+		}
+		if asks {
+			read.Claims = append(read.Claims, c.Name)
+		}
+	}
+	slices.Sort(read.Rules)
+	read.Rules = slices.Compact(read.Rules)
+	return read
+}
+
+func (d *devices) poolOf(id Pool) *pool {
+	of := d.pools[id]
+	if of == nil {
+		of = &pool{slices: map[string]*slice{}, claims: map[types.NamespacedName]bool{}}
+		d.pools[id] = of
+	}
+	return of
+}
+
+func (d *devices) setClaim(c *claim) {
+	d.dropClaim(c.Name)
+	d.claims[c.Name] = c
+	for i := range c.Uses {
+		d.poolOf(c.Uses[i].Device.pool()).claims[c.Name] = true
+	}
+}
+
+func (d *devices) dropClaim(name types.NamespacedName) {
+	c := d.claims[name]
+	if c == nil {
+		return
+	}
+	delete(d.claims, name)
+	for i := range c.Uses {
+		id := c.Uses[i].Device.pool()
+		if of := d.pools[id]; of != nil {
+			delete(of.claims, name)
+			d.dropIfUnused(id)
+		}
+	}
+}
+
+func (d *devices) setSlice(s *slice) {
+	d.dropSlice(s.Name)
+	d.slices[s.Name] = s
+	of := d.poolOf(s.Pool)
+	of.slices[s.Name], of.offers = s, nil
+}
+
+func (d *devices) dropSlice(name string) {
+	s := d.slices[name]
+	if s == nil {
+		return
+	}
+	delete(d.slices, name)
+	of := d.pools[s.Pool]
+	delete(of.slices, name)
+	of.offers = nil
+	d.dropIfUnused(s.Pool)
+}
+
+func (d *devices) dropIfUnused(id Pool) {
+	if of := d.pools[id]; len(of.slices) == 0 && len(of.claims) == 0 {
+		delete(d.pools, id)
+	}
+}
+
+func (d *devices) setRule(r *rule) {
+	d.rules[r.Name] = r
+	d.sortRules()
+}
+
+func (d *devices) dropRule(name string) {
+	delete(d.rules, name)
+	d.sortRules()
+}
+
+func (d *devices) sortRules() {
+	d.sorted = slices.SortedFunc(maps.Values(d.rules), func(a, b *rule) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// claimsIn returns the claims that use devices of the pools that fit.
+func (d *devices) claimsIn(fits func(Pool) bool) map[types.NamespacedName]bool {
+	names := map[types.NamespacedName]bool{}
+	for id, of := range d.pools {
+		if fits(id) {
+			maps.Copy(names, of.claims)
+		}
+	}
+	return names
+}
+
+// use and disuse keep the pods of each claim that pods name.
+func (c *Core) use(p *pod) {
+	for _, ref := range p.Claims {
+		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
+		if c.users[name] == nil {
+			c.users[name] = map[*pod]bool{}
+		}
+		c.users[name][p] = true
+	}
+}
+
+func (c *Core) disuse(p *pod) {
+	for _, ref := range p.Claims {
+		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
+		delete(c.users[name], p)
+		if len(c.users[name]) == 0 {
+			delete(c.users, name)
+		}
+	}
+}
+
+// usersOf returns the pods that name one of the claims, in the order of their first sight.
+func (c *Core) usersOf(names map[types.NamespacedName]bool) (users []*pod) {
+	seen := map[*pod]bool{}
+	for name := range names {
+		maps.Copy(seen, c.users[name])
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b *pod) int { return cmp.Compare(a.number, b.number) })
+}

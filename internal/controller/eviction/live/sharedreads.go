@@ -1,0 +1,67 @@
+package live
+
+import (
+	"context"
+	"sync"
+)
+
+// sharedReads let pods share reads of what they have in common: their node, a pool of devices, a
+// rule. No caller gets the result of a read that began before the call: while one is in flight,
+// further callers share the next one.
+type sharedReads[K comparable, V any] struct {
+	get   func(ctx context.Context, key K) (V, error)
+	mu    sync.Mutex
+	reads map[K]*sharedRead[V] // the last one asked for
+}
+
+type sharedRead[V any] struct {
+	begun bool // under mu
+	after *sharedRead[V]
+	done  chan struct{}
+	value V // once done
+	err   error
+}
+
+func (r *sharedReads[K, V]) read(ctx context.Context, key K) (V, error) {
+	r.mu.Lock()
+	last := r.reads[key]
+	if last == nil || last.begun {
+		read := &sharedRead[V]{after: last, done: make(chan struct{})}
+		if r.reads == nil {
+			r.reads = map[K]*sharedRead[V]{}
+		}
+		r.reads[key] = read
+		r.mu.Unlock()
+		r.carryOut(ctx, key, read)
+		return read.value, read.err
+	}
+	r.mu.Unlock()
+	select {
+	case <-last.done:
+		return last.value, last.err
+	case <-ctx.Done():
+		var none V
+		return none, ctx.Err()
+	}
+}
+
+func (r *sharedReads[K, V]) carryOut(ctx context.Context, key K, read *sharedRead[V]) {
+	if read.after != nil {
+		select {
+		case <-read.after.done:
+		case <-ctx.Done():
+		}
+	}
+	r.mu.Lock()
+	read.begun, read.after = true, nil
+	r.mu.Unlock()
+
+	read.value, read.err = r.get(ctx, key)
+
+	r.mu.Lock()
+	if r.reads[key] == read {
+		delete(r.reads, key)
+	}
+	r.mu.Unlock()
+	close(read.done)
+}

@@ -1,0 +1,180 @@
+package eviction
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// DeviceReason and DeviceMessage are Reason and Message where the taint is a device's.
+	DeviceReason  = "DeletionByDeviceTaintManager"
+	DeviceMessage = "Device Taint manager: deleting due to NoExecute taint"
+)
+
+// Device identifies a device.
+type Device struct{ Driver, Pool, Name string }
+
+func (d Device) String() string { return d.Driver + "/" + d.Pool + "/" + d.Name }
+
+// Pool identifies a pool of devices.
+type Pool struct{ Driver, Name string }
+
+func (d Device) pool() Pool { return Pool{d.Driver, d.Pool} }
+
+// ClaimRef is a ResourceClaim that a pod names.
+type ClaimRef struct {
+	Name string
+	Own  bool // it was made for the pod, or for its group
+}
+
+// Claim is the part of a ResourceClaim that eviction depends on.
+type Claim struct {
+	Name       types.NamespacedName
+	UID        types.UID
+	Owner      types.UID   `json:",omitempty"` // of the pod that it was made for
+	OwnerGroup string      `json:",omitempty"` // the PodGroup that it was made for
+	For        []types.UID `json:",omitempty"` // what it is reserved for
+	ForGroups  []string    `json:",omitempty"` // the PodGroups among them, by name
+	Uses       []Use       `json:",omitempty"` // the devices that are allocated to it
+}
+
+// Use is a device that is allocated to a claim, and the taints of it that the claim tolerates.
+type Use struct {
+	Device      Device
+	Tolerations []resourcev1.DeviceToleration `json:",omitempty"`
+}
+
+// ClaimOf converts an API claim.
+func ClaimOf(claim *resourcev1.ResourceClaim) Claim {
+	c := Claim{Name: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, UID: claim.UID}
+	if owner := metav1.GetControllerOfNoCopy(claim); owner != nil {
+		c.Owner = owner.UID
+		if owner.Kind == "PodGroup" {
+			c.OwnerGroup = owner.Name
+		}
+	}
+	for _, consumer := range claim.Status.ReservedFor {
+		c.For = append(c.For, consumer.UID)
+		if consumer.Resource == "podgroups" {
+			c.ForGroups = append(c.ForGroups, consumer.Name)
+		}
+	}
+	if claim.Status.Allocation != nil {
+		for i := range claim.Status.Allocation.Devices.Results {
+			result := &claim.Status.Allocation.Devices.Results[i]
+			c.Uses = append(c.Uses, Use{Device: Device{result.Driver, result.Pool, result.Device}, Tolerations: result.Tolerations})
+		}
+	}
+	return c
+}
+
+// serves reports whether the pod that names the claim so uses its devices. A claim may be one of
+// the same name that was made for another pod, or be reserved for others only.
+func (c *Claim) serves(p *Pod, ref ClaimRef) bool {
+	if ref.Own && c.Owner != p.UID && (p.Group == "" || c.OwnerGroup != p.Group) {
+		return false
+	}
+	return slices.Contains(c.For, p.UID) || p.Group != "" && slices.Contains(c.ForGroups, p.Group)
+}
+
+// claimsOf returns the claims that the pod names, those for its extended resources included.
+func claimsOf(pod *v1.Pod) (refs []ClaimRef) {
+	for name, own := range resourceclaim.PodClaims(pod) {
+		refs = append(refs, ClaimRef{Name: name, Own: own})
+	}
+	return refs
+}
+
+func groupOf(pod *v1.Pod) string {
+	if pod.Spec.SchedulingGroup == nil {
+		return ""
+	}
+	return ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "")
+}
+
+// Slice is the part of a ResourceSlice that eviction depends on.
+type Slice struct {
+	Name       string
+	Pool       Pool
+	Node       string `json:",omitempty"` // whose devices it has, "" if not of one node
+	Generation int64  `json:",omitempty"`
+	Devices    []SliceDevice
+}
+
+// SliceDevice is a device of a slice with its NoExecute taints.
+type SliceDevice struct {
+	Name   string
+	Taints []v1.Taint `json:",omitempty"`
+}
+
+// SliceOf converts an API slice.
+func SliceOf(slice *resourcev1.ResourceSlice) Slice {
+	s := Slice{
+		Name: slice.Name, Pool: Pool{slice.Spec.Driver, slice.Spec.Pool.Name}, Node: ptr.Deref(slice.Spec.NodeName, ""),
+		Generation: slice.Spec.Pool.Generation,
+	}
+	for i := range slice.Spec.Devices {
+		device := SliceDevice{Name: slice.Spec.Devices[i].Name}
+		for _, taint := range slice.Spec.Devices[i].Taints {
+			if taint.Effect == resourcev1.DeviceTaintEffectNoExecute {
+				device.Taints = append(device.Taints, taintOf(taint))
+			}
+		}
+		s.Devices = append(s.Devices, device)
+	}
+	return s
+}
+
+// taintOf returns a device's taint in the form of a node's.
+func taintOf(taint resourcev1.DeviceTaint) v1.Taint {
+	return v1.Taint{Key: taint.Key, Value: taint.Value, Effect: v1.TaintEffect(taint.Effect), TimeAdded: taint.TimeAdded}
+}
+
+// Rule is the part of a DeviceTaintRule that eviction, and its status, depend on.
+type Rule struct {
+	Name       string
+	UID        types.UID
+	Generation int64
+	Selector   *resourcev1.DeviceTaintSelector `json:",omitempty"` // nil: no device
+	Taint      v1.Taint
+	Condition  metav1.Condition `json:",omitzero"` // EvictionInProgress
+}
+
+// RuleOf converts an API rule.
+func RuleOf(rule *resourcev1.DeviceTaintRule) Rule {
+	r := Rule{
+		Name: rule.Name, UID: rule.UID, Generation: rule.Generation, Selector: rule.Spec.DeviceSelector, Taint: taintOf(rule.Spec.Taint),
+	}
+	for _, condition := range rule.Status.Conditions {
+		if condition.Type == resourcev1.DeviceTaintConditionEvictionInProgress {
+			r.Condition = condition
+		}
+	}
+	return r
+}
+
+// selectsPool reports whether the rule can select devices of the pool.
+func (r *Rule) selectsPool(pool Pool) bool {
+	s := r.Selector
+	return s != nil && (s.Driver == nil || *s.Driver == pool.Driver) && (s.Pool == nil || *s.Pool == pool.Name)
+}
+
+func (r *Rule) selects(device Device) bool {
+	return r.selectsPool(device.pool()) && (r.Selector.Device == nil || *r.Selector.Device == device.Name)
+}
+
+// evicts reports whether pods have to leave because of the rule.
+func (r *Rule) evicts() bool { return r.Taint.Effect == v1.TaintEffectNoExecute }
+
+// Devices is what was read of devices.
+type Devices struct {
+	Claims []Claim `json:",omitempty"`
+	Slices []Slice `json:",omitempty"`
+	Rules  []Rule  `json:",omitempty"`
+}

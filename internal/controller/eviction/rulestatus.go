@@ -1,0 +1,194 @@
+package eviction
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// statusPeriod is the least time between two writes of a rule's status, but for a rule that is new
+// or has another spec (upstream's).
+const statusPeriod = 10 * time.Second
+
+// ask records which rules ask the pod to go, nil for none.
+func (c *Core) ask(now time.Time, p *pod, rules []string) {
+	if slices.Equal(p.asked, rules) {
+		return
+	}
+	for _, name := range p.asked {
+		if r := c.devices.rules[name]; r != nil && !slices.Contains(rules, name) {
+			delete(r.pods, p)
+			r.tellWithin(now, statusPeriod)
+		}
+	}
+	for _, name := range rules {
+		if r := c.devices.rules[name]; !r.pods[p] {
+			r.pods[p] = true
+			r.tellWithin(now, statusPeriod)
+		}
+	}
+	p.asked = rules
+}
+
+func (r *rule) tellWithin(now time.Time, wait time.Duration) {
+	if r.tellAt.IsZero() {
+		r.tellAt = now.Add(wait)
+	}
+}
+
+// countEvicted counts a pod that was deleted for its devices.
+func (c *Core) countEvicted(now time.Time, p *pod) {
+	for _, name := range p.asked {
+		r := c.devices.rules[name]
+		r.evicted++
+		r.tellWithin(now, statusPeriod)
+	}
+}
+
+// tellAt returns when the next status is looked at.
+func (c *Core) tellAt() (at time.Time, ok bool) {
+	if c.options.Watches || !c.devicesKnown() || c.podsAreListing {
+		return time.Time{}, false
+	}
+	for _, r := range c.devices.sorted {
+		if !r.tellAt.IsZero() && !r.telling && (!ok || r.tellAt.Before(at)) {
+			at, ok = r.tellAt, true
+		}
+	}
+	return at, ok
+}
+
+// tell writes the statuses that are due and have changed. Before everything has been listed, they
+// would be wrong.
+func (c *Core) tell(now time.Time) {
+	if at, ok := c.tellAt(); !ok || now.Before(at) {
+		return
+	}
+	for _, r := range c.devices.sorted {
+		if r.tellAt.IsZero() || r.telling || now.Before(r.tellAt) {
+			continue
+		}
+		since := c.wall(now).Sub(r.Condition.LastTransitionTime.Time)
+		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
+			r.tellAt = now.Add(statusPeriod - since)
+			continue
+		}
+
+		r.tellAt = time.Time{}
+		is := c.conditionOf(r)
+		is.LastTransitionTime = r.Condition.LastTransitionTime
+		if is == r.Condition {
+			continue
+		}
+		is.LastTransitionTime = metav1.Time{Time: c.wall(now)}
+		r.telling = true
+		ticket := c.ticket()
+		c.telling[ticket] = r
+		c.do(WriteStatus{Ticket: ticket, Rule: r.Name, UID: r.UID, Condition: is})
+	}
+}
+
+// told handles the answer to a write of a status. Only the watch shows what it is now. A rule that
+// is gone needs none.
+func (c *Core) told(now time.Time, r *rule, answer Answered) {
+	r.telling = false
+	switch answer.Outcome {
+	case OK, Gone:
+		r.tries = 0
+	default:
+		r.tries++
+		r.tellAt = now.Add(max(min(answer.RetryAfter, lastRetry), backOff(r.tries, time.Second, time.Minute, r.Name)))
+	}
+}
+
+// sayTheSame reports whether two conditions say the same of a rule, whatever the numbers are.
+func sayTheSame(a, b metav1.Condition) bool {
+	return a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
+}
+
+// conditionOf is the condition EvictionInProgress of a rule, in upstream's words.
+func (c *Core) conditionOf(r *rule) metav1.Condition {
+	is := metav1.Condition{
+		Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation,
+	}
+	var sentences []string
+	say := func(format string, args ...any) { sentences = append(sentences, fmt.Sprintf(format, args...)) }
+	switch r.Taint.Effect {
+	case v1.TaintEffectNoExecute:
+		switch pods := len(r.pods); {
+		case pods > 0:
+			is.Status, is.Reason = metav1.ConditionTrue, "PodsPendingEviction"
+			say("%s to be evicted in %s.", counted(pods, "pod needs", "pods need"), namespacesOf(r.pods))
+		case r.evicted > 0:
+			is.Reason = "Completed"
+		default:
+			is.Reason = "NotStarted"
+		}
+	case v1.TaintEffect(resourcev1.DeviceTaintEffectNone):
+		is.Reason = "NoEffect"
+		published, allocated, pods := c.wouldEvict(r)
+		say("%s selected.", counted(published, "published device", "published devices"))
+		say("%s selected.", counted(allocated, "allocated device", "allocated devices"))
+		say("%s would be evicted in %s if the effect was NoExecute.", counted(len(pods), "pod", "pods"), namespacesOf(pods))
+		say("This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.")
+	default:
+		is.Reason = "OtherEffect"
+		say("Eviction only happens for the NoExecute effect.")
+	}
+	if r.evicted > 0 {
+		say("%s evicted since starting the controller.", counted(r.evicted, "pod", "pods"))
+	}
+	is.Message = strings.Join(sentences, " ")
+	return is
+}
+
+// wouldEvict returns what a rule that has no effect selects, and the pods that it would ask to go.
+func (c *Core) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool) {
+	would := *r
+	would.Taint.Effect = v1.TaintEffectNoExecute
+	alone := devices{claims: c.devices.claims, sorted: []*rule{&would}}
+	pods = map[*pod]bool{}
+	for id, of := range c.devices.pools {
+		if !r.selectsPool(id) {
+			continue
+		}
+		for name := range of.offered() {
+			if r.selects(Device{id.Driver, id.Name, name}) {
+				published++
+			}
+		}
+		for name := range of.claims {
+			for _, use := range c.devices.claims[name].Uses {
+				if use.Device.pool() == id && r.selects(use.Device) {
+					allocated++
+				}
+			}
+			for p := range c.users[name] {
+				if due, _ := alone.due(&p.Pod); !due.Stays() && !p.Terminating {
+					pods[p] = true
+				}
+			}
+		}
+	}
+	return published, allocated, pods
+}
+
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+func namespacesOf(pods map[*pod]bool) string {
+	names := map[string]bool{}
+	for p := range pods {
+		names[p.Name.Namespace] = true
+	}
+	return counted(len(names), "namespace", "different namespaces")
+}

@@ -1,0 +1,86 @@
+package eviction
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// save returns what is known of devices as plain data.
+func (d *devices) save() (s DevicesState) {
+	byName := func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
+	for _, name := range slices.SortedFunc(maps.Keys(d.claims), byName) {
+		s.Claims = append(s.Claims, ClaimState{d.claims[name].Claim, d.claims[name].list})
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.slices)) {
+		of := d.slices[name]
+		saved := SliceState{Slice: of.Slice, List: of.list}
+		for i := range of.Devices {
+			saved.Held = append(saved.Held, saveHeld(of.held[of.Devices[i].Name]))
+		}
+		s.Slices = append(s.Slices, saved)
+	}
+	for _, r := range d.sorted {
+		s.Rules = append(s.Rules, RuleState{
+			Rule: r.Rule, List: r.list, Held: saveHeld([]Held{r.held})[0], Evicted: r.evicted, TellAt: r.tellAt, Tries: r.tries,
+		})
+	}
+	return s
+}
+
+func restoreDevices(s DevicesState) devices {
+	d := newDevices()
+	for i := range s.Claims {
+		d.setClaim(&claim{s.Claims[i].Claim, s.Claims[i].List})
+	}
+	for i := range s.Slices {
+		saved := &s.Slices[i]
+		of := &slice{Slice: saved.Slice, list: saved.List, held: map[string][]Held{}}
+		for j, held := range saved.Held {
+			of.held[of.Devices[j].Name] = restoreHeld(held)
+		}
+		d.setSlice(of)
+	}
+	for i := range s.Rules {
+		saved := &s.Rules[i]
+		d.setRule(&rule{
+			Rule: saved.Rule, list: saved.List, held: restoreHeld([]HeldState{saved.Held})[0], evicted: saved.Evicted,
+			tellAt: saved.TellAt, tries: saved.Tries, pods: map[*pod]bool{},
+		})
+	}
+	return d
+}
+
+// saveDevices adds what the Core knows of devices to its state.
+func (c *Core) saveDevices(s *Knowledge) {
+	s.Devices, s.Lists = c.devices.save(), c.lists
+	for _, ticket := range slices.Sorted(maps.Keys(c.telling)) {
+		r := c.telling[ticket]
+		saved := TellingState{Ticket: ticket}
+		if c.devices.rules[r.Name] == r {
+			saved.Rule = r.Name
+		}
+		s.Telling = append(s.Telling, saved)
+	}
+}
+
+// restoreDevices is its counterpart. Deadlines follow from what is known.
+func (c *Core) restoreDevices(s *Knowledge) {
+	c.devices, c.lists = restoreDevices(s.Devices), s.Lists
+	for _, p := range c.pods {
+		p.asked = c.judge(p)
+		for _, name := range p.asked {
+			c.devices.rules[name].pods[p] = true
+		}
+	}
+	for _, saved := range s.Telling {
+		r := c.devices.rules[saved.Rule]
+		if r == nil {
+			r = &rule{}
+		}
+		r.telling = true
+		c.telling[saved.Ticket] = r
+	}
+}
