@@ -46,13 +46,15 @@ type Options struct {
 
 // DefaultOptions returns the defaults of the flags.
 func DefaultOptions() Options {
+	health := nodehealth.Defaults()
+	health.ReadsLeases = true
 	return Options{
 		Controllers: []string{"*"},
 		Health:      "127.0.0.1:10357",
 		Lead:        lead.Defaults("berth-controller"),
 		Lock:        "leases",
 		Eviction:    eviction.Options{InFlight: eviction.DefaultInFlight},
-		NodeHealth:  nodehealth.Defaults(),
+		NodeHealth:  health,
 		Rebalance:   RebalanceOptions{Every: 5 * time.Minute},
 	}
 }

@@ -39,7 +39,9 @@ func (c *Controller) newShadow() error {
 	if err != nil {
 		return fmt.Errorf("client for the shadow: %w", err)
 	}
-	c.follower = shadow.NewFollower(client, c.options.enabled(evictionlive.Name), c.options.enabled(nodehealthlive.Name), c.options.NodeHealth)
+	health := c.options.NodeHealth
+	health.ReadsLeases = false // nobody answers the core of a shadow
+	c.follower = shadow.NewFollower(client, c.options.enabled(evictionlive.Name), c.options.enabled(nodehealthlive.Name), health)
 	return nil
 }
 

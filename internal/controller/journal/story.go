@@ -189,6 +189,8 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 	for _, action := range actions {
 		ticket, node := nodehealth.Ticket(0), ""
 		switch a := action.(type) {
+		case nodehealth.ReadLease:
+			ticket, node = a.Ticket, a.Node
 		case nodehealth.WriteStatus:
 			ticket, node = a.Ticket, a.Node
 		case nodehealth.WriteNode:

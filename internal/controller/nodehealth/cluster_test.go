@@ -40,6 +40,9 @@ type cluster struct {
 	marks  time.Duration // how long it takes to mark the pods of a node
 	frozen bool          // the controller's process is stopped
 	skew   time.Duration // the nodes' clocks
+	lags   bool          // the watch of Leases shows nothing, and is not broken
+	unread int           // so many reads of Leases still fail
+	leases int           // the last version of a Lease
 }
 
 type machine struct {
@@ -47,11 +50,13 @@ type machine struct {
 	silent bool
 	skew   time.Duration // its own clock's, beside the cluster's
 	renews int
+	lease  int        // the version of its Lease
 	marked int        // how often its pods were marked
 	others []v1.Taint // taints that others put on
 }
 
 func newCluster(options nodehealth.Options) *cluster {
+	options.ReadsLeases = true
 	c := &cluster{now: begin, options: options, nodes: map[string]*machine{}, say: func(string) {}, began: func() {}, told: func(nodehealth.Event, []nodehealth.Action) {}}
 	c.start()
 	return c
@@ -100,6 +105,8 @@ func (c *cluster) beats(m *machine) {
 	}
 	if !m.silent {
 		m.renews++
+		c.leases++
+		m.lease = c.leases
 		c.showLease(m)
 		if condition(m.Node, v1.NodeReady).Status == v1.ConditionUnknown {
 			c.setCondition(m, v1.NodeReady, v1.ConditionTrue)
@@ -110,8 +117,14 @@ func (c *cluster) beats(m *machine) {
 }
 
 func (c *cluster) showLease(m *machine) {
-	if !c.cut {
-		c.step(nodehealth.LeaseSeen{Name: m.Name, Renewed: begin.Add(c.skew + m.skew + time.Duration(m.renews)*beat)})
+	if !c.cut && !c.lags {
+		c.step(c.leaseOf(m))
+	}
+}
+
+func (c *cluster) leaseOf(m *machine) nodehealth.LeaseSeen {
+	return nodehealth.LeaseSeen{
+		Name: m.Name, ResourceVersion: strconv.Itoa(m.lease), Renewed: begin.Add(c.skew + m.skew + time.Duration(m.renews)*beat),
 	}
 }
 
@@ -159,7 +172,9 @@ func (c *cluster) step(event nodehealth.Event) {
 	actions := c.core.Step(c.now, event)
 	c.told(event, actions)
 	for _, action := range actions {
-		c.say(action.String())
+		if _, reads := action.(nodehealth.ReadLease); !reads {
+			c.say(action.String())
+		}
 		c.carryOut(action)
 	}
 	if at := c.core.Wake(c.now); !at.Equal(c.wakeAt) {
@@ -186,6 +201,21 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 		})
 	}
 	switch a := action.(type) {
+	case nodehealth.ReadLease:
+		c.after(takes, func() {
+			read := nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.Gone}
+			if m := c.nodes[a.Node]; m != nil && m.lease > 0 {
+				seen := c.leaseOf(m)
+				read.Outcome, read.Lease = nodehealth.OK, &seen
+			}
+			if c.unread > 0 {
+				c.unread--
+				read.Outcome, read.Lease = nodehealth.Failed, nil
+			}
+			if c.life == life {
+				c.step(read)
+			}
+		})
 	case nodehealth.WriteStatus:
 		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
 			return c.written(a.Node, a.ResourceVersion, func(m *machine) {

@@ -21,8 +21,11 @@ type Options struct {
 	// the rate at which the zone's nodes may be tainted, and not at all while every zone is down.
 	// Services then keep their endpoints in a partition (kubernetes/kubernetes#105617).
 	MarkPodsAtZoneRate bool
-	// InFlight bounds the writes in flight.
+	// InFlight bounds the writes in flight, and the reads.
 	InFlight int
+	// ReadsLeases is set if a node's Lease is read before the node is taken for silent: the watch
+	// may be behind. Journals of earlier versions do without.
+	ReadsLeases bool `json:",omitempty"`
 	// Wall converts a moment of the Core's own clock, which is never set, to wall-clock time, which
 	// is written into objects. nil: both are the same.
 	Wall func(now time.Time) time.Time `json:"-"`
@@ -59,6 +62,11 @@ type Core struct {
 	tickets Ticket
 	marking int // of asked, how many are MarkPods
 
+	suspects []*node          // seem silent, and their Leases are still to be read
+	reading  map[Ticket]*node // whose Leases are being read
+	behind   string           // a Lease's version that the watch has not reached; "": none is known
+	recount  bool             // within a step: the last of them has been read
+
 	nodeList uint32 // number of the current list
 	listing  bool
 	// Before everything has been listed once, a zone would look smaller than it is.
@@ -91,6 +99,7 @@ type node struct {
 	sign   time.Time // the last sign of life, by Core's clock
 	silent bool      // none for the grace period, as of the last pass
 	known  bool      // a pass has seen it
+	asked  bool      // it is in Core.suspects, or its Lease is being read
 	evict  bool      // its zone's rate has admitted it to the taint that evicts
 	mark   bool      // its pods are to be marked NotReady, now that they may be
 	gone   bool
@@ -110,6 +119,7 @@ func New(options Options) *Core {
 		leases:  map[string]lease{},
 		zones:   map[string]*zone{},
 		asked:   map[Ticket]request{},
+		reading: map[Ticket]*node{},
 	}
 }
 
@@ -138,7 +148,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case LeaseGone:
 		delete(c.leases, e.Name)
 	case LeasesListed:
-		c.leasesListed = true
+		c.leasesListed, c.behind = true, ""
 	case Blind:
 		if c.blindSince.IsZero() {
 			c.blindSince = now
@@ -153,13 +163,17 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.answered(now, e)
 	case Tick:
 	}
-	if c.nodesListed && c.leasesListed && !now.Before(c.nextPass) {
+	if due := !now.Before(c.nextPass); c.nodesListed && c.leasesListed && (due || c.recount) {
 		c.pass(now)
 		c.passes++
-		c.nextPass = now.Add(c.options.MonitorPeriod)
+		if due {
+			c.nextPass = now.Add(c.options.MonitorPeriod)
+		}
 	}
+	c.recount = false
 	c.releaseAll(now)
 	c.write(now)
+	c.readLeases()
 	return c.actions
 }
 

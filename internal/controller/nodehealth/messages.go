@@ -48,7 +48,8 @@ type (
 	Answered struct {
 		Ticket  Ticket
 		Outcome Outcome
-		Node    *Node // as it is now, if the answer or a reading after it tells
+		Node    *Node      // as it is now, if the answer or a reading after it tells
+		Lease   *LeaseSeen `json:",omitempty"` // as read
 	}
 )
 
@@ -92,6 +93,11 @@ type Action interface {
 }
 
 type (
+	// ReadLease reads the node's Lease live.
+	ReadLease struct {
+		Ticket Ticket
+		Node   string
+	}
 	// WriteStatus writes conditions on that version of the node.
 	WriteStatus struct {
 		Ticket          Ticket
@@ -136,12 +142,15 @@ type (
 	}
 )
 
+func (ReadLease) action()   {}
 func (WriteStatus) action() {}
 func (WriteNode) action()   {}
 func (MarkPods) action()    {}
 func (StopMarking) action() {}
 func (Record) action()      {}
 func (ZoneChanged) action() {}
+
+func (a ReadLease) String() string { return "read lease of " + a.Node }
 
 func (a WriteStatus) String() string {
 	var words []string

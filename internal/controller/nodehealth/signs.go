@@ -77,6 +77,9 @@ func (c *Core) alive(n *node, now time.Time) {
 // a node silent until its clock is where it was. A version that is older in the API's order does
 // not count, unless its time is later than any seen: then the order began anew, from a backup.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
+	if c.behind != "" && !isOlder(seen.ResourceVersion, c.behind) {
+		c.behind = ""
+	}
 	before, ok := c.leases[seen.Name]
 	if ok && (seen.Renewed.Equal(before.renewed) || isOlder(seen.ResourceVersion, before.version) && !seen.Renewed.After(before.renewed)) {
 		return
@@ -128,13 +131,18 @@ func (c *Core) nodeGone(n *node) {
 
 // judge decides whether the node is silent.
 func (c *Core) judge(now time.Time, n *node) {
-	grace := c.options.MonitorGracePeriod
-	if n.ready() == "" {
-		grace = c.options.StartupGracePeriod
-	}
-	if n.silent || !c.blindSince.IsZero() || !now.After(n.sign.Add(grace)) {
+	if n.silent || !c.blindSince.IsZero() || c.behind != "" || !c.isOverdue(now, n) {
 		return
 	}
+	if c.options.ReadsLeases {
+		c.suspect(n)
+		return
+	}
+	c.silence(n)
+}
+
+// silence takes a node for silent.
+func (c *Core) silence(n *node) {
 	n.silent = true
 	if n.ready() == v1.ConditionUnknown {
 		return // it has been written, and its pods have been marked

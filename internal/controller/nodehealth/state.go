@@ -17,6 +17,10 @@ type Knowledge struct {
 	Leases map[string]LeaseState
 	Dirty  []int
 	Asked  []AskedState // by ticket
+	// Suspects are the nodes whose Leases are still to be read, Reading those that are being read.
+	Suspects []int          `json:",omitempty"`
+	Reading  map[Ticket]int `json:",omitempty"`
+	Behind   string         `json:",omitempty"`
 
 	Tickets                            Ticket
 	NodeList                           uint32
@@ -102,7 +106,13 @@ func (c *Core) Save() Knowledge {
 	for name, l := range c.leases {
 		s.Leases[name] = LeaseState{Renewed: l.renewed, Version: l.version, Seen: l.seen}
 	}
-	s.Dirty = line(c.dirty)
+	s.Dirty, s.Suspects, s.Behind = line(c.dirty), line(c.suspects), c.behind
+	for _, ticket := range slices.Sorted(maps.Keys(c.reading)) {
+		if s.Reading == nil {
+			s.Reading = map[Ticket]int{}
+		}
+		s.Reading[ticket] = place(c.reading[ticket])
+	}
 	for _, ticket := range slices.Sorted(maps.Keys(c.asked)) {
 		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node), Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped})
 	}
@@ -160,7 +170,13 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	for name, l := range s.Leases {
 		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
 	}
-	c.dirty = line(s.Dirty)
+	c.dirty, c.suspects, c.behind = line(s.Dirty), line(s.Suspects), s.Behind
+	for _, n := range c.suspects {
+		n.asked = true
+	}
+	for ticket, at := range s.Reading {
+		c.reading[ticket], nodes[at].asked = nodes[at], true
+	}
 	for _, asked := range s.Asked {
 		c.asked[asked.Ticket] = request{node: nodes[asked.Node], marks: asked.Marks, stopped: asked.Stopped}
 		if asked.Marks {
@@ -173,7 +189,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 
 // check returns an error if a number of a node is not an index into Nodes.
 func (s *Knowledge) check() error {
-	all := slices.Clone(s.Dirty)
+	all := slices.Concat(s.Dirty, s.Suspects, slices.Collect(maps.Values(s.Reading)))
 	for i := range s.Zones {
 		all = append(append(all, s.Zones[i].ToTaint...), s.Zones[i].ToMark...)
 	}

@@ -101,6 +101,11 @@ func (c *Core) ask(n *node) Ticket {
 }
 
 func (c *Core) answered(now time.Time, answer Answered) {
+	if n, ok := c.reading[answer.Ticket]; ok {
+		delete(c.reading, answer.Ticket)
+		c.leaseRead(now, n, answer)
+		return
+	}
 	asked, ok := c.asked[answer.Ticket]
 	delete(c.asked, answer.Ticket)
 	if !ok {

@@ -112,6 +112,9 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 		log.Info("Zone is in another state", "zone", nodehealth.ZoneName(a.Zone), "from", a.From, "to", a.To, "nodesPerSecond", a.Rate)
 		return nil
 	}
+	if read, ok := action.(nodehealth.ReadLease); ok {
+		return func(ctx context.Context) nodehealth.Event { return c.requests.readLease(ctx, read) }
+	}
 	log.V(2).Info("Writing", "write", action)
 	if a, pods := action.(nodehealth.MarkPods); pods {
 		return c.requests.marking(ctx, a)
@@ -149,7 +152,7 @@ func (c *Controller) leaseSink() feed.Sink {
 		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
-				c.See(nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion, Renewed: lease.Spec.RenewTime.Time})
+				c.See(*leaseOf(lease))
 			}
 		},
 		Gone: func(o runtime.Object) { c.See(nodehealth.LeaseGone{Name: o.(*coordinationv1.Lease).Name}) },

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,9 @@ const (
 	// given up earlier is not carried out, however often it is tried.
 	answerWithin = 65 * time.Second
 	// markWithin bounds marking all pods of a node: hundreds of writes.
-	markWithin   = 2 * time.Minute
+	markWithin = 2 * time.Minute
+	// readWithin bounds a read, after which the next pass asks again.
+	readWithin   = 10 * time.Second
 	fieldManager = "berth-node-health"
 )
 
@@ -66,6 +69,35 @@ func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodeh
 		return r.patchNode(ctx, a.Ticket, a.Node, types.MergePatchType, patch)
 	}
 	return nodehealth.Answered{}
+}
+
+// readLease reads a node's Lease. Where that is forbidden, what the watch shows has to do.
+func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehealth.Answered {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	lease, err := r.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, a.Node, metav1.GetOptions{})
+	answer := nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
+	switch {
+	case err == nil:
+		answer.Lease = leaseOf(lease)
+	case apierrors.IsForbidden(err):
+		answer.Outcome = nodehealth.Gone
+		fallthrough
+	case answer.Outcome != nodehealth.Gone && ctx.Err() == nil:
+		if r.complaint.Due() {
+			klog.FromContext(ctx).Info("The Lease of a node that seems silent cannot be read", "node", klog.KRef("", a.Node), "err", err)
+		}
+	}
+	return answer
+}
+
+// leaseOf converts an API Lease. One that was never renewed has no time.
+func leaseOf(lease *coordinationv1.Lease) *nodehealth.LeaseSeen {
+	seen := &nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion}
+	if lease.Spec.RenewTime != nil {
+		seen.Renewed = lease.Spec.RenewTime.Time
+	}
+	return seen
 }
 
 // marking returns the request that marks a node's pods. stopMarking ends it, also before it begins.

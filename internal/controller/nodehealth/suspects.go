@@ -1,0 +1,55 @@
+package nodehealth
+
+import "time"
+
+// suspect has the Lease of a node that seems silent read, unless it is about to be. What a watch
+// shows may be behind without being broken; upstream calls this a circuit breaker. Counting anew
+// suspects nobody: that has to wait for the next pass.
+func (c *Core) suspect(n *node) {
+	if !n.asked && !c.recount {
+		n.asked = true
+		c.suspects = append(c.suspects, n)
+	}
+}
+
+// readLeases reads as many Leases of suspects as may be read at once.
+func (c *Core) readLeases() {
+	for len(c.suspects) > 0 && len(c.reading) < c.options.InFlight {
+		n := c.suspects[0]
+		c.suspects = c.suspects[1:]
+		c.tickets++
+		c.reading[c.tickets] = n
+		c.do(ReadLease{Ticket: c.tickets, Node: n.Name})
+	}
+}
+
+// leaseRead takes in a suspect's Lease. If it is as the watch showed it, or does not exist, the
+// node is silent. If it is another, the watch is behind, and no node is judged before it has caught
+// up. After any other answer the next pass suspects the node again. Once all answers are there, the
+// nodes are counted anew.
+func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
+	n.asked = false
+	known := c.leases[n.Name]
+	switch {
+	case n.gone || n.silent:
+	case answer.Outcome == OK && answer.Lease.ResourceVersion != known.version:
+		c.leaseSeen(now, *answer.Lease)
+		if !isOlder(answer.Lease.ResourceVersion, known.version) {
+			c.behind = answer.Lease.ResourceVersion
+		}
+	case answer.Outcome == OK, answer.Outcome == Gone:
+		if c.isOverdue(now, n) && c.behind == "" && c.blindSince.IsZero() {
+			c.silence(n)
+		}
+	}
+	c.recount = len(c.reading)+len(c.suspects) == 0
+}
+
+// isOverdue reports whether the node's grace period is over.
+func (c *Core) isOverdue(now time.Time, n *node) bool {
+	grace := c.options.MonitorGracePeriod
+	if n.ready() == "" {
+		grace = c.options.StartupGracePeriod
+	}
+	return now.After(n.sign.Add(grace))
+}

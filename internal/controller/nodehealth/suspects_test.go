@@ -1,0 +1,110 @@
+package nodehealth_test
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+// suspicious is a cluster of four nodes in two zones that has run for a while.
+func suspicious() *cluster {
+	c := newCluster(nodehealth.Defaults())
+	for _, name := range []string{"a-1", "a-2", "b-1", "b-2"} {
+		c.add(name, name[:1])
+	}
+	c.run(time.Minute)
+	return c
+}
+
+func (c *cluster) unknown() (names []string) {
+	for _, name := range c.order {
+		if condition(c.nodes[name].Node, v1.NodeReady).Status == v1.ConditionUnknown {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestNoNodeIsSilentBecauseTheWatchIsBehind: leases are renewed, and the watch shows none of it for
+// ten minutes without being broken. Nobody is marked, and no node that really is silent either,
+// before the watch has caught up; then that one is.
+func TestNoNodeIsSilentBecauseTheWatchIsBehind(t *testing.T) {
+	c := suspicious()
+	c.lags = true
+	c.nodes["b-2"].silent = true
+	c.run(10 * time.Minute)
+	if names := c.unknown(); names != nil {
+		t.Errorf("%q were taken for silent while the watch was behind", names)
+	}
+
+	c.lags = false
+	for _, m := range c.nodes {
+		c.showLease(m)
+	}
+	c.run(2 * time.Minute)
+	if names := c.unknown(); len(names) != 1 || names[0] != "b-2" {
+		t.Errorf("%q are silent, want b-2", names)
+	}
+}
+
+// TestNoNodeIsSilentBeforeItsLeaseWasRead: while reads fail, the node is asked for again with each
+// pass; then it is silent. One whose Lease does not exist is silent at once.
+func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
+	c := suspicious()
+	reads := 0
+	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {
+		for _, action := range actions {
+			if _, ok := action.(nodehealth.ReadLease); ok {
+				reads++
+			}
+		}
+	}
+	c.nodes["b-2"].silent = true
+	c.unread = 1 << 30
+	c.run(3 * time.Minute)
+	if names := c.unknown(); names != nil {
+		t.Errorf("%q were taken for silent though no Lease could be read", names)
+	}
+	if reads < 20 || reads > 40 {
+		t.Errorf("%d reads in about two minutes of passes", reads)
+	}
+
+	c.unread = 0
+	c.run(6 * time.Second)
+	if names := c.unknown(); len(names) != 1 || names[0] != "b-2" {
+		t.Errorf("%q are silent, want b-2", names)
+	}
+
+	c.nodes["a-1"].silent, c.nodes["a-1"].lease = true, 0
+	c.run(time.Minute)
+	if names := c.unknown(); len(names) != 2 {
+		t.Errorf("%q are silent, want a-1, too, which has no Lease", names)
+	}
+}
+
+// TestASilentNodeThatIsBackWhenItsLeaseIsRead is left alone, and so is one that is deleted
+// meanwhile.
+func TestASilentNodeThatIsBackWhenItsLeaseIsRead(t *testing.T) {
+	c := suspicious()
+	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {
+		for _, action := range actions {
+			if read, ok := action.(nodehealth.ReadLease); ok && read.Node == "a-1" {
+				m := c.nodes["a-1"]
+				m.renews, m.lease = m.renews+1, c.leases+1000
+				c.after(3*time.Millisecond, func() { c.showLease(m) })
+				m.silent = false
+			} else if ok && c.nodes[read.Node] != nil {
+				name := read.Node
+				c.after(time.Millisecond, func() { c.remove(name) })
+			}
+		}
+	}
+	c.nodes["a-1"].silent, c.nodes["b-2"].silent = true, true
+	c.run(5 * time.Minute)
+	if names := c.unknown(); names != nil || c.nodes["b-2"] != nil {
+		t.Errorf("%q are silent", names)
+	}
+}
