@@ -48,12 +48,13 @@ type attempt struct {
 	evicts  bool       // through the Eviction API
 	readAt  time.Time  // when the reading of the node, or of the devices, began
 	rereads int
-	held    []Held  // the node's taints as read, none if it is gone
-	found   devices // as read
-	seeks   bool    // devices were read, or are
-	live    Pod     // the pod as last known
-	unread  bool    // live is what a watch showed
-	asked   bool    // the mark was requested: whatever the answer, the delete goes on
+	held    []Held   // the node's taints as read, none if it is gone
+	found   devices  // as read
+	seeks   bool     // devices were read, or are
+	rules   []string // that asked the pod to go when its delete was sent
+	live    Pod      // the pod as last known
+	unread  bool     // live is what a watch showed
+	asked   bool     // the mark was requested: whatever the answer, the delete goes on
 }
 
 // begin starts as many attempts as are due and may be in flight.
@@ -150,6 +151,9 @@ func (c *Core) answered(now time.Time, answer Answered) {
 
 // goOn takes an attempt to its next step.
 func (c *Core) goOn(now time.Time, a *attempt, answer Answered) {
+	if a.step == deleting && answer.Outcome == OK {
+		c.countEvicted(now, a.rules)
+	}
 	if a.pod == nil {
 		c.underway--
 		return
@@ -303,6 +307,9 @@ func (c *Core) delete(now time.Time, a *attempt) {
 		return
 	}
 	p := a.pod
+	if a.seeks {
+		a.rules = p.asked
+	}
 	if !p.marked {
 		p.marked = true
 		c.do(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
@@ -320,9 +327,6 @@ func (c *Core) delete(now time.Time, a *attempt) {
 }
 
 func (c *Core) deleted(now time.Time, a *attempt, answer Answered) {
-	if answer.Outcome == OK && a.seeks {
-		c.countEvicted(now, a.pod)
-	}
 	switch {
 	case answer.Outcome == OK, answer.Outcome == Gone, c.breakSafeguards.noRetry:
 		c.accept(now, a)

@@ -41,12 +41,13 @@ func (r *rule) tellWithin(now time.Time, wait time.Duration) {
 	}
 }
 
-// countEvicted counts a pod that was deleted for its devices.
-func (c *Core) countEvicted(now time.Time, p *pod) {
-	for _, name := range p.asked {
-		r := c.devices.rules[name]
-		r.evicted++
-		r.tellWithin(now, statusPeriod)
+// countEvicted counts a pod that was deleted because of these rules.
+func (c *Core) countEvicted(now time.Time, rules []string) {
+	for _, name := range rules {
+		if r := c.devices.rules[name]; r != nil {
+			r.evicted++
+			r.tellWithin(now, statusPeriod)
+		}
 	}
 }
 

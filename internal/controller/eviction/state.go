@@ -119,6 +119,7 @@ type TryState struct {
 	Held    []HeldState
 	Found   DevicesState `json:",omitzero"`
 	Seeks   bool         `json:",omitempty"`
+	Rules   []string     `json:",omitempty"`
 	Live    Pod
 	Unread  bool
 	Asked   bool
@@ -174,7 +175,7 @@ func (c *Core) Save() Knowledge {
 func saveTry(ticket Ticket, a *attempt) TryState {
 	saved := TryState{
 		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
-		Found: a.found.save(), Seeks: a.seeks, Live: a.live, Unread: a.unread, Asked: a.asked,
+		Found: a.found.save(), Seeks: a.seeks, Rules: a.rules, Live: a.live, Unread: a.unread, Asked: a.asked,
 	}
 	if a.pod != nil {
 		saved.Pod = a.pod.UID
@@ -246,7 +247,7 @@ func (c *Core) restoreTry(s *TryState) *attempt {
 	c.underway++
 	a := &attempt{
 		pod: c.pods[s.Pod], step: step(s.Step), evicts: s.Evicts, readAt: s.ReadAt, rereads: s.Rereads, held: restoreHeld(s.Held),
-		found: restoreDevices(s.Found), seeks: s.Seeks, live: s.Live, unread: s.Unread, asked: s.Asked,
+		found: restoreDevices(s.Found), seeks: s.Seeks, rules: s.Rules, live: s.Live, unread: s.Unread, asked: s.Asked,
 	}
 	if a.pod != nil {
 		a.pod.attempt = a

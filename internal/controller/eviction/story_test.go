@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
@@ -22,6 +24,13 @@ import (
 //	terminate NAME                 somebody deletes it
 //	taint NODE KEY [stamped]       as kubectl does, or as a controller, with timeAdded
 //	untaint NODE KEY
+//	slice NODE DEVICE...           a driver publishes a node's devices; "remove-slice NODE": it goes
+//	allocate POD DEVICE            a claim gives the pod a device of its node, with the tolerations given;
+//	                               "deallocate POD" takes it back
+//	taint-device NODE DEVICE KEY   in its slice; untaint-device
+//	rule NAME EFFECT [NODE]        a DeviceTaintRule for all devices, of that node; "remove-rule NAME": it goes
+//	late-devices for=D             no change of devices is shown for that long
+//	cut-devices for=D [list]       their watches break
 //	refuse NAME times=N            a webhook refuses its deletes
 //	faults [lost=P] [unanswered=P] [slow=D] [down=D] for=D
 //	lose-answers                   the next delete is done, and its answer lost
@@ -99,6 +108,8 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		w.Taint(words[0], words[1], "v", words[2] == "stamped")
 	case "untaint":
 		w.Untaint(words[0], words[1])
+	case "slice", "remove-slice", "allocate", "deallocate", "taint-device", "untaint-device", "rule", "remove-rule", "late-devices", "cut-devices":
+		s.tellOfDevices(t, d, words, limit)
 	case "refuse":
 		var times int
 		d.ScanArgs(t, "times", &times)
@@ -130,6 +141,37 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		return "unknown command " + d.Cmd
 	}
 	return s.lines.String()
+}
+
+func (s *story) tellOfDevices(t *testing.T, d *datadriven.TestData, words []string, limit time.Time) {
+	w := s.world
+	switch d.Cmd {
+	case "slice":
+		w.AddSlice(words[0], words[1:]...)
+	case "remove-slice":
+		w.RemoveSlice(words[0])
+	case "allocate":
+		var tolerations []resourcev1.DeviceToleration
+		for _, t := range mustTolerations(t, d.Input) {
+			tolerations = append(tolerations, resourcev1.DeviceToleration{
+				Key: t.Key, Operator: resourcev1.DeviceTolerationOperator(t.Operator), Value: t.Value,
+				Effect: resourcev1.DeviceTaintEffect(t.Effect), TolerationSeconds: t.TolerationSeconds,
+			})
+		}
+		w.Allocate(words[0], words[1], tolerations)
+	case "deallocate":
+		w.Deallocate(words[0])
+	case "taint-device", "untaint-device":
+		w.TaintDevice(words[0], words[1], words[2], d.Cmd == "taint-device")
+	case "rule":
+		w.SetRule(words[0], words[2], v1.TaintEffect(words[1]))
+	case "remove-rule":
+		w.RemoveRule(words[0])
+	case "late-devices":
+		w.HoldDevices(limit)
+	case "cut-devices":
+		w.CutDevices(limit.Sub(w.Now), d.HasArg("list"))
+	}
 }
 
 func (s *story) faults(t *testing.T, d *datadriven.TestData, until time.Time) {

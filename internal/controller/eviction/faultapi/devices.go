@@ -236,7 +236,7 @@ func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
 	for _, taint := range taints {
 		stay, forever, tolerated := time.Duration(0), false, false
 		for _, t := range use.Tolerations {
-			if t.Key != "" && t.Key != taint.Key {
+			if t.Key != "" && t.Key != taint.Key || t.Effect != "" && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 				continue
 			}
 			forever = forever || t.TolerationSeconds == nil || t.Effect == ""
