@@ -22,6 +22,7 @@ type devices struct {
 	claims map[types.NamespacedName]*eviction.Claim
 	slices map[string]*eviction.Slice
 	rules  map[string]*eviction.Rule
+	given  map[types.NamespacedName]time.Time // when the claim got its device
 }
 
 // AddSlice publishes a node's devices, without taints, in place of those published before.
@@ -136,7 +137,7 @@ func (w *World) Allocate(name, device string, tolerations []resourcev1.DeviceTol
 	}
 	c := &eviction.Claim{Name: p.Name, UID: "claim-" + p.UID, For: []types.UID{p.UID}}
 	c.Uses = []eviction.Use{{Device: eviction.Device{Driver: Driver, Pool: p.Node, Name: device}, Tolerations: tolerations}}
-	w.claims[c.Name] = c
+	w.claims[c.Name], w.given[c.Name] = c, w.Now
 	w.deviceFeed.show(func() { w.step(eviction.ClaimSeen{Claim: *c}) })
 }
 

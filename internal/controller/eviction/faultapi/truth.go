@@ -24,7 +24,8 @@ const (
 func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
 	byDevice := w.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
-		byDevice.At = byDevice.At.Add(time.Second) // times in objects have whole seconds
+		// Times in objects have whole seconds, and a device may be given that was tainted before.
+		byDevice.At = latest(byDevice.At.Add(time.Second), w.given[p.Name])
 	}
 	n := w.nodes[p.Node]
 	if n == nil {

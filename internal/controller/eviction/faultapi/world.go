@@ -61,6 +61,7 @@ func New(seed uint64) *World {
 		pods:  map[types.NamespacedName]*Pod{},
 		devices: devices{
 			claims: map[types.NamespacedName]*eviction.Claim{}, slices: map[string]*eviction.Slice{}, rules: map[string]*eviction.Rule{},
+			given: map[types.NamespacedName]time.Time{},
 		},
 	}
 	w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{Wall: w.Wall}) }
