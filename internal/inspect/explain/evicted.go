@@ -6,14 +6,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// eviction determines when the pod has to leave its node, if ever. It gives the node and the pod as
-// they are to a core of the eviction controller.
+// eviction determines when the pod has to leave its node, if ever. It gives the node, the devices
+// and the pod as they are to a core of the eviction controller.
 func (e *explainer) eviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
@@ -23,12 +24,26 @@ func (e *explainer) eviction() error {
 	core.Step(now, eviction.NodesListing{})
 	core.Step(now, eviction.NodeSeen{Node: eviction.NodeOf(node)})
 	core.Step(now, eviction.NodesListed{})
+	core.Step(now, eviction.Listing{Kind: eviction.Slices})
+	for slice := range e.c.ResourceSlices.Each { // with the taints of the rules
+		core.Step(now, eviction.SliceSeen{Slice: eviction.SliceOf(slice)})
+	}
+	for name := range resourceclaim.PodClaims(e.object) {
+		if claim, ok := e.c.ResourceClaims.Get(e.object.Namespace, name); ok {
+			core.Step(now, eviction.ClaimSeen{Claim: eviction.ClaimOf(claim)})
+		}
+	}
 	core.Step(now, eviction.PodSeen{Pod: eviction.PodOf(e.object)})
 	due, ok := core.Due(e.object.UID)
 	if !ok || due.Stays() {
 		return nil
 	}
 	out := &Eviction{Taint: due.Taint.ToString(), Due: metav1.NewTime(due.At.UTC()), In: simulate.Seconds(max(due.At.Sub(now), 0))}
+	if due.OfDevice() {
+		out.Since, out.Device = *due.Taint.TimeAdded, due.Device.String()
+		e.out.Eviction = out
+		return nil
+	}
 	stay := time.Duration(0)
 	if t := rules.TolerationOf(&due.Taint, e.object.Spec.Tolerations); t != nil && t.TolerationSeconds != nil {
 		out.TolerationSeconds = t.TolerationSeconds

@@ -214,9 +214,11 @@ type Change struct {
 
 // Eviction is when and why the pod has to leave its node.
 type Eviction struct {
-	Taint string      `json:"taint"`
-	Since metav1.Time `json:"since"`
-	Due   metav1.Time `json:"due"`
+	Taint string `json:"taint"`
+	// Device has the taint, as driver/pool/device; empty for a taint of the node.
+	Device string      `json:"device,omitempty"`
+	Since  metav1.Time `json:"since"`
+	Due    metav1.Time `json:"due"`
 	// In is the time until Due, from when the state was read.
 	In simulate.Seconds `json:"in"`
 	// TolerationSeconds is how long the pod tolerates the taint; nil: not at all.

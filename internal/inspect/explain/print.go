@@ -69,6 +69,11 @@ func (p printer) explanation(e *Explanation) {
 }
 
 func (p printer) eviction(e *Eviction) {
+	if e.Device != "" {
+		p.Line("\nIt has to leave at %s, in %s, because of the taint %s of its device %s, there since %s.", e.Due.UTC().Format("2006-01-02 15:04:05Z"),
+			answer.Duration(e.In.Duration()), e.Taint, e.Device, e.Since.UTC().Format("15:04:05Z"))
+		return
+	}
 	p.Line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.", e.Due.UTC().Format("2006-01-02 15:04:05Z"), answer.Duration(e.In.Duration()), e.Taint,
 		e.Since.UTC().Format("15:04:05Z"), tolerated(e.TolerationSeconds))
 	p.Line("What would let it stay:")

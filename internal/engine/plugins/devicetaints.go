@@ -1,0 +1,105 @@
+package plugins
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Detail implements Detailer: the taints that keep free devices of the node back from the pod.
+func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
+	if !needsDevices(c, p) {
+		return func(*cluster.Node) string { return "" }
+	}
+	a := d.attempt(c, p)
+	var tolerated [][]resourcev1.DeviceToleration // by request
+	for _, claim := range a.claims {
+		if claim.Status.Allocation == nil {
+			tolerated = append(tolerated, tolerationsOf(claim)...)
+		}
+	}
+	shared := slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
+
+	return func(n *cluster.Node) string {
+		taints, devices := map[string]bool{}, 0
+		for _, slice := range slices.Concat(d.index.slicesFor(n.Name), shared) {
+			if reaches, err := sliceReaches(&slice.Spec, n); err != nil || !reaches {
+				continue
+			}
+			for i := range slice.Spec.Devices {
+				device := &slice.Spec.Devices[i]
+				if reaches, err := deviceReaches(device, n); ptr.Deref(slice.Spec.PerDeviceNodeSelection, false) && (err != nil || !reaches) {
+					continue
+				}
+				if d.index.isTaken(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)) {
+					continue
+				}
+				if kept := keptBack(device, tolerated); len(kept) > 0 {
+					devices++
+					for _, taint := range kept {
+						taints[taint] = true
+					}
+				}
+			}
+		}
+		switch devices {
+		case 0:
+			return ""
+		case 1:
+			return "a free device is tainted: " + strings.Join(slices.Sorted(maps.Keys(taints)), ", ")
+		}
+		return fmt.Sprintf("%d free devices are tainted: %s", devices, strings.Join(slices.Sorted(maps.Keys(taints)), ", "))
+	}
+}
+
+// tolerationsOf returns what each request of a claim tolerates.
+func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceToleration) {
+	for i := range claim.Spec.Devices.Requests {
+		r := &claim.Spec.Devices.Requests[i]
+		if r.Exactly != nil {
+			list = append(list, r.Exactly.Tolerations)
+		}
+		for j := range r.FirstAvailable {
+			list = append(list, r.FirstAvailable[j].Tolerations)
+		}
+	}
+	return list
+}
+
+// keptBack returns the taints of a device that keep it from every request, none if there is one
+// that tolerates all of them.
+func keptBack(device *resourcev1.Device, tolerated [][]resourcev1.DeviceToleration) (taints []string) {
+	for _, tolerations := range tolerated {
+		var kept []string
+		for _, taint := range device.Taints {
+			if taint.Effect != resourcev1.DeviceTaintEffectNone && !toleratesDevice(taint, tolerations) {
+				kept = append(kept, textOfTaint(taint))
+			}
+		}
+		if len(kept) == 0 {
+			return nil
+		}
+		taints = append(taints, kept...)
+	}
+	return taints
+}
+
+func toleratesDevice(taint resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) bool {
+	return slices.ContainsFunc(tolerations, func(t resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) })
+}
+
+func textOfTaint(taint resourcev1.DeviceTaint) string {
+	text := taint.Key
+	if taint.Value != "" {
+		text += "=" + taint.Value
+	}
+	return text + ":" + string(taint.Effect)
+}
