@@ -19,8 +19,9 @@ func newControllerCommand() *cobra.Command {
 		GroupID: groupParts,
 		Short:   "Node health and taint eviction",
 		Long: `Run node health and taint eviction, in place of kube-controller-manager's
-node-lifecycle-controller and taint-eviction-controller. Switch those off first
-(--controllers=*,-node-lifecycle-controller,-taint-eviction-controller).
+node-lifecycle-controller, taint-eviction-controller and
+device-taint-eviction-controller. Switch those off first
+(--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-device-taint-eviction-controller).
 
 Flags that kube-controller-manager has, too, have its names, meanings and
 defaults. Replicas elect a leader; a new leader continues where the last one ended.`,

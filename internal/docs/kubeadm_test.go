@@ -36,7 +36,7 @@ func TestFilesOfKubeadm(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(etc, "manifests", "kube-scheduler.yaml")); !os.IsNotExist(err) {
 		t.Errorf("kube-scheduler still is a static pod: %v", err)
 	}
-	without := strings.Replace(controllers, "tokencleaner", "tokencleaner,-node-lifecycle-controller,-taint-eviction-controller", 1)
+	without := strings.Replace(controllers, "tokencleaner", "tokencleaner,-node-lifecycle-controller,-taint-eviction-controller,-device-taint-eviction-controller", 1)
 	if got := contents(t, filepath.Join(etc, "manifests", "kube-controller-manager.yaml")); got != without {
 		t.Errorf("kube-controller-manager runs with\n%s\nwant\n%s", got, without)
 	}

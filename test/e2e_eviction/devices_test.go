@@ -6,56 +6,115 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	resourcebeta "k8s.io/api/resource/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
 // TestTaintedDeviceLosesItsPods taints a device while pods use it: in its ResourceSlice, as its
-// driver does, and by a DeviceTaintRule, as an administrator does. kube-controller-manager has a
-// controller of its own for that, which keeps running beside Berth and runs in the embedded control
-// plane. A pod of another device stays.
+// driver does, and by a DeviceTaintRule, as an administrator does, whose status says so. A pod of
+// another device stays.
 func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	t.Parallel()
-	c := newClusterWith(t, "--feature-gates=DRADeviceTaintRules=true", "--runtime-config=resource.k8s.io/v1beta2=true")
+	c := newCluster(t)
 	c.node("n", nil)
 	startController(t, c.kubeconfig, alone)
 	for _, name := range []string{"one", "two", "other"} {
-		c.uses(name, "gpu-"+name)
+		c.uses(name, "gpu-"+name, 0)
 	}
-	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus"}}
-	slice.Spec = resourceapi.ResourceSliceSpec{Driver: driver, NodeName: ptr.To("n"), Pool: resourceapi.ResourcePool{Name: "n", Generation: 1, ResourceSliceCount: 1}}
-	for _, name := range []string{"gpu-one", "gpu-two", "gpu-other"} {
-		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: name})
-	}
-	slice, err := c.client.ResourceV1().ResourceSlices().Create(t.Context(), slice, metav1.CreateOptions{})
-	c.must(err)
-
-	slice.Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "broken", Effect: resourceapi.DeviceTaintEffectNoExecute}}
-	_, err = c.client.ResourceV1().ResourceSlices().Update(t.Context(), slice, metav1.UpdateOptions{})
-	c.must(err)
+	c.tainted("gpu-one", "gpu-two", "gpu-other")
 	c.within(time.Minute, "evicted for the taint in the slice", func() bool { return c.leaves("one") })
 	if reason := c.podCondition("one", v1.DisruptionTarget).Reason; reason != "DeletionByDeviceTaintManager" {
 		t.Errorf("evicted with reason %q", reason)
 	}
+	c.within(time.Minute, "event", func() bool {
+		events, err := c.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=one,reason=DeviceTaintManagerEviction"})
+		return err == nil && len(events.Items) == 1 && events.Items[0].Source.Component == "device-taint-eviction-controller"
+	})
 	c.stays("two")
 
-	_, err = c.client.ResourceV1beta2().DeviceTaintRules().Create(t.Context(), &resourcebeta.DeviceTaintRule{
+	c.recall("gpu-two")
+	c.within(time.Minute, "evicted for the rule", func() bool { return c.leaves("two") })
+	c.within(time.Minute, "status of the rule", func() bool {
+		rule, err := c.client.ResourceV1().DeviceTaintRules().Get(t.Context(), "recall", metav1.GetOptions{})
+		c.must(err)
+		return len(rule.Status.Conditions) == 1 && rule.Status.Conditions[0].Reason == "Completed" &&
+			rule.Status.Conditions[0].Message == "1 pod evicted since starting the controller."
+	})
+	c.stays("other")
+}
+
+// TestDeviceCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times,
+// for the taint of a slice and for that of a rule. A taint that is taken off while nobody is there
+// to see it evicts nobody.
+func TestDeviceCountdownSurvivesKills(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.node("n", nil)
+	c.uses("one", "gpu-one", 16)
+	c.uses("two", "gpu-two", 16)
+	c.uses("stays", "gpu-stays", 12)
+	p := startController(t, c.kubeconfig, alone)
+	began := time.Now()
+	slice := c.tainted("gpu-one", "gpu-stays", "gpu-two")
+	c.recall("gpu-two")
+	for i := range 6 {
+		<-time.After(600 * time.Millisecond)
+		p.kill()
+		if i == 1 {
+			slice.Spec.Devices[1].Taints = nil
+			_, err := c.client.ResourceV1().ResourceSlices().Update(t.Context(), slice, metav1.UpdateOptions{})
+			c.must(err)
+		}
+		<-time.After(200 * time.Millisecond)
+		p = startController(t, c.kubeconfig, alone)
+	}
+	for _, pod := range []string{"one", "two"} {
+		c.within(time.Minute, "evicted", func() bool { return c.leaves(pod) })
+		if after := time.Since(began); after < 15*time.Second || after > 18*time.Second {
+			t.Errorf("%s evicted %v after the taint, want 16 s", pod, after)
+		}
+	}
+	c.stays("stays")
+}
+
+// tainted publishes devices of node n, and taints the first one, and that of the pod that stays.
+func (c *cluster) tainted(names ...string) *resourceapi.ResourceSlice {
+	c.Helper()
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus"}}
+	slice.Spec = resourceapi.ResourceSliceSpec{Driver: driver, NodeName: ptr.To("n"), Pool: resourceapi.ResourcePool{Name: "n", Generation: 1, ResourceSliceCount: 1}}
+	for _, name := range names {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: name})
+	}
+	slice, err := c.client.ResourceV1().ResourceSlices().Create(c.Context(), slice, metav1.CreateOptions{})
+	c.must(err)
+	for i := range slice.Spec.Devices {
+		if i == 0 || names[i] == "gpu-stays" {
+			slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "broken", Effect: resourceapi.DeviceTaintEffectNoExecute}}
+		}
+	}
+	slice, err = c.client.ResourceV1().ResourceSlices().Update(c.Context(), slice, metav1.UpdateOptions{})
+	c.must(err)
+	return slice
+}
+
+// recall taints a device of node n by a rule.
+func (c *cluster) recall(device string) {
+	c.Helper()
+	_, err := c.client.ResourceV1().DeviceTaintRules().Create(c.Context(), &resourceapi.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{Name: "recall"},
-		Spec: resourcebeta.DeviceTaintRuleSpec{
-			DeviceSelector: &resourcebeta.DeviceTaintSelector{Driver: ptr.To(driver), Pool: ptr.To("n"), Device: ptr.To("gpu-two")},
-			Taint:          resourcebeta.DeviceTaint{Key: "recalled", Effect: resourcebeta.DeviceTaintEffectNoExecute},
+		Spec: resourceapi.DeviceTaintRuleSpec{
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: ptr.To(driver), Pool: ptr.To("n"), Device: &device},
+			Taint:          resourceapi.DeviceTaint{Key: "recalled", Effect: resourceapi.DeviceTaintEffectNoExecute},
 		},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	c.within(time.Minute, "evicted for the rule", func() bool { return c.leaves("two") })
-	c.stays("other")
 }
 
 const driver = "gpu.example.com"
 
-// uses creates a pod on node n that a device is allocated to, as a scheduler does.
-func (c *cluster) uses(name, device string) {
+// uses creates a pod on node n that a device is allocated to, as a scheduler does. Its claim
+// tolerates every taint for so many seconds, none for 0.
+func (c *cluster) uses(name, device string, seconds int64) {
 	c.Helper()
 	claim, err := c.client.ResourceV1().ResourceClaims("default").Create(c.Context(), &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -71,7 +130,9 @@ func (c *cluster) uses(name, device string) {
 	c.must(err)
 	claim.Status = resourceapi.ResourceClaimStatus{
 		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-			{Request: "gpu", Driver: driver, Pool: "n", Device: device},
+			{Request: "gpu", Driver: driver, Pool: "n", Device: device, Tolerations: []resourceapi.DeviceToleration{
+				{Operator: resourceapi.DeviceTolerationOpExists, Effect: resourceapi.DeviceTaintEffectNoExecute, TolerationSeconds: &seconds},
+			}},
 		}}},
 		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
 	}

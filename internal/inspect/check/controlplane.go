@@ -15,7 +15,7 @@ import (
 const UpstreamLease = "kube-system/kube-scheduler"
 
 // evicting are the controllers that Berth's controller replaces.
-var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller"}
+var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller"}
 
 func (j *judge) schedulers() {
 	upstream := j.processes("kube-scheduler")
@@ -88,7 +88,7 @@ func (j *judge) controllers() {
 		}
 	}
 	if len(managers) == 0 && ours {
-		j.say(Warning, "kube-controller-manager", "make sure that node-lifecycle-controller and taint-eviction-controller are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
+		j.say(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
 	}
 }
 
