@@ -64,6 +64,7 @@ func Generate(seed uint64) *World {
 	g.nominated()
 	g.pending()
 	g.arguments()
+	g.taintRules() // last: what was drawn before for stored seeds stays
 	return g.w
 }
 

@@ -48,6 +48,26 @@ func (g *generator) devices() {
 	}
 }
 
+// taintRules are DeviceTaintRules, for any devices.
+func (g *generator) taintRules() {
+	if g.leaning["devices"] == 0 || !g.chance(0.4) {
+		return
+	}
+	for range g.between(1, 4) {
+		rule := &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: g.next("rule")}}
+		rule.Spec.Taint = resourcev1.DeviceTaint{Key: pick(g, "broken", "recalled"), Value: pick(g, "", "a"), Effect: pick(g,
+			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNone)}
+		if g.chance(0.9) {
+			rule.Spec.DeviceSelector = &resourcev1.DeviceTaintSelector{
+				Driver: pick(g, nil, ptr.To(gpuDriver), ptr.To(nicDriver)),
+				Pool:   pick(g, nil, nil, ptr.To("zonal"), ptr.To(pick(g, g.w.Nodes...).Name)),
+				Device: pick(g, nil, nil, ptr.To("dev-0"), ptr.To("dev-1")),
+			}
+		}
+		g.add(rule)
+	}
+}
+
 func (g *generator) deviceClasses() {
 	cel := func(expression string) []resourcev1.DeviceSelector {
 		return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}

@@ -78,6 +78,10 @@ func (i *filledInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.Re
 	return synced{}, nil
 }
 
+func (i *filledInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(h)
+}
+
 func (i *filledInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }

@@ -111,7 +111,10 @@ func (u *upstream) remove(ctx context.Context, pod *v1.Pod) error {
 func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.KubeSchedulerProfile) error {
 	logger := klog.FromContext(ctx)
 	informers := newFilled(w.objects())
-	slices, err := resourceslicetracker.StartTracker(ctx, resourceslicetracker.Options{SliceInformer: informers.Resource().V1().ResourceSlices()})
+	slices, err := resourceslicetracker.StartTracker(ctx, resourceslicetracker.Options{
+		SliceInformer: informers.Resource().V1().ResourceSlices(), TaintInformer: informers.Resource().V1().DeviceTaintRules(),
+		EnableDeviceTaintRules: len(ofKind[*resourcev1.DeviceTaintRule](w)) > 0,
+	})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 var sources = map[string][]string{
 	"k8s.io/kubernetes": {
 		"pkg/scheduler/metrics", "pkg/scheduler/metrics/resources", "pkg/scheduler/framework/plugins/volumebinding/metrics",
-		"pkg/controller/nodelifecycle", "pkg/controller/tainteviction/metrics",
+		"pkg/controller/nodelifecycle", "pkg/controller/tainteviction/metrics", "pkg/controller/devicetainteviction/metrics",
 	},
 	"k8s.io/dynamic-resource-allocation": {"resourceclaim/metrics"},
 	"k8s.io/component-base":              {"metrics/prometheus/*", "metrics/prometheus/clientgo/*"},
