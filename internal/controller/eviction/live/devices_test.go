@@ -1,0 +1,130 @@
+package live
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+)
+
+// devices makes a node with pods, each with a device of its own.
+func (a *api) devices(pods int) *resourcev1.ResourceSlice {
+	a.addNode("n")
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus"}}
+	slice.Spec = resourcev1.ResourceSliceSpec{Driver: "gpu.example.com", NodeName: ptr.To("n"), Pool: resourcev1.ResourcePool{Name: "n", ResourceSliceCount: 1}}
+	for i := range pods {
+		name := fmt.Sprintf("p%d", i)
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: "gpu-" + name})
+		a.Put(
+			&v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+				Spec:       v1.PodSpec{NodeName: "n", ResourceClaims: []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}}},
+			},
+			&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Status: resourcev1.ResourceClaimStatus{
+				ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: types.UID(name)}},
+				Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+					{Request: "gpu", Driver: "gpu.example.com", Pool: "n", Device: "gpu-" + name},
+				}}},
+			}},
+		)
+	}
+	a.Put(slice)
+	return slice
+}
+
+func (a *api) taintDevice(slice *resourcev1.ResourceSlice, device int) {
+	now := metav1.Now()
+	fakeapi.Change(a.Server, slice, func(s *resourcev1.ResourceSlice) {
+		s.Spec.Devices[device].Taints = []resourcev1.DeviceTaint{{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoExecute, TimeAdded: &now}}
+	})
+}
+
+func (a *api) rule() *resourcev1.DeviceTaintRule {
+	now := metav1.Now()
+	rule := &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "recall", UID: "recall", Generation: 1}}
+	rule.Spec.DeviceSelector = &resourcev1.DeviceTaintSelector{}
+	rule.Spec.Taint = resourcev1.DeviceTaint{Key: "recalled", Effect: resourcev1.DeviceTaintEffectNoExecute, TimeAdded: &now}
+	return rule
+}
+
+// TestEvictsFromTaintedDevices: first for a slice's taint, then all for that of a rule, whose
+// status counts them.
+func TestEvictsFromTaintedDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		slice := a.devices(20)
+		e, _ := start(t, a, eviction.Options{InFlight: 8})
+		within(t, 10*time.Second, "synced", e.Synced)
+		a.taintDevice(slice, 3)
+		within(t, 10*time.Second, "the pod of the device is gone", func() bool { return len(a.Pods()) == 19 })
+		time.Sleep(time.Minute)
+		if len(a.Pods()) != 19 {
+			t.Errorf("%d pods, want all but one", len(a.Pods()))
+		}
+
+		a.Put(a.rule())
+		within(t, 30*time.Second, "all are gone", func() bool { return len(a.Pods()) == 0 })
+		within(t, 30*time.Second, "the rule says so", func() bool {
+			conditions := fakeapi.All(a.Server, &resourcev1.DeviceTaintRule{})[0].Status.Conditions
+			return len(conditions) == 1 && conditions[0].Reason == "Completed" && conditions[0].Message == "19 pods evicted since starting the controller."
+		})
+	})
+}
+
+// TestServerWithoutTheAPIs has no DeviceTaintRules, as one before v1.37, or nothing of devices, or
+// the evictor may not read it. Pods are evicted for what there is; the server is asked now and
+// then, and what it has later counts.
+func TestServerWithoutTheAPIs(t *testing.T) {
+	for name, lacks := range map[string]struct {
+		path   string
+		status int
+	}{
+		"no rules":          {"/apis/resource.k8s.io/v1/devicetaintrules", http.StatusNotFound},
+		"no devices":        {"/apis/resource.k8s.io/", http.StatusNotFound},
+		"may not read them": {"/apis/resource.k8s.io/", http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAPI(t)
+				slice := a.devices(2)
+				a.Put(a.rule())
+				asked := 0
+				a.SetFault(func(r *http.Request) fakeapi.Fault {
+					if strings.HasPrefix(r.URL.Path, lacks.path) {
+						asked++
+						return fakeapi.Fault{Status: lacks.status}
+					}
+					return a.fault(r)
+				})
+				e, _ := start(t, a, eviction.Options{})
+				within(t, 10*time.Second, "synced", e.Synced)
+				a.taintDevice(slice, 0)
+				a.fill("m", 1)
+				a.addNode("m", taint)
+				within(t, 10*time.Second, "the pod of the node is gone", func() bool { return a.podsOn("m") == 0 })
+				time.Sleep(3 * devicesAgain)
+				if left := a.podsOn("n"); left != map[bool]int{true: 1, false: 2}[name == "no rules"] {
+					t.Errorf("%d pods are left on n", left)
+				}
+				a.locked(func() {
+					if asked < 2 || asked > 12 {
+						t.Errorf("asked %d times in three minutes", asked)
+					}
+				})
+				a.repair()
+				within(t, 2*devicesAgain, "the rule counts", func() bool { return a.podsOn("n") == 0 })
+			})
+		})
+	}
+}
