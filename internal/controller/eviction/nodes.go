@@ -37,13 +37,14 @@ func (c *Core) nodeNamed(name string) *node {
 
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.nodeNamed(seen.Name)
-	missed := c.nodesAreListing || !n.known
+	other := !n.known || n.uid != seen.UID
+	missed := c.nodesAreListing || other
 	if n.uid != seen.UID {
-		n.held, n.witness, missed = nil, time.Time{}, true
+		n.held, n.witness = nil, time.Time{}
 	}
 	held := c.hold(now, n, seen, missed)
-	rewritten := !n.known || !seen.Witness.Equal(n.witness) || !sameTaints(held, n.held)
-	changed := !n.known || !sameTaints(held, n.held)
+	changed := other || !sameTaints(held, n.held)
+	rewritten := changed || !seen.Witness.Equal(n.witness)
 	n.known, n.uid, n.version, n.list = true, seen.UID, seen.ResourceVersion, c.nodeList
 	n.held, n.witness, n.note = held, seen.Witness, seen.Note
 	if changed {
