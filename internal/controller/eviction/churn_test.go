@@ -79,7 +79,7 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 	for _, safeguard := range eviction.Safeguards {
 		t.Run(safeguard, func(t *testing.T) {
 			var found atomic.Uint64
-			eachSeed(10_000, func(seed uint64) bool {
+			eachSeed(20_000, func(seed uint64) bool {
 				w := faultapi.New(seed)
 				w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
 				if wrong := faultapi.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {

@@ -17,9 +17,12 @@ const (
 // Churn runs a random life of a small cluster and returns what went wrong.
 func Churn(w *World) []string {
 	w.Faults = randomFaults(w)
+	w.hasDevices = w.seed%4 == 2 // others are as they were before there were any
 	for i := range nodes {
 		w.AddNode(nodeName(i))
-		w.AddSlice(nodeName(i), "d1", "d2")
+		if w.hasDevices {
+			w.AddSlice(nodeName(i), "d1", "d2")
+		}
 	}
 	for i := range names {
 		w.AddPod(podName(i), nodeName(w.Rand.IntN(nodes)), randomTolerations(w))
@@ -193,7 +196,7 @@ func happening(w *World) {
 		w.RemoveNode(node)
 		w.After(w.between(0, time.Second), func() { w.AddNode(node) })
 	}
-	if w.chance(0.5) {
+	if w.hasDevices && w.chance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
 	comeBack(w, pod)
@@ -229,9 +232,9 @@ func deviceHappening(w *World, node, pod, key string) {
 	}
 }
 
-// allocate gives most pods a device.
+// allocate gives most pods a device, where there are any.
 func allocate(w *World, pod string) {
-	if w.chance(0.7) {
+	if w.hasDevices && w.chance(0.7) {
 		w.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
 	}
 }

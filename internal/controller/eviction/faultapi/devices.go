@@ -19,6 +19,8 @@ const Driver = "gpu.example.com"
 
 // devices are the objects that tell of devices.
 type devices struct {
+	hasDevices bool // in this life
+
 	claims map[types.NamespacedName]*eviction.Claim
 	slices map[string]*eviction.Slice
 	rules  map[string]*eviction.Rule

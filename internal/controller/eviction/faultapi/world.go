@@ -33,6 +33,7 @@ type World struct {
 	nodes map[string]*Node
 	pods  map[types.NamespacedName]*Pod
 	devices
+	seed   uint64
 	rev    int
 	uids   int
 	agenda agenda
@@ -59,6 +60,7 @@ func New(seed uint64) *World {
 		Rand:  rand.New(rand.NewPCG(seed, 0xbe47)),
 		nodes: map[string]*Node{},
 		pods:  map[types.NamespacedName]*Pod{},
+		seed:  seed,
 		devices: devices{
 			claims: map[types.NamespacedName]*eviction.Claim{}, slices: map[string]*eviction.Slice{}, rules: map[string]*eviction.Rule{},
 			given: map[types.NamespacedName]time.Time{},
