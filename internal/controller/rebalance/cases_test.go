@@ -24,6 +24,7 @@ import (
 //	deschedule              plans by the DeschedulerPolicy given, without its first two lines
 //	plan GOAL...            plans: heal, spread, return, consolidate=N, defragment=POD+POD; held, sampled;
 //	                        apply makes the state what the plan leads to
+//	roll [at-once=N] [FLAG...]  plans to roll the nodes with the label pool:roll
 //
 // A plan answers with its moves, what stays and why, and what it measures.
 func TestCases(t *testing.T) {
@@ -87,6 +88,10 @@ func tell(t *testing.T, s *rebalance.State, d *datadriven.TestData) string {
 	if d.Cmd == "drain" {
 		options := draining(t, d.CmdArgs)
 		return showDraining(rebalance.PlanDrain(s, &options.Leaving, rebalance.Options{Profiles: profiles(t, "")})) + "\n"
+	}
+	if d.Cmd == "roll" {
+		rolling := rollingOf(t, s.Objects, d.CmdArgs)
+		return showRoll(rebalance.PlanRoll(s, &rolling.Rolling, rebalance.Options{Profiles: profiles(t, "")}))
 	}
 	return "unknown command " + d.Cmd
 }

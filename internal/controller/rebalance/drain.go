@@ -30,6 +30,9 @@ type Leaving struct {
 	Surge bool
 	// Surging are pods whose workload has one more replica already.
 	Surging map[types.UID]bool
+	// Fitting has pods stay whose successors find no other node, or whose workloads have no room for
+	// one more replica.
+	Fitting bool
 	// Begun is set once pods have been evicted. Before, a drain that cannot come to an end is
 	// refused.
 	Begun bool
@@ -42,8 +45,8 @@ type Draining struct {
 	// Refused are pods for which kubectl drain refuses to begin, those that the Eviction API never
 	// evicts, and those whose budget allows no disruption at all; Ignored stay.
 	Refused, Ignored []Kept
-	// Ending are being deleted already, and waited for.
-	Ending []Kept
+	// Ending are being deleted already, and waited for. Later stay until there is more room.
+	Ending, Later []Kept
 }
 
 // Departure is one pod that leaves.
@@ -120,6 +123,10 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		if leaving.Surge && !leaving.Surging[object.UID] {
 			p.surge, p.noSurge, p.later = w.surge(p)
 		}
+		if leaving.Fitting && p.cramped {
+			plan.Later = append(plan.Later, kept(object, p.noSurge))
+			continue
+		}
 		if why := w.never(p, leaving); why != "" {
 			plan.Refused = append(plan.Refused, kept(object, why))
 			continue
@@ -145,7 +152,20 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 			plan.Pods = largest.Pods
 		}
 	}
+	if leaving.Fitting {
+		plan.postpone()
+	}
 	return plan
+}
+
+// postpone has the pods stay whose successors find no node.
+func (d *Draining) postpone() {
+	d.Pods = slices.DeleteFunc(d.Pods, func(p Departure) bool {
+		if p.Stranded != "" {
+			d.Later = append(d.Later, Kept{Namespace: p.Namespace, Name: p.Name, Node: p.From, UID: p.UID, Why: p.Stranded})
+		}
+		return p.Stranded != ""
+	})
 }
 
 // cordoned returns the objects with these nodes cordoned.

@@ -64,6 +64,21 @@ func (s *stage) carryOut(action execute.Action) {
 	case execute.PlanDrain:
 		plan := rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: s.profiles})
 		request(func() execute.Event { return execute.DrainPlanned{Plan: plan} })
+	case execute.PlanRoll:
+		answer := execute.RollPlanned{}
+		if options := (rebalance.Options{Profiles: s.profiles}); a.Next {
+			answer.Turn = rebalance.PlanTurn(a.State, a.Rolling, options)
+		} else {
+			answer.Plan = rebalance.PlanRoll(a.State, a.Rolling, options)
+		}
+		request(func() execute.Event { return answer })
+	case execute.SetNode:
+		request(func() execute.Event { return s.setNode(a) })
+	case execute.RollTold:
+		s.rollTold(a)
+	case execute.RollDone:
+		s.rolls = append(s.rolls, a)
+		s.say("rolled %d of %d nodes, %d evicted; in turn %v; %s", a.Done, a.Nodes, a.Evicted, a.Turn, a.Stopped)
 	case execute.Cordon:
 		request(func() execute.Event { return s.cordon(a) })
 	case execute.Scale:

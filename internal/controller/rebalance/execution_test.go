@@ -26,6 +26,10 @@ import (
 //	world GOAL... [every=DURATION]  begins a cluster, and the process that carries out moves by these goals;
 //	                                without any, none
 //	drain NODE... [FLAG...]         begins the process that drains nodes, with kubectl's flags and allow-pending
+//	roll [FLAG...]                  begins the process that rolls the nodes with the label pool:roll; until=ready, until=new,
+//	                                at-once=N, restart
+//	restarts NODE; exchanged NODE   it restarts; another node comes, and it goes
+//	nodes                           which are closed, and how far their roll is
 //	start; kill                     the process: kill is kill -9
 //	interrupt                       the process is asked to stop
 //	refuse POD times=N [for-good]   a webhook refuses its evictions
@@ -116,6 +120,14 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	switch d.Cmd {
 	case "drain":
 		s.begin(execute.NewDrainer(draining(t, d.CmdArgs)))
+	case "roll":
+		s.begin(execute.NewRoller(s.rollOptions(t, d.CmdArgs)))
+	case "restarts":
+		s.restart(word(0))
+	case "exchanged":
+		s.exchange(t, word(0), strings.TrimSpace(d.Input))
+	case "nodes":
+		s.showNodes()
 	case "start":
 		s.start()
 	case "kill":

@@ -49,6 +49,7 @@ type stage struct {
 	lines   strings.Builder
 	done    []execute.Done
 	drained []execute.DrainDone
+	rolls   []execute.RollDone
 	// evicted are the pods that the Eviction API removed, by UID, with when.
 	evicted map[types.UID]time.Time
 	last    *v1.Pod        // the victim of the last eviction

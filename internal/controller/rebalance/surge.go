@@ -65,6 +65,7 @@ func (w *world) surge(p *pod) (s *Surge, why string, later bool) {
 		return nil, why, false
 	}
 	if nodes, why := w.beside(p); len(nodes) == 0 {
+		p.cramped = true
 		return nil, "no node takes one more of them while it is there: " + why, false
 	}
 	return s, "", false

@@ -71,10 +71,11 @@ type pod struct {
 	been   []string // nodes that the pods that it succeeds have left
 	orphan bool     // nobody makes it again, although it has a controller
 	// surge is how one more replica comes before it leaves; nil: none does, and noSurge says why.
-	// later is set if that passes by itself.
+	// later is set if that passes by itself, cramped if only room is missing.
 	surge   *Surge
 	noSurge string
 	later   bool
+	cramped bool
 	// late is set if it was pending when the plan began, or is a successor. It is not moved.
 	late    bool
 	after   int             // for a pod that was pending: how many moves were made before it was placed

@@ -41,6 +41,11 @@ type (
 	NoRoom struct{ Why string }
 	// DrainPlanned is the answer to PlanDrain.
 	DrainPlanned struct{ Plan *rebalance.Draining }
+	// RollPlanned is the answer to PlanRoll.
+	RollPlanned struct {
+		Plan *rebalance.Roll
+		Turn *rebalance.Turn // if the next turn alone was asked for
+	}
 	// Stop means that no further move begins. A victim that has been evicted is followed to the
 	// end.
 	Stop struct{}
@@ -57,6 +62,7 @@ func (Stop) event()     {}
 func (NoRoom) event()   {}
 
 func (DrainPlanned) event() {}
+func (RollPlanned) event()  {}
 
 // Action is something to do. All except for FreeRoom, Told and Done are requests, which are
 // answered.
@@ -92,6 +98,19 @@ type (
 	Cordon struct {
 		Ticket Ticket
 		Node   string
+	}
+	// PlanRoll plans a roll on a state, or its next turn alone.
+	PlanRoll struct {
+		State   *rebalance.State
+		Rolling *rebalance.Rolling
+		Next    bool
+	}
+	// SetNode opens or closes a node, and notes on it how far its roll is, in one request.
+	SetNode struct {
+		Ticket   Ticket
+		Node     string
+		Cordoned bool
+		Note     string
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
 	// pod past disruption budgets instead. Before that, Room, if set, is kept instead of any other.
@@ -167,6 +186,30 @@ func (Mark) action()     {}
 func (FreeRoom) action() {}
 func (Told) action()     {}
 func (Done) action()     {}
+
+type (
+	// RollTold reports the progress of a roll. That of the pods is a DrainTold.
+	RollTold struct {
+		Result  Result
+		Plan    *rebalance.Roll // with Proved
+		Node    string          // "" for what is not about one
+		Message string
+	}
+	// RollDone ends a roll.
+	RollDone struct {
+		// Done counts the nodes that have been rolled, of Nodes; Evicted the pods that have left.
+		Done, Nodes, Evicted int
+		// Turn are the nodes whose turn has begun and not ended. They stay cordoned.
+		Turn []string
+		// Stopped is why it ended before all nodes were done; "" if they are.
+		Stopped string
+	}
+)
+
+func (PlanRoll) action() {}
+func (SetNode) action()  {}
+func (RollTold) action() {}
+func (RollDone) action() {}
 
 func (PlanDrain) action() {}
 func (Cordon) action()    {}

@@ -29,7 +29,48 @@ type Drainer struct {
 // proceeds, and must not block.
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions, told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
 	options.Wall = wall
-	core := execute.NewDrainer(options)
+	return newDrainer(client, profiles, &options, execute.NewDrainer(options), func(action execute.Action) bool {
+		switch a := action.(type) {
+		case execute.DrainTold:
+			told(a)
+		case execute.DrainDone:
+			done(a)
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// NewRoller returns a Drainer that rolls nodes. What it tells of pods goes to told, what it tells of
+// nodes to rolled.
+func NewRoller(
+	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions, told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
+) *Drainer {
+	options.Wall = wall
+	return newDrainer(client, profiles, &options.DrainOptions, execute.NewRoller(options), func(action execute.Action) bool {
+		switch a := action.(type) {
+		case execute.DrainTold:
+			told(a)
+		case execute.RollTold:
+			rolled(a)
+		case execute.RollDone:
+			done(a)
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// drainCore decides about one drain, or about a roll.
+type drainCore interface {
+	Step(now time.Time, event execute.Event) []execute.Action
+	Wake() (at time.Time, ok bool)
+}
+
+// newDrainer returns a Drainer of a core. tell takes the actions that report something.
+func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, core drainCore, tell func(execute.Action) bool) *Drainer {
 	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun, surge: options.Surge}
 	d.noRoom = saidOnce(d.See)
 	requests := newRequests(client, d.noRoom)
@@ -41,16 +82,21 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 		return now.Add(idle)
 	}
 	d.Do = func(_ context.Context, action execute.Action) func(context.Context) execute.Event {
+		if tell(action) {
+			return nil
+		}
+		planning := rebalance.Options{Profiles: profiles}
 		switch a := action.(type) {
-		case execute.DrainTold:
-			told(a)
-			return nil
-		case execute.DrainDone:
-			done(a)
-			return nil
 		case execute.PlanDrain:
 			return func(context.Context) execute.Event {
-				return execute.DrainPlanned{Plan: rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: profiles})}
+				return execute.DrainPlanned{Plan: rebalance.PlanDrain(a.State, a.Leaving, planning)}
+			}
+		case execute.PlanRoll:
+			return func(context.Context) execute.Event {
+				if a.Next {
+					return execute.RollPlanned{Turn: rebalance.PlanTurn(a.State, a.Rolling, planning)}
+				}
+				return execute.RollPlanned{Plan: rebalance.PlanRoll(a.State, a.Rolling, planning)}
 			}
 		}
 		return func(ctx context.Context) execute.Event { return requests.carryOut(ctx, action) }

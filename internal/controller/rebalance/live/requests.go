@@ -76,6 +76,8 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.taint(ctx, a))
 	case execute.Cordon:
 		return answerOf(a.Ticket, r.cordon(ctx, a.Node))
+	case execute.SetNode:
+		return answerOf(a.Ticket, r.setNode(ctx, a))
 	case execute.Scale:
 		return answerOf(a.Ticket, r.scale(ctx, a))
 	case execute.Mark:
@@ -278,6 +280,21 @@ func (r *requests) mark(ctx context.Context, a execute.Mark) error {
 func (r *requests) cordon(ctx context.Context, node string) error {
 	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	return err
+}
+
+// setNode opens or closes a node, and notes on it how far its roll is.
+func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
+	nodes := r.client.CoreV1().Nodes()
+	return change(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+		unschedulable := any(nil)
+		if a.Cordoned {
+			unschedulable = true
+		}
+		return map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{execute.RollAnnotation: a.Note}},
+			"spec":     map[string]any{"unschedulable": unschedulable},
+		}, nil
+	})
 }
 
 func (r *requests) evict(ctx context.Context, a execute.Evict) error {

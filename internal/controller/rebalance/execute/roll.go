@@ -1,0 +1,335 @@
+package execute
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// RollAnnotation is on nodes that are rolled, and says how far that is. It is all that another run
+// has to know, and stays when the roll is over.
+const RollAnnotation = "berth.dev/roll"
+
+// RollNote is the value of RollAnnotation.
+type RollNote struct {
+	// Begun is when the roll began, and tells it from earlier ones.
+	Begun metav1.Time `json:"begun"`
+	State RollState   `json:"state"`
+	// Cordoned is set if the node was cordoned before. It is cordoned again in the end.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Before is what the node was when its turn began, to tell that it has restarted.
+	Before string `json:"before,omitempty"`
+	// Instead is the node in whose place this one has come.
+	Instead string `json:"instead,omitempty"`
+}
+
+// RollState is how far the roll of a node is.
+type RollState string
+
+const (
+	rollNext RollState = "next" // closed, since its turn is still to come
+	rollTurn RollState = "turn" // its turn has begun
+	rollDone RollState = "done"
+)
+
+// Until is what a node's turn waits for once the node is empty.
+type Until string
+
+const (
+	UntilDrained Until = "drained" // nothing
+	UntilReady   Until = "Ready"   // the node has restarted, and is ready
+	UntilNew     Until = "new"     // another node has come in its place, and is ready
+)
+
+// RollOptions say what to roll, and how.
+type RollOptions struct {
+	// DrainOptions are those of each turn. Nodes is not used.
+	DrainOptions
+	Selector labels.Selector
+	// AtOnce returns how many nodes, of so many, have their turn together.
+	AtOnce func(nodes int) int
+	Until  Until
+	// Restart begins anew where an earlier run was not finished.
+	Restart bool
+}
+
+// rollStage is what a Roller waits for.
+type rollStage int
+
+const (
+	rollListing   rollStage = iota // all objects
+	rollPlanning                   // the plan of the whole
+	turnPlanning                   // that of the next turn
+	turnClosing                    // the nodes of the turn, and those of later ones
+	turnEmptying                   // the drain
+	turnOpening                    // the nodes that take what finds no room elsewhere
+	turnRest                       // the drain of what is left
+	turnWaiting                    // the nodes, which restart or are exchanged
+	turnEnding                     // the nodes, which are opened
+	rollReopening                  // nodes that were closed for later turns, since the roll stops
+	rollOver
+)
+
+// Roller rolls nodes. It decides the plan of the whole once, so that it can be shown, and each turn
+// anew when it comes, by the same rules. A turn is a Drainer's: what that promises holds here.
+//
+// Which nodes are done stands on the nodes. So a run that is killed is followed by one that goes on
+// with the nodes whose turn had begun.
+type Roller struct {
+	options RollOptions
+	cluster *cluster
+	drainer *Drainer // of the turn; nil between drains
+
+	stage    rollStage
+	listed   bool
+	stopping bool
+	actions  []Action
+	now      time.Time
+	at       time.Time
+
+	begun   metav1.Time
+	total   int
+	closed  map[string]bool // nodes that were cordoned before
+	turn    *rebalance.Turn
+	uids    map[string]types.UID // of the turn's nodes
+	before  map[string]string    // what they were
+	came    map[string]string    // a node that has come in the place of another one, by that one
+	tries   int                  // of the turn
+	evicted int
+	stopped string
+	waits   string // the last message about nodes that are waited for
+
+	wanted  map[string]SetNode // what nodes are to be
+	tickets Ticket
+	asked   map[Ticket]string // nodes that are being written
+	retry   map[string]time.Time
+	failed  map[string]int
+}
+
+// rollTickets are not those of a Drainer.
+const rollTickets = Ticket(1) << 32
+
+// NewRoller returns a Roller that has seen nothing of the cluster.
+func NewRoller(options RollOptions) *Roller {
+	return &Roller{
+		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{}, tickets: rollTickets,
+		asked: map[Ticket]string{}, retry: map[string]time.Time{}, failed: map[string]int{},
+	}
+}
+
+// Step applies an event and returns the actions that follow from it and from the time.
+func (r *Roller) Step(now time.Time, event Event) []Action {
+	r.now, r.actions = now, nil
+	switch e := event.(type) {
+	case Listed:
+		r.listed = true
+	case RollPlanned:
+		r.planned(e)
+	case Stop:
+		r.stopping = true
+		r.drain(e)
+	case Answered:
+		if e.Ticket > rollTickets {
+			r.answered(e)
+		} else {
+			r.drain(e)
+		}
+	default:
+		r.pass(e)
+	}
+	r.advance()
+	return r.actions
+}
+
+// pass hands an event to the drain of the turn, which shares what has been seen of the cluster.
+func (r *Roller) pass(event Event) {
+	if r.drainer != nil {
+		r.drain(event)
+		return
+	}
+	switch e := event.(type) {
+	case Seen:
+		r.cluster.set(e.Object)
+	case Gone:
+		r.cluster.drop(e.Object)
+	case NoRoom:
+		r.do(DrainTold{Result: Roomless, Message: e.Why})
+	}
+}
+
+// drain hands an event to the drain of the turn, and takes up what it does.
+func (r *Roller) drain(event Event) {
+	if r.drainer == nil {
+		return
+	}
+	for _, action := range r.drainer.Step(r.now, event) {
+		switch a := action.(type) {
+		case DrainDone:
+			r.drained(a)
+		case DrainTold:
+			if a.Result != Cordoned && a.Result != Proved { // the roll has said that
+				r.do(a)
+			}
+		default:
+			r.do(a)
+		}
+	}
+}
+
+// Wake returns when the next Tick is due if no event comes first.
+func (r *Roller) Wake() (at time.Time, ok bool) {
+	at = r.at
+	if r.drainer != nil {
+		if inner, ok := r.drainer.Wake(); ok && (at.IsZero() || inner.Before(at)) {
+			at = inner
+		}
+	}
+	return at, !at.IsZero() && r.stage != rollOver
+}
+
+func (r *Roller) do(action Action) { r.actions = append(r.actions, action) }
+
+func (r *Roller) wall() time.Time {
+	if r.options.Wall == nil {
+		return r.now
+	}
+	return r.options.Wall(r.now)
+}
+
+// noteOf returns what a node says of a roll.
+func noteOf(n *v1.Node) (note RollNote, ok bool) {
+	return note, json.Unmarshal([]byte(n.Annotations[RollAnnotation]), &note) == nil
+}
+
+// nodes are those that the selector selects.
+func (r *Roller) nodes() []*v1.Node {
+	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool { return !r.options.Selector.Matches(labels.Set(n.Labels)) })
+}
+
+// nodeReady reports whether a node can take pods, but for being cordoned.
+func nodeReady(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+}
+
+// beforeOf is what a node is: it differs once the node has restarted.
+func beforeOf(n *v1.Node) string {
+	info := n.Status.NodeInfo
+	text := []string{string(n.UID), info.BootID, info.KernelVersion, info.OSImage, info.KubeletVersion, info.ContainerRuntimeVersion}
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			text = append(text, c.LastTransitionTime.UTC().Format(time.RFC3339))
+		}
+	}
+	return strings.Join(text, "|")
+}
+
+// find reads from the nodes how far an earlier run has come, and decides which roll this is.
+func (r *Roller) find() {
+	finished := true
+	for _, n := range r.nodes() {
+		if note, ok := noteOf(n); ok && note.Begun.After(r.begun.Time) {
+			r.begun = note.Begun
+		}
+	}
+	for _, n := range r.nodes() {
+		finished = finished && r.is(n, rollDone)
+	}
+	resumed := !finished && !r.begun.IsZero() && !r.options.Restart
+	if !resumed {
+		r.begun = metav1.NewTime(later(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
+	}
+	done := 0
+	for _, n := range r.nodes() {
+		note, ok := noteOf(n)
+		r.closed[n.Name] = n.Spec.Unschedulable
+		if ok && note.State != rollDone { // it is cordoned by a roll
+			r.closed[n.Name] = note.Cordoned
+		}
+		done += int(bit(r.is(n, rollDone)))
+	}
+	r.total = len(r.nodes())
+	if resumed {
+		r.do(RollTold{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at %s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), done, r.total)})
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// is reports whether the roll of a node is that far. A node that is younger than the roll is done.
+func (r *Roller) is(n *v1.Node, state RollState) bool {
+	note, ok := noteOf(n)
+	switch {
+	case ok && note.Begun.Equal(&r.begun):
+		return note.State == state
+	case !r.begun.IsZero() && n.CreationTimestamp.After(r.begun.Time):
+		return state == rollDone
+	}
+	return false
+}
+
+// rolling is what the planner has to know.
+func (r *Roller) rolling() *rebalance.Rolling {
+	plan := &rebalance.Rolling{Leaving: r.options.Leaving, AtOnce: r.options.AtOnce(r.total), Closed: maps.Clone(r.closed)}
+	plan.Nodes = nil
+	for _, n := range r.nodes() {
+		switch {
+		case r.is(n, rollDone):
+			plan.Done = append(plan.Done, n.Name)
+			continue
+		case r.is(n, rollTurn):
+			plan.Begun = append(plan.Begun, n.Name)
+		}
+		plan.Nodes = append(plan.Nodes, n.Name)
+	}
+	return plan
+}
+
+// ask requests the plan of the next turn, or of the whole.
+func (r *Roller) ask(stage rollStage) {
+	r.stage, r.at = stage, time.Time{}
+	objects := slices.Collect(maps.Values(r.cluster.objects))
+	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), Objects: objects}, Rolling: r.rolling(), Next: stage == turnPlanning})
+}
+
+// planned handles a plan.
+func (r *Roller) planned(e RollPlanned) {
+	switch r.stage {
+	case rollPlanning:
+		r.do(RollTold{Result: Proved, Plan: e.Plan})
+		stranded := e.Plan.Stranded()
+		switch refused := e.Plan.Refused(); {
+		case len(refused) > 0:
+			r.stop(refusals(refused))
+		case stranded > 0 && !r.options.AllowPending:
+			r.stop(fmt.Sprintf("%d of %d pods would find no other node (--allow-pending goes on nevertheless)", stranded, e.Plan.Pods))
+		case r.options.DryRun || len(e.Plan.Turns) == 0:
+			r.stop("")
+		default:
+			r.ask(turnPlanning)
+		}
+	case turnPlanning:
+		r.begin(e.Turn)
+	}
+}

@@ -1,0 +1,332 @@
+package execute
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// mostTries is how often a turn is planned anew because a pod finds no node where one was foreseen.
+const mostTries = 5
+
+// begin begins a turn: its nodes are closed and noted, and so are those of later turns.
+func (r *Roller) begin(turn *rebalance.Turn) {
+	r.turn, r.wanted, r.stage = turn, map[string]SetNode{}, turnClosing
+	r.uids, r.before = map[string]types.UID{}, map[string]string{}
+	for _, name := range turn.Nodes {
+		n := r.cluster.node(name)
+		if n == nil {
+			continue
+		}
+		before := beforeOf(n)
+		if note, ok := noteOf(n); ok && r.is(n, rollTurn) {
+			before = note.Before
+		} else {
+			r.do(RollTold{Result: Cordoned, Node: name, Message: fmt.Sprintf("its turn begins, %d of %d nodes are done", r.done(), r.total)})
+		}
+		r.uids[name], r.before[name] = n.UID, before
+		r.want(name, true, RollNote{State: rollTurn, Before: before})
+	}
+	for _, name := range turn.Closes {
+		r.want(name, true, RollNote{State: rollNext})
+	}
+}
+
+// done counts the nodes that have been rolled.
+func (r *Roller) done() (count int) {
+	for _, n := range r.nodes() {
+		count += int(bit(r.is(n, rollDone)))
+	}
+	return count
+}
+
+// want says what a node is to be.
+func (r *Roller) want(node string, cordoned bool, note RollNote) {
+	note.Begun, note.Cordoned = r.begun, r.closed[node]
+	text, err := json.Marshal(note)
+	if err != nil {
+		panic(err) // a struct of strings
+	}
+	r.wanted[node] = SetNode{Node: node, Cordoned: cordoned, Note: string(text)}
+}
+
+// settled writes what nodes are to be, and reports whether all have been seen so. Nodes that are
+// gone do not count.
+func (r *Roller) settled() bool {
+	settled := true
+	for _, n := range r.cluster.nodes() {
+		want, ok := r.wanted[n.Name]
+		if !ok {
+			continue
+		}
+		if n.Spec.Unschedulable == want.Cordoned && n.Annotations[RollAnnotation] == want.Note {
+			delete(r.retry, n.Name)
+			continue
+		}
+		settled = false
+		switch at := r.retry[n.Name]; {
+		case r.writes(n.Name):
+		case r.now.Before(at):
+			r.wake(at)
+		default:
+			r.tickets++
+			want.Ticket = r.tickets
+			r.asked[r.tickets] = n.Name
+			r.do(want)
+		}
+	}
+	return settled
+}
+
+func (r *Roller) writes(node string) bool {
+	for _, name := range r.asked {
+		if name == node {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Roller) wake(at time.Time) {
+	if r.at.IsZero() || at.Before(r.at) {
+		r.at = at
+	}
+}
+
+// answered handles the answer to a write of a node.
+func (r *Roller) answered(e Answered) {
+	name := r.asked[e.Ticket]
+	delete(r.asked, e.Ticket)
+	switch e.Outcome {
+	case OK:
+		r.failed[name] = 0
+		r.retry[name] = r.now.Add(firstPause) // until it is seen
+	case Refused:
+		delete(r.wanted, name)
+		r.stop(fmt.Sprintf("node %s cannot be written: %s", name, e.Message))
+	default:
+		r.failed[name]++
+		r.retry[name] = r.now.Add(min(firstPause<<min(r.failed[name], 5), lastPause))
+	}
+}
+
+// empty begins the drain of the turn's nodes. If nodes are opened afterwards, pods that find no
+// place before stay for now.
+func (r *Roller) empty(stage rollStage) {
+	r.stage = stage
+	options := r.options.DrainOptions
+	options.Nodes = slices.DeleteFunc(slices.Clone(r.turn.Nodes), func(name string) bool { return r.cluster.node(name) == nil })
+	options.Fitting = stage == turnEmptying && len(r.turn.Opens) > 0
+	options.Returned = map[types.UID]bool{}
+	r.drainer = NewDrainer(options)
+	r.drainer.cluster = r.cluster
+	r.drain(Listed{})
+}
+
+// drained handles the end of a drain.
+func (r *Roller) drained(a DrainDone) {
+	stranded := r.drainer.plan != nil && r.drainer.plan.Stranded() > 0
+	r.drainer = nil
+	r.evicted += a.Evicted
+	if a.Evicted > 0 {
+		r.tries = 0
+	}
+	switch {
+	case r.stopping:
+		r.stop(interrupted)
+	case a.Stopped != "" && stranded && r.tries < mostTries:
+		r.tries++
+		r.stage, r.at = turnPlanning, r.now.Add(retryAfter)
+	case a.Stopped != "":
+		r.stop(fmt.Sprintf("node %s: %s", strings.Join(r.turn.Nodes, ", "), a.Stopped))
+	case r.stage == turnEmptying && len(r.turn.Opens) > 0:
+		r.stage = turnOpening
+		for _, name := range r.turn.Opens {
+			r.want(name, false, RollNote{State: rollNext})
+		}
+	default:
+		r.stage, r.waits = turnWaiting, ""
+	}
+}
+
+// advance does what follows from the time, or from what was seen.
+func (r *Roller) advance() {
+	if r.stopping && r.drainer == nil {
+		r.stop(interrupted)
+	}
+	for before := rollStage(-1); r.drainer == nil && r.stage != before && r.stage != rollOver; {
+		before = r.stage
+		r.proceed()
+	}
+}
+
+// proceed goes on to the next stage, if it can.
+func (r *Roller) proceed() {
+	if r.stage == turnPlanning && !r.at.IsZero() { // again, after a pause
+		if !r.now.Before(r.at) {
+			r.ask(turnPlanning)
+		}
+		return
+	}
+	r.at = time.Time{}
+	switch r.stage {
+	case rollListing:
+		if r.listed {
+			r.find()
+			r.ask(rollPlanning)
+		}
+	case turnClosing:
+		if r.settled() {
+			r.empty(turnEmptying)
+		}
+	case turnOpening:
+		if r.settled() {
+			r.empty(turnRest)
+		}
+	case turnWaiting:
+		if r.exchanged() {
+			r.endTurn()
+		}
+	case turnEnding:
+		if r.settled() {
+			r.next()
+		}
+	case rollReopening:
+		if r.settled() {
+			r.end()
+		}
+	}
+}
+
+// exchanged reports whether all nodes of the turn are what is waited for.
+func (r *Roller) exchanged() bool {
+	var waits []string
+	for _, name := range r.turn.Nodes {
+		if _, existed := r.uids[name]; !existed {
+			continue
+		}
+		if why := r.lacks(name); why != "" {
+			waits = append(waits, why)
+		}
+	}
+	if told := strings.Join(waits, "; "); told != r.waits {
+		r.waits = told
+		if told != "" {
+			r.do(RollTold{Result: Withheld, Message: told})
+		}
+	}
+	return len(waits) == 0
+}
+
+// lacks returns what is still waited for of a node whose turn it is, or "".
+func (r *Roller) lacks(name string) string {
+	n := r.cluster.node(name)
+	switch r.options.Until {
+	case UntilReady:
+		switch {
+		case n == nil:
+			return fmt.Sprintf("node %s is empty: it does not exist any longer, and is waited for", name)
+		case beforeOf(n) == r.before[name]:
+			return fmt.Sprintf("node %s is empty: waiting until it has restarted", name)
+		case !nodeReady(n):
+			return fmt.Sprintf("node %s is empty: waiting until it is ready", name)
+		}
+	case UntilNew:
+		switch {
+		case n != nil && n.UID == r.uids[name]:
+			return fmt.Sprintf("node %s is empty: waiting until it is gone", name)
+		case n != nil && !nodeReady(n):
+			return fmt.Sprintf("node %s is new: waiting until it is ready", name)
+		case n == nil && r.newcomer(name) == "":
+			return fmt.Sprintf("node %s is gone: waiting until a new node that is ready takes its place", name)
+		}
+	}
+	return ""
+}
+
+// newcomer returns the node that has come in the place of one that is gone, or "".
+func (r *Roller) newcomer(gone string) string {
+	if r.came[gone] != "" {
+		return r.came[gone]
+	}
+	taken := map[string]bool{}
+	for _, name := range r.came {
+		taken[name] = true
+	}
+	for _, n := range r.nodes() {
+		_, noted := noteOf(n)
+		_, turns := r.uids[n.Name]
+		if !noted && !taken[n.Name] && !turns && n.CreationTimestamp.After(r.begun.Time) && nodeReady(n) && !n.Spec.Unschedulable {
+			r.came[gone] = n.Name
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// endTurn opens the nodes of the turn, and notes that they are done.
+func (r *Roller) endTurn() {
+	r.stage, r.wanted = turnEnding, map[string]SetNode{}
+	for _, name := range r.turn.Nodes {
+		if _, existed := r.uids[name]; !existed {
+			continue
+		}
+		done := RollNote{State: rollDone}
+		node, message := name, "open again"
+		switch came := r.came[name]; {
+		case r.cluster.node(name) == nil:
+			node, done.Instead = came, name
+			message = fmt.Sprintf("%s has come in its place", came)
+		case r.closed[name]:
+			message = "stays cordoned, as it was before"
+		}
+		if node != "" {
+			r.want(node, r.closed[node], done)
+		}
+		r.do(RollTold{Result: Arrived, Node: name, Message: message})
+	}
+}
+
+// next plans the next turn, if there is one.
+func (r *Roller) next() {
+	r.tries = 0
+	if len(r.rolling().Nodes) == 0 {
+		r.stop("")
+		return
+	}
+	r.ask(turnPlanning)
+}
+
+// stop ends the roll; why is what stopped it, or "". Nodes whose turn is still to come are open
+// again then.
+func (r *Roller) stop(why string) {
+	if r.stage == rollReopening || r.stage == rollOver {
+		return
+	}
+	r.stage, r.stopped, r.wanted = rollReopening, why, map[string]SetNode{}
+	if r.options.DryRun {
+		return
+	}
+	for _, n := range r.nodes() {
+		if r.is(n, rollNext) && !r.closed[n.Name] {
+			r.want(n.Name, false, RollNote{State: rollNext})
+		}
+	}
+}
+
+func (r *Roller) end() {
+	r.stage = rollOver
+	var turn []string
+	for _, n := range r.nodes() {
+		if r.is(n, rollTurn) {
+			turn = append(turn, n.Name)
+		}
+	}
+	r.do(RollDone{Done: r.done(), Nodes: r.total, Evicted: r.evicted, Turn: turn, Stopped: r.stopped})
+}

@@ -1,0 +1,282 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Rolling says which nodes are to be rolled: in turn each is emptied, restarted or exchanged, and
+// opened again.
+type Rolling struct {
+	// Leaving are the rules by which pods leave. Its Nodes are those that are still to be rolled.
+	Leaving
+	// AtOnce is how many nodes of a zone have their turn together; 0: one.
+	AtOnce int
+	// Begun are nodes whose turn has begun: they come first. Done have been rolled.
+	Begun, Done []string
+	// Closed are nodes that were cordoned before the roll began. They stay cordoned, also after it.
+	Closed map[string]bool
+}
+
+// Roll is the plan of a roll.
+type Roll struct {
+	Turns []Turn
+	// Pods is how many pods leave, Moves how often they do, and Again which of them leave more than
+	// once.
+	Pods, Moves int
+	Again       []Moved
+}
+
+// Turn is what happens to nodes that are rolled together.
+type Turn struct {
+	Zone  string
+	Nodes []string
+	// Closes are the nodes with a later turn: they take no pods in this one, since those would leave
+	// again. Opens are those of them that take the pods for which there is no room elsewhere, once
+	// all others have left.
+	Closes, Opens []string
+	Draining
+}
+
+// Moved is a pod that leaves several nodes.
+type Moved struct {
+	Namespace, Name string
+	Times           int
+}
+
+// Stranded counts the pods whose successors find no other node.
+func (r *Roll) Stranded() (count int) {
+	for i := range r.Turns {
+		count += r.Turns[i].Draining.Stranded()
+	}
+	return count
+}
+
+// Refused are the pods because of which the roll does not begin.
+func (r *Roll) Refused() (list []Kept) {
+	for i := range r.Turns {
+		list = append(list, r.Turns[i].Refused...)
+	}
+	return list
+}
+
+// PlanRoll decides the turns of the nodes, and where the successors of their pods land, turn by turn
+// on the cluster as those before leave it.
+//
+// Successors land on nodes that have been rolled, or that are none of the roll, as long as there is
+// room: nodes with a later turn are closed, because a pod that lands there leaves again. Pods that
+// find no node otherwise, or could not have one more replica first, go last, and as few closed nodes
+// as possible are opened for them, those of the last turns. In a cluster without spare nodes these
+// are the pods of the first turn. So the nodes with the fewest pods come first, zone by zone.
+func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
+	r := &roll{Rolling: *rolling, options: options, now: state}
+	r.now = &State{AsOf: state.AsOf, Objects: opened(state.Objects, r.willing(r.Nodes))}
+	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
+
+	plan, times := &Roll{}, map[types.NamespacedName]int{}
+	for len(r.Nodes) > 0 {
+		turn := r.turn()
+		plan.Turns = append(plan.Turns, *turn)
+		for i := range turn.Pods {
+			times[types.NamespacedName{Namespace: turn.Pods[i].Namespace, Name: turn.Pods[i].Name}]++
+		}
+		r.end(turn)
+	}
+
+	plan.Pods = len(times)
+	for pod, n := range times {
+		if plan.Moves += n; n > 1 {
+			plan.Again = append(plan.Again, Moved{pod.Namespace, pod.Name, n})
+		}
+	}
+	slices.SortFunc(plan.Again, func(a, b Moved) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return plan
+}
+
+// PlanTurn decides the next turn alone.
+func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
+	r := &roll{Rolling: *rolling, options: options}
+	r.now = &State{AsOf: state.AsOf, Objects: opened(state.Objects, r.willing(r.Nodes))}
+	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
+	return r.turn()
+}
+
+// roll is a roll while it is planned.
+type roll struct {
+	Rolling // Nodes are those that are left
+	options Options
+	now     *State
+	zone    string // of the last turn
+}
+
+// willing are those of some nodes that were not cordoned before the roll.
+func (r *roll) willing(nodes []string) []string {
+	return slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return r.Closed[name] })
+}
+
+// zoneOf returns the zone of the first of these nodes that exists.
+func (r *roll) zoneOf(nodes []string) string {
+	for _, name := range nodes {
+		for _, object := range r.now.Objects {
+			if n, ok := object.(*v1.Node); ok && n.Name == name {
+				return n.Labels[v1.LabelTopologyZone]
+			}
+		}
+	}
+	return ""
+}
+
+// turn plans the next turn.
+func (r *roll) turn() *Turn {
+	order := r.order()
+	nodes := r.first(order)
+	turn := &Turn{Zone: r.zoneOf(nodes), Nodes: nodes}
+	turn.Closes = r.willing(slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) }))
+
+	plan := r.drain(turn, nil, true)
+	if len(plan.Later) > 0 {
+		turn.Opens = r.opens(turn, len(plan.Later))
+		plan = r.rest(turn, plan)
+	}
+	turn.Draining = *plan
+	return turn
+}
+
+// order returns the nodes that are left in the order of their turns: those that have begun, the
+// others of the same zone, then zone by zone; within each those that fewest pods leave.
+func (r *roll) order() []string {
+	leave, zone, first := map[string]int{}, map[string]string{}, map[string]int{}
+	daemonSet := daemonSetsOf(r.now)
+	for _, object := range r.now.Objects {
+		switch o := object.(type) {
+		case *v1.Pod:
+			if r.Judge(o, r.now.AsOf, daemonSet).Leaves {
+				leave[o.Spec.NodeName]++
+			}
+		case *v1.Node:
+			zone[o.Name] = o.Labels[v1.LabelTopologyZone]
+		}
+	}
+	for _, name := range r.Nodes {
+		if least, ok := first[zone[name]]; !ok || leave[name] < least {
+			first[zone[name]] = leave[name]
+		}
+	}
+	list := slices.Clone(r.Nodes)
+	slices.SortFunc(list, func(a, b string) int {
+		return cmp.Or(
+			-cmp.Compare(one(slices.Contains(r.Begun, a)), one(slices.Contains(r.Begun, b))),
+			-cmp.Compare(one(zone[a] == r.zone), one(zone[b] == r.zone)),
+			cmp.Compare(first[zone[a]], first[zone[b]]), cmp.Compare(zone[a], zone[b]), cmp.Compare(leave[a], leave[b]), cmp.Compare(a, b),
+		)
+	})
+	return list
+}
+
+// first returns the nodes of the next turn: all whose turn has begun, or as many of one zone as have
+// theirs together.
+func (r *roll) first(order []string) []string {
+	begun := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !slices.Contains(r.Begun, name) })
+	if len(begun) > 0 {
+		return begun
+	}
+	zone, nodes := r.zoneOf(order[:1]), []string(nil)
+	for _, name := range order[:min(max(r.AtOnce, 1), len(order))] {
+		if r.zoneOf([]string{name}) == zone {
+			nodes = append(nodes, name)
+		}
+	}
+	return nodes
+}
+
+// drain plans what leaves in a turn while all nodes with a later turn but these are closed.
+func (r *roll) drain(turn *Turn, open []string, fitting bool) *Draining {
+	closes := slices.DeleteFunc(slices.Clone(turn.Closes), func(name string) bool { return slices.Contains(open, name) })
+	leaving := r.Leaving
+	leaving.Nodes, leaving.Fitting = turn.Nodes, fitting
+	return PlanDrain(&State{AsOf: r.now.AsOf, Objects: cordoned(r.now.Objects, closes)}, &leaving, r.options)
+}
+
+// opens returns the fewest nodes of the last turns with which as many pods have room as with all of
+// them; none if they help nobody.
+func (r *roll) opens(turn *Turn, later int) []string {
+	all := slices.Clone(turn.Closes)
+	slices.Reverse(all)
+	least := len(r.drain(turn, all, true).Later)
+	if least >= later {
+		return nil
+	}
+	for n := 1; n < len(all); n *= 2 {
+		if len(r.drain(turn, all[:n], true).Later) <= least {
+			return all[:n]
+		}
+	}
+	return all
+}
+
+// rest adds those pods of a turn that leave once nodes were opened for them.
+func (r *roll) rest(turn *Turn, plan *Draining) *Draining {
+	before := r.now
+	r.now = &State{AsOf: before.AsOf, Objects: departed(before.Objects, plan)}
+	rest := r.drain(turn, turn.Opens, false)
+	r.now = before
+	plan.Pods = append(plan.Pods, rest.Pods...)
+	plan.Refused, plan.Later = rest.Refused, nil
+	return plan
+}
+
+// end makes the state what it is after a turn.
+func (r *roll) end(turn *Turn) {
+	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return slices.Contains(turn.Nodes, name) })
+	r.now = &State{AsOf: r.now.AsOf, Objects: opened(departed(r.now.Objects, &turn.Draining), r.willing(turn.Nodes))}
+	r.zone = turn.Zone
+}
+
+// opened returns the objects with these nodes no longer cordoned.
+func opened(objects []metav1.Object, names []string) []metav1.Object {
+	list := slices.Clone(objects)
+	for i, object := range list {
+		n, ok := object.(*v1.Node)
+		if !ok || !n.Spec.Unschedulable || !slices.Contains(names, n.Name) {
+			continue
+		}
+		n = n.DeepCopy()
+		n.Spec.Unschedulable = false
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
+		list[i] = n
+	}
+	return list
+}
+
+// departed returns the objects once pods have left and their successors have landed. A successor is
+// the same pod on another node, so that it is counted how often a pod leaves.
+func departed(objects []metav1.Object, plan *Draining) []metav1.Object {
+	to := map[types.UID]*Departure{}
+	for i := range plan.Pods {
+		to[plan.Pods[i].UID] = &plan.Pods[i]
+	}
+	gone := map[types.UID]bool{}
+	for _, k := range plan.Ending {
+		gone[k.UID] = true
+	}
+	list := make([]metav1.Object, 0, len(objects))
+	for _, object := range objects {
+		p, ok := object.(*v1.Pod)
+		switch d := to[object.GetUID()]; {
+		case ok && gone[p.UID], ok && d != nil && d.Lost:
+			continue
+		case ok && d != nil:
+			p = p.DeepCopy()
+			p.Spec.NodeName = d.To
+			object = p
+		}
+		list = append(list, object)
+	}
+	return list
+}

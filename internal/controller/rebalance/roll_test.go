@@ -1,0 +1,245 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// rolled is what a test has rolled.
+type rolled struct{ rebalance.Rolling }
+
+// rollingOf reads what the command roll says; the nodes are those with the label pool:roll.
+func rollingOf(t *testing.T, objects []metav1.Object, args []datadriven.CmdArg) (r rolled) {
+	var rest []datadriven.CmdArg
+	for _, arg := range args {
+		switch arg.Key {
+		case "at-once":
+			r.AtOnce, _ = strconv.Atoi(arg.Vals[0])
+		case "begun":
+			r.Begun = arg.Vals
+		case "done":
+			r.Done = arg.Vals
+		default:
+			rest = append(rest, arg)
+		}
+	}
+	r.Leaving = draining(t, rest).Leaving
+	r.Closed = map[string]bool{}
+	for _, o := range objects {
+		if n, ok := o.(*v1.Node); ok && n.Labels["pool"] == "roll" && !slices.Contains(r.Done, n.Name) {
+			r.Nodes = append(r.Nodes, n.Name)
+			r.Closed[n.Name] = n.Spec.Unschedulable
+		}
+	}
+	slices.Sort(r.Nodes)
+	return r
+}
+
+func showRoll(plan *rebalance.Roll) string {
+	var b strings.Builder
+	for i := range plan.Turns {
+		turn := &plan.Turns[i]
+		fmt.Fprintf(&b, "turn %d: %s", i+1, strings.Join(turn.Nodes, " "))
+		if turn.Zone != "" {
+			fmt.Fprintf(&b, " in %s", turn.Zone)
+		}
+		if len(turn.Opens) > 0 {
+			fmt.Fprintf(&b, "; opens %s", strings.Join(turn.Opens, " "))
+		}
+		b.WriteString("\n")
+		if text := showDraining(&turn.Draining); text != "" {
+			b.WriteString(text + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "%d pods, %d moves", plan.Pods, plan.Moves)
+	for _, again := range plan.Again {
+		fmt.Fprintf(&b, "; %s %d times", again.Name, again.Times)
+	}
+	return b.String() + "\n"
+}
+
+// rollOptions reads what the command roll of TestExecution says.
+func (s *stage) rollOptions(t *testing.T, args []datadriven.CmdArg) execute.RollOptions {
+	o := execute.RollOptions{Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), Until: execute.UntilDrained}
+	atOnce := 1
+	var rest []datadriven.CmdArg
+	for _, arg := range args {
+		switch arg.Key {
+		case "at-once":
+			atOnce, _ = strconv.Atoi(arg.Vals[0])
+		case "until":
+			o.Until = map[string]execute.Until{"ready": execute.UntilReady, "new": execute.UntilNew}[arg.Vals[0]]
+		case "restart":
+			o.Restart = true
+		default:
+			rest = append(rest, arg)
+		}
+	}
+	o.AtOnce = func(int) int { return atOnce }
+	o.DrainOptions = draining(t, rest)
+	return o
+}
+
+// setNode answers a request to open or close a node.
+func (s *stage) setNode(a execute.SetNode) execute.Event {
+	n := s.node(a.Node)
+	if n == nil {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+	}
+	n = n.DeepCopy()
+	n.Spec.Unschedulable = a.Cordoned
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
+	if a.Cordoned {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+	}
+	metav1.SetMetaDataAnnotation(&n.ObjectMeta, execute.RollAnnotation, a.Note)
+	s.write(n)
+	return execute.Answered{Ticket: a.Ticket}
+}
+
+// restart has a node restart.
+func (s *stage) restart(name string) {
+	n := s.node(name).DeepCopy()
+	n.Status.NodeInfo.BootID += "+"
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse, LastTransitionTime: metav1.NewTime(s.now)}}
+	s.write(n)
+	s.after(5*time.Second, func() {
+		n := s.node(name).DeepCopy()
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.now)}}
+		s.write(n)
+	})
+}
+
+// exchange has a node go, and another one come five seconds later.
+func (s *stage) exchange(t *testing.T, name, line string) {
+	s.remove(s.node(name))
+	s.after(5*time.Second, func() {
+		for _, o := range object(t, line) {
+			if n, ok := o.(*v1.Node); ok {
+				n.UID, n.CreationTimestamp = "new", metav1.NewTime(s.now)
+			}
+			s.write(o)
+		}
+	})
+}
+
+func (s *stage) rollTold(a execute.RollTold) {
+	switch {
+	case a.Plan != nil:
+		s.say("planned:\n%s", strings.TrimSuffix(showRoll(a.Plan), "\n"))
+	case a.Node != "":
+		s.say("%s %s", a.Node, a.Message)
+	default:
+		s.say("%s", a.Message)
+	}
+}
+
+// showNodes shows which nodes are closed, and how far their roll is.
+func (s *stage) showNodes() {
+	for _, name := range s.nodeNames() {
+		n := s.node(name)
+		fmt.Fprintf(&s.lines, "%s", name)
+		if n.Spec.Unschedulable {
+			s.lines.WriteString(" cordoned")
+		}
+		if note := n.Annotations[execute.RollAnnotation]; note != "" {
+			s.lines.WriteString(" " + note)
+		}
+		s.lines.WriteString("\n")
+	}
+}
+
+func (s *stage) nodeNames() (names []string) {
+	for _, o := range s.objects {
+		if n, ok := o.(*v1.Node); ok {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestARollGoesOnAfterAKill kills the process before and after each request of a roll, and begins it
+// anew: in the end all nodes are done and open, scales are what they were, and never fewer pods were
+// ready than in the beginning.
+func TestARollGoesOnAfterAKill(t *testing.T) {
+	const world = `node a cpu=4 label=pool:roll
+		node b cpu=4 label=pool:roll
+		node c cpu=4 label=pool:roll
+		deployment web
+		pods web count=2 on=a cpu=1 label=app:web
+		pods web2 count=1 on=b cpu=1 label=app:web2
+		pods web3 count=3 on=c cpu=1
+		budget web of=app:web unavailable=0
+		budget web2 of=app:web2 unavailable=0`
+	for _, done := range []bool{false, true} {
+		for at := 1; ; at++ {
+			s := newStage(t, 1, world, &rebalance.Policy{})
+			s.draining, s.statuses = true, true
+			s.count()
+			s.run(time.Second)
+			requests := 0
+			s.faults.request = func() bool {
+				if requests++; requests != at {
+					return true
+				}
+				s.kill()
+				return done
+			}
+			options := execute.RollOptions{
+				DrainOptions: execute.DrainOptions{Leaving: rebalance.Leaving{Surge: true}}, Until: execute.UntilDrained,
+				Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), AtOnce: func(int) int { return 1 },
+			}
+			for try := 0; len(s.rolls) == 0 && try < 10; try++ {
+				if s.core == nil {
+					s.begin(execute.NewRoller(options))
+				}
+				for range 600 {
+					s.run(200 * time.Millisecond)
+					if up := s.up("web") + s.up("web2"); up < 3 {
+						s.fail("%d pods are ready", up)
+					}
+				}
+			}
+			s.judgeRoll()
+			if len(s.wrong) > 0 {
+				t.Fatalf("killed at request %d (carried out: %v): %v\n%s", at, done, s.wrong, s.lines.String())
+			}
+			if requests < at {
+				break
+			}
+		}
+	}
+}
+
+// judgeRoll holds what must be true when a roll is over.
+func (s *stage) judgeRoll() {
+	if len(s.rolls) != 1 || s.rolls[0].Stopped != "" || s.rolls[0].Done != s.rolls[0].Nodes {
+		s.fail("the roll ended with %+v", s.rolls)
+	}
+	for _, name := range s.nodeNames() {
+		if n := s.node(name); n.Spec.Unschedulable || !strings.Contains(n.Annotations[execute.RollAnnotation], `"done"`) {
+			s.fail("node %s: cordoned: %v, %v", name, n.Spec.Unschedulable, n.Annotations)
+		}
+	}
+	if count := len(s.pods()); count != 6 {
+		s.fail("there are %d pods, and 6 were", count)
+	}
+	for _, p := range s.pods() {
+		if strings.HasSuffix(string(p.UID), "-0") || strings.HasSuffix(string(p.UID), "-1") || !isReady(p) || execute.Marked(p) {
+			s.fail("%s is on %q, ready: %v, marked: %v", p.Name, p.Spec.NodeName, isReady(p), execute.Marked(p))
+		}
+	}
+}
