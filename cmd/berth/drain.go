@@ -34,6 +34,12 @@ type drain struct {
 	grace       int64
 	overdue     int
 	dryRun      string
+
+	roll           string // the selector of the nodes to roll; "": none
+	maxUnavailable string
+	uncordonWhen   string
+	waitForNew     bool
+	restart        bool
 }
 
 func newDrainCommand() *cobra.Command {
@@ -58,6 +64,12 @@ workload is scaled up by one, the pod gets the lowest deletion cost, and the sca
 put back, so that the pod is the one removed. The plan says where that is not possible
 (an autoscaler, a rollout, a volume for one node, Recreate), and those pods are evicted.
 
+With --roll SELECTOR the nodes with these labels are rolled: in turn, zone by zone, each
+is drained, waited for (--uncordon-when, --wait-for-new) and opened again. The plan for
+all of them is made and printed first. Nodes with a later turn are cordoned meanwhile, so
+that pods do not land where they would have to leave again. How far each node is stands
+in its annotation berth.dev/roll: the same command goes on after it was stopped or killed.
+
 Berth's scheduler keeps the room of each successor: a Lease in kube-system asks it to.
 Nothing else is written down but the label berth.dev/surge on a workload that has one
 more replica. After Ctrl-C, a timeout or kill -9 the nodes stay cordoned, and the same
@@ -65,7 +77,9 @@ command goes on; what a killed one has left scaled up is put back first.`,
 		Example: `  berth drain node-1 --ignore-daemonsets
   berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
   berth drain node-1 --ignore-daemonsets --surge
-  berth drain -l pool=old --dry-run`,
+  berth drain -l pool=old --dry-run
+  berth drain --roll pool=web --uncordon-when Ready --ignore-daemonsets --surge
+  berth drain --roll pool=web --wait-for-new --max-unavailable 10% --ignore-daemonsets`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if strings.Contains(toComplete, "/") {
 				return d.completeRef(cmd, []subject{nodeSubject}, last(args), toComplete, "")
@@ -90,6 +104,7 @@ command goes on; what a killed one has left scaled up is put back first.`,
 	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
 	flags.StringVar(&d.dryRun, "dry-run", "none", "client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
 	flags.Lookup("dry-run").NoOptDefVal = "client"
+	d.addRollFlags(cmd)
 	d.addSchedulerFlags(flags)
 	d.connection.addFlags(flags)
 	d.connection.to.AddKubectlFlags(flags)
@@ -99,45 +114,20 @@ command goes on; what a killed one has left scaled up is put back first.`,
 }
 
 func (d *drain) run(cmd *cobra.Command, args []string) error {
+	if d.roll != "" {
+		return d.runRoll(cmd, args)
+	}
 	if err := d.checkNodes(cmd, args); err != nil {
 		return err
 	}
-	switch {
-	case d.options.Timeout < 0:
-		return usagef("--timeout %s: must not be negative", d.options.Timeout)
-	case d.options.Surge && d.options.Delete:
-		return usagef("--surge and --disable-eviction: only one of them")
-	case d.overdue < 0:
-		return usagef("--skip-wait-for-delete-timeout %d: must not be negative", d.overdue)
+	if flag := d.rollFlag(cmd); flag != "" {
+		return usagef("--%s: goes with --roll only", flag)
 	}
-	pods, err := labels.Parse(d.podSelector)
-	if err != nil {
-		return usagef("--pod-selector %q: %w", d.podSelector, err)
-	}
-	if err := d.readConfig(cmd); err != nil {
-		return err
-	}
-	cfg, err := d.connection.config(d.userAgent)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(cfg)
+	client, running, err := d.prepare(cmd, args)
 	if err != nil {
 		return err
 	}
 	o := &d.options
-	o.Pods, o.DryRun, o.Overdue = pods, d.dryRun != "none", time.Duration(d.overdue)*time.Second
-	if d.grace >= 0 {
-		o.Grace = &d.grace
-	}
-	if o.Nodes, err = d.nodes(cmd.Context(), client, args); err != nil {
-		return connect.Reach(err)
-	}
-
-	running, err := d.configuration(cmd, client)
-	if err != nil {
-		return err
-	}
 
 	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
 	defer cancel()
@@ -179,6 +169,44 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "node/%s drained\n", name)
 	}
 	return nil
+}
+
+// prepare checks the flags, connects, and finds out which nodes are meant and how pods are placed.
+func (d *drain) prepare(cmd *cobra.Command, args []string) (kubernetes.Interface, *config.Running, error) {
+	switch {
+	case d.options.Timeout < 0:
+		return nil, nil, usagef("--timeout %s: must not be negative", d.options.Timeout)
+	case d.options.Surge && d.options.Delete:
+		return nil, nil, usagef("--surge and --disable-eviction: only one of them")
+	case d.overdue < 0:
+		return nil, nil, usagef("--skip-wait-for-delete-timeout %d: must not be negative", d.overdue)
+	}
+	pods, err := labels.Parse(d.podSelector)
+	if err != nil {
+		return nil, nil, usagef("--pod-selector %q: %w", d.podSelector, err)
+	}
+	if err := d.readConfig(cmd); err != nil {
+		return nil, nil, err
+	}
+	cfg, err := d.connection.config(d.userAgent)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	o := &d.options
+	o.Pods, o.DryRun, o.Overdue = pods, d.dryRun != "none", time.Duration(d.overdue)*time.Second
+	if d.grace >= 0 {
+		o.Grace = &d.grace
+	}
+	if o.Nodes, err = d.nodes(cmd.Context(), client, args); err != nil {
+		return nil, nil, connect.Reach(err)
+	}
+	running, err := d.configuration(cmd, client)
+	return client, running, err
 }
 
 // configuration is the one that landing places are decided by. A drain goes on without knowing it

@@ -44,8 +44,9 @@ type Turn struct {
 
 // Moved is a pod that leaves several nodes.
 type Moved struct {
-	Namespace, Name string
-	Times           int
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Times     int    `json:"times"`
 }
 
 // Stranded counts the pods whose successors find no other node.

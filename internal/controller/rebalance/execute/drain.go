@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -168,6 +170,7 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 		if budget, ok := e.Object.(*policyv1.PodDisruptionBudget); ok && budget.Status.DisruptionsAllowed > 0 {
 			d.allows(budget)
 		}
+		d.settles(e.Object)
 	case Gone:
 		d.cluster.drop(e.Object)
 		if budget, ok := e.Object.(*policyv1.PodDisruptionBudget); ok {
@@ -229,6 +232,27 @@ func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 	}
 	for i := range d.plan.Pods {
 		if p := &d.plan.Pods[i]; p.Waits != "" && p.Namespace == budget.Namespace && p.Budget == budget.Name {
+			d.stale = true
+		}
+	}
+}
+
+// settles marks the plan as stale if pods wait for a workload's rollout, and it has changed.
+func (d *Drainer) settles(object metav1.Object) {
+	if d.plan == nil || d.stage != emptying {
+		return
+	}
+	of := ""
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		of = "ReplicaSet/" + o.Name + "-"
+	case *appsv1.ReplicaSet:
+		of = "ReplicaSet/" + o.Name
+	default:
+		return
+	}
+	for i := range d.plan.Pods {
+		if p := &d.plan.Pods[i]; p.Waits != "" && p.NoSurge != "" && p.Namespace == object.GetNamespace() && strings.HasPrefix(p.Owner, of) {
 			d.stale = true
 		}
 	}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+)
+
+// rollFlags are those that go with --roll only.
+var rollFlags = []string{"max-unavailable", "uncordon-when", "wait-for-new", "restart", "output"}
+
+func (d *drain) addRollFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&d.roll, "roll", "", "roll the nodes with these labels: drain them in turn, wait for each, and open it again")
+	flags.StringVar(&d.maxUnavailable, "max-unavailable", "1", "with --roll, how many nodes of a zone have their turn together: a number, or a percentage of all of them, rounded down, at least 1")
+	flags.StringVar(&d.uncordonWhen, "uncordon-when", "", "with --roll, open a node when it is Ready (it has restarted since it was drained, and is ready again) or drained (at once, to try it)")
+	flags.BoolVar(&d.waitForNew, "wait-for-new", false, "with --roll, go on when another node has come in the place of the drained one, and is ready")
+	flags.BoolVar(&d.restart, "restart", false, "with --roll, begin anew where an earlier roll was not finished")
+	flags.StringVarP(&d.output, "output", "o", "", "with --roll, "+formatsUsage(answer.Formats))
+	completeChoices(cmd, "uncordon-when", "Ready", "drained")
+}
+
+// rollFlag returns a flag that was set, and goes with --roll only; "" if none was.
+func (d *drain) rollFlag(cmd *cobra.Command) string {
+	for _, name := range rollFlags {
+		if cmd.Flags().Changed(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// rolling are the options of a roll.
+func (d *drain) rolling(args []string) (o execute.RollOptions, err error) {
+	o.Restart = d.restart
+	switch {
+	case len(args) > 0 || d.selector != "":
+		return o, usagef("--roll %s: says which nodes are meant; no names and no --selector beside it", d.roll)
+	case d.dryRun != "none" && d.dryRun != "client":
+		return o, usagef("--dry-run %q: must be none or client with --roll", d.dryRun)
+	case d.waitForNew && d.uncordonWhen != "":
+		return o, usagef("--wait-for-new and --uncordon-when: only one of them")
+	case d.waitForNew:
+		o.Until = execute.UntilNew
+	case strings.EqualFold(d.uncordonWhen, string(execute.UntilReady)):
+		o.Until = execute.UntilReady
+	case d.uncordonWhen == string(execute.UntilDrained):
+		o.Until = execute.UntilDrained
+	case d.uncordonWhen != "":
+		return o, usagef("--uncordon-when %q: must be Ready or drained", d.uncordonWhen)
+	case d.dryRun == "none":
+		return o, usagef("--roll %s: needs --uncordon-when Ready, --wait-for-new or --uncordon-when drained: what is done with a node that is empty", d.roll)
+	}
+	if o.Selector, err = labels.Parse(d.roll); err != nil {
+		return o, usagef("--roll %q: %w", d.roll, err)
+	}
+	if err := checkFormat(d.output, answer.Formats); err != nil {
+		return o, err
+	}
+	count := intstr.Parse(d.maxUnavailable)
+	if n, err := intstr.GetScaledValueFromIntOrPercent(&count, 100, false); err != nil || n < 1 {
+		return o, usagef("--max-unavailable %q: must be a number of nodes, at least 1, or a percentage", d.maxUnavailable)
+	}
+	o.AtOnce = func(nodes int) int {
+		n, _ := intstr.GetScaledValueFromIntOrPercent(&count, nodes, false)
+		return max(n, 1)
+	}
+	return o, nil
+}
+
+// runRoll rolls the nodes that --roll selects.
+func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
+	options, err := d.rolling(args)
+	if err != nil {
+		return err
+	}
+	d.selector = d.roll
+	client, running, err := d.prepare(cmd, nil)
+	if err != nil {
+		return err
+	}
+	options.DrainOptions = d.options
+
+	progress := cmd.OutOrStdout() // beside a document it goes to the other stream
+	if d.output != "" {
+		progress = cmd.ErrOrStderr()
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{}))
+	defer cancel()
+	meter := startMeter(cmd.ErrOrStderr())
+	meter.begin("reading the cluster and planning")
+	defer meter.stop()
+	var plan *rebalance.RollAnswer
+	var ended *execute.RollDone
+	roller := live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { tellDrain(progress, &a) }, func(a execute.RollTold) {
+		meter.stop()
+		if a.Plan == nil {
+			tellRoll(progress, &a)
+			return
+		}
+		plan = a.Plan.Answer()
+		if d.output == "" {
+			_ = plan.Write(progress, "") // whoever cannot read it still wants the roll
+		}
+	}, func(a execute.RollDone) { meter.stop(); ended = &a; cancel() })
+	const words = "no further pod is evicted; again to end at once"
+	returned, err := untilTwice(cmd.ErrOrStderr(), words, roller.Stop, cancel, func() error { return roller.Run(ctx) })
+	switch {
+	case err != nil:
+		return err
+	case !returned || ended == nil:
+		return errors.New("ended at once: the nodes stay as they are, and the same command goes on")
+	}
+	return d.rolled(cmd.OutOrStdout(), plan, ended)
+}
+
+// rolled writes how a roll ended.
+func (d *drain) rolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute.RollDone) error {
+	if plan != nil && d.output != "" {
+		if !d.options.DryRun {
+			plan.Result = &rebalance.RollResult{Rolled: ended.Done, Evicted: ended.Evicted, InTurn: ended.Turn, Stopped: ended.Stopped}
+		}
+		if err := plan.Write(out, d.output); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ended.Stopped != "" && len(ended.Turn) > 0:
+		return fmt.Errorf("not rolled: %s; %d of %d nodes are done, and %s cordoned; the same command goes on",
+			ended.Stopped, ended.Done, ended.Nodes, strings.Join(ended.Turn, ", ")+map[bool]string{true: " is", false: " are"}[len(ended.Turn) == 1])
+	case ended.Stopped != "":
+		return fmt.Errorf("not rolled: %s; %d of %d nodes are done", ended.Stopped, ended.Done, ended.Nodes)
+	case d.output != "":
+	case d.options.DryRun:
+		fmt.Fprintln(out, "Nothing was changed (dry run).")
+	default:
+		fmt.Fprintf(out, "%s rolled, %s moved\n", answer.Count(ended.Nodes, "node"), answer.Count(ended.Evicted, "pod"))
+	}
+	return nil
+}
+
+// tellRoll writes a line about what happened to nodes.
+func tellRoll(out io.Writer, a *execute.RollTold) {
+	if a.Node == "" {
+		tell(out, "%s", a.Message)
+		return
+	}
+	tell(out, "node/%s: %s", a.Node, a.Message)
+}

@@ -1,0 +1,154 @@
+package rebalance
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// RollAnswer is what berth drain --roll answers: the plan and, once it was carried out, what became
+// of it.
+type RollAnswer struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Nodes      int         `json:"nodes"`
+	Pods       int         `json:"pods"`
+	Moves      int         `json:"moves"`
+	Again      []Moved     `json:"again,omitempty"`
+	Turns      []RollTurn  `json:"turns"`
+	Result     *RollResult `json:"result,omitempty"`
+}
+
+// RollTurn is a turn of a RollAnswer.
+type RollTurn struct {
+	Zone    string    `json:"zone,omitempty"`
+	Nodes   []string  `json:"nodes"`
+	Opens   []string  `json:"opens,omitempty"`
+	Pods    []RollPod `json:"pods"`
+	Refused []RollPod `json:"refused,omitempty"`
+	Ignored []RollPod `json:"ignored,omitempty"`
+	Ending  []RollPod `json:"ending,omitempty"`
+}
+
+// RollPod is a pod of a RollTurn.
+type RollPod struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid,omitempty"`
+	Owner     string    `json:"owner,omitempty"`
+	From      string    `json:"from"`
+	To        string    `json:"to,omitempty"`
+	Or        []string  `json:"or,omitempty"`
+	Surge     string    `json:"surge,omitempty"`
+	NoSurge   string    `json:"noSurge,omitempty"`
+	Waits     string    `json:"waits,omitempty"`
+	Stranded  string    `json:"stranded,omitempty"`
+	Lost      bool      `json:"lost,omitempty"`
+	Why       string    `json:"why,omitempty"`
+}
+
+// RollResult is what became of a roll.
+type RollResult struct {
+	Rolled  int      `json:"rolled"`
+	Evicted int      `json:"evicted"`
+	InTurn  []string `json:"inTurn,omitempty"`
+	Stopped string   `json:"stopped,omitempty"`
+}
+
+// Answer returns the plan as a document.
+func (r *Roll) Answer() *RollAnswer {
+	a := &RollAnswer{APIVersion: "berth.dev/v1alpha1", Kind: "Roll", Pods: r.Pods, Moves: r.Moves, Again: r.Again, Turns: []RollTurn{}}
+	for i := range r.Turns {
+		t := &r.Turns[i]
+		turn := RollTurn{Zone: t.Zone, Nodes: t.Nodes, Opens: t.Opens, Pods: []RollPod{}, Refused: keptOf(t.Refused), Ignored: keptOf(t.Ignored), Ending: keptOf(t.Ending)}
+		for k := range t.Pods {
+			turn.Pods = append(turn.Pods, rollPodOf(&t.Pods[k]))
+		}
+		a.Nodes += len(t.Nodes)
+		a.Turns = append(a.Turns, turn)
+	}
+	return a
+}
+
+func rollPodOf(p *Departure) RollPod {
+	pod := RollPod{
+		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.Owner, From: p.From, To: p.To, Or: p.Or,
+		NoSurge: p.NoSurge, Waits: p.Waits, Stranded: p.Stranded, Lost: p.Lost,
+	}
+	if p.Surge != nil {
+		pod.Surge = p.Surge.Scaled.String()
+	}
+	return pod
+}
+
+func keptOf(list []Kept) (pods []RollPod) {
+	for _, k := range list {
+		pods = append(pods, RollPod{Namespace: k.Namespace, Name: k.Name, UID: k.UID, From: k.Node, Why: k.Why})
+	}
+	return pods
+}
+
+// Write writes the answer in one of answer.Formats, and otherwise the plan for people.
+func (a *RollAnswer) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, a, func(page *answer.Page) {
+		page.Heading("%s to roll in %s: %s leave, %s", answer.Count(a.Nodes, "node"), answer.Count(len(a.Turns), "turn"), answer.Count(a.Pods, "pod"), answer.Count(a.Moves, "move"))
+		rows := [][]string{{"TURN", "NODES", "ZONE", "PODS", "REPLICA FIRST", "NOTE"}}
+		reasons, order := map[string][]string{}, []string(nil)
+		note := func(why, pod string) {
+			if reasons[why] == nil {
+				order = append(order, why)
+			}
+			reasons[why] = append(reasons[why], pod)
+		}
+		for i := range a.Turns {
+			rows = append(rows, a.Turns[i].row(i+1, note))
+		}
+		if len(a.Turns) > 0 {
+			page.Table("", rows)
+		}
+		for _, why := range order {
+			page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
+		}
+		if len(a.Again) > 0 {
+			page.Line("leave more than once: %s", answer.List(len(a.Again), func(i int) string { return a.Again[i].Namespace + "/" + a.Again[i].Name }))
+		}
+	})
+}
+
+// row is a turn's row of the table. note collects what is to be said about pods.
+func (t *RollTurn) row(number int, note func(why, pod string)) []string {
+	surges, stranded := 0, 0
+	for i := range t.Pods {
+		p := &t.Pods[i]
+		name := p.Namespace + "/" + p.Name
+		switch {
+		case p.Lost:
+			note("nobody makes it again", name)
+		case p.Stranded != "":
+			stranded++
+			note("pending: "+p.Stranded, name)
+		case p.Surge != "":
+			surges++
+		case p.NoSurge != "" && p.Waits == "":
+			note("no replica before: "+p.NoSurge, name)
+		}
+	}
+	for i := range t.Refused {
+		note(t.Refused[i].Why, t.Refused[i].Namespace+"/"+t.Refused[i].Name)
+	}
+	var notes []string
+	if stranded > 0 {
+		notes = append(notes, fmt.Sprintf("%d stay pending", stranded))
+	}
+	if len(t.Refused) > 0 {
+		notes = append(notes, fmt.Sprintf("%d refused", len(t.Refused)))
+	}
+	if len(t.Opens) > 0 {
+		notes = append(notes, answer.Count(len(t.Opens), "node")+" of later turns opened")
+	}
+	return []string{fmt.Sprint(number), strings.Join(t.Nodes, " "), t.Zone, fmt.Sprint(len(t.Pods)), fmt.Sprint(surges), strings.Join(notes, "; ")}
+}
