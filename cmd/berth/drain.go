@@ -192,6 +192,7 @@ func (d *drain) prepare(cmd *cobra.Command, args []string) (kubernetes.Interface
 	if err != nil {
 		return nil, nil, err
 	}
+	cfg.QPS, cfg.Burst = 50, 100 // a surge takes six requests; client-go's 5 a second made drains wait for it
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, nil, err

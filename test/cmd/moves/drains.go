@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,13 +59,19 @@ type drainResult struct {
 	moves
 }
 
-func (b *bench) measureDrains(ctx context.Context, dir string) error {
+// drainCluster starts a control plane, Berth's controllers and the nodes.
+func (b *bench) drainCluster(ctx context.Context, dir string) (d *drainBench, stop func(), err error) {
 	server, err := plane.Start(ctx, b.program(plane.ControlPlane), dir)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer server.Stop()
-	d := &drainBench{bench: b, Plane: server, dir: dir}
+	ends := []func(){server.Stop}
+	stop = func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+	}
+	d = &drainBench{bench: b, Plane: server, dir: dir}
 	b.say("%d simulated nodes", b.drainNodes)
 	for _, args := range [][]string{
 		{"controller", "--leader-elect=false", "--health-bind-address=127.0.0.1:0"},
@@ -72,17 +79,31 @@ func (b *bench) measureDrains(ctx context.Context, dir string) error {
 	} {
 		p, err := process.Start(b.program(plane.Berth), filepath.Join(dir, args[0]+".log"), append(args, "--kubeconfig", d.Kubeconfig)...)
 		if err != nil {
-			return err
+			stop()
+			return nil, nil, err
 		}
-		defer p.Kill()
+		ends = append(ends, p.Kill)
 	}
 	if err := d.until(ctx, "the nodes to be ready", d.nodesAreReady); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	if err := os.WriteFile(d.config(), plane.SchedulerConfig(d.Kubeconfig), 0o600); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return d, stop, nil
+}
+
+// config is the scheduler's configuration.
+func (d *drainBench) config() string { return filepath.Join(d.dir, "scheduler.yaml") }
+
+func (b *bench) measureDrains(ctx context.Context, dir string) error {
+	d, stop, err := b.drainCluster(ctx, dir)
+	if err != nil {
 		return err
 	}
-	config := filepath.Join(dir, "scheduler.yaml")
-	if err := os.WriteFile(config, plane.SchedulerConfig(d.Kubeconfig), 0o600); err != nil {
-		return err
-	}
+	defer stop()
 	var results []drainResult
 	load := process.LoadAverage()
 	for _, scheduler := range b.schedulers {
@@ -90,7 +111,7 @@ func (b *bench) measureDrains(ctx context.Context, dir string) error {
 		if scheduler == berth {
 			args = []string{b.program(plane.Berth), "scheduler"}
 		}
-		args = append(args, "--config", config, "--secure-port", "0")
+		args = append(args, "--config", d.config(), "--secure-port", "0")
 		p, err := process.Start(args[0], filepath.Join(dir, "scheduler-"+scheduler+".log"), args[1:]...)
 		if err != nil {
 			return err
@@ -132,7 +153,7 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 		return nil, err
 	}
 	r := &drainResult{scheduler: scheduler, drain: drain}
-	args := []string{"drain", "--config", filepath.Join(d.dir, "scheduler.yaml")}
+	args := []string{"drain", "--config", d.config()}
 	if drain == kubectl {
 		args = []string{"kubectl", "drain"}
 	}
@@ -169,7 +190,7 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 
 // fill makes the workloads, and waits until all is at rest.
 func (d *drainBench) fill(ctx context.Context) error {
-	if _, err := d.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: drainSpace}}, metav1.CreateOptions{}); err != nil {
+	if err := d.createSpace(ctx); err != nil {
 		return err
 	}
 	apps := max(1, d.drainPods/replicas)
@@ -180,6 +201,25 @@ func (d *drainBench) fill(ctx context.Context) error {
 		return err
 	}
 	return d.until(ctx, "the budgets to be counted", d.budgetsAreCounted)
+}
+
+// createSpace makes the namespace of the workloads.
+func (d *drainBench) createSpace(ctx context.Context) error {
+	_, err := d.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: drainSpace}}, metav1.CreateOptions{})
+	return err
+}
+
+// template is that of pods which are ready and end after some seconds.
+func (d *drainBench) template(labels map[string]string, cpu int64, grace *int64) v1.PodTemplateSpec {
+	return v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"berth.dev/terminate-after": endsAfter}},
+		Spec: v1.PodSpec{TerminationGracePeriodSeconds: grace, Containers: []v1.Container{{
+			Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: amounts(cpu, 64)},
+			ReadinessProbe: &v1.Probe{
+				ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(8080)}}, InitialDelaySeconds: readyAfter, PeriodSeconds: 1,
+			},
+		}}},
+	}
 }
 
 // weights are what the pods of the workloads ask for, one beside the other.
@@ -197,15 +237,7 @@ func (d *drainBench) workload(ctx context.Context, i, apps int) error {
 	cpu, grace, one := int64(left/all*weights[i%len(weights)]), int64(30), intstr.FromInt32(1)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
 		Replicas: &count, Selector: selector,
-		Template: v1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"berth.dev/terminate-after": endsAfter}},
-			Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{{
-				Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: amounts(cpu, 64)},
-				ReadinessProbe: &v1.Probe{
-					ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(8080)}}, InitialDelaySeconds: readyAfter, PeriodSeconds: 1,
-				},
-			}}},
-		},
+		Template: d.template(labels, cpu, &grace),
 	}}
 	if _, err := d.Client.AppsV1().Deployments(drainSpace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
 		return err

@@ -31,6 +31,11 @@ type follower struct {
 	mu   sync.Mutex // guards what follows
 	pods map[types.UID]*life
 	err  error
+	// serving are the pods of each owner that are ready and are not being deleted; down is since
+	// when an owner has none, and outage for how long it had none before.
+	serving map[types.UID]map[types.UID]bool
+	down    map[types.UID]time.Time
+	outage  map[types.UID]time.Duration
 }
 
 // follow follows all pods from now on. Those that are there were made before.
@@ -40,9 +45,13 @@ func follow(ctx context.Context, client kubernetes.Interface, namespace string) 
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{ended: make(chan struct{}), pods: map[types.UID]*life{}}
+	f := &follower{
+		ended: make(chan struct{}), pods: map[types.UID]*life{},
+		serving: map[types.UID]map[types.UID]bool{}, down: map[types.UID]time.Time{}, outage: map[types.UID]time.Duration{},
+	}
 	for i := range list.Items {
 		f.see(&list.Items[i], time.Time{})
+		f.serves(&list.Items[i], true, time.Time{})
 	}
 	if f.watch, err = watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -57,6 +66,7 @@ func follow(ctx context.Context, client kubernetes.Interface, namespace string) 
 			f.mu.Lock()
 			if pod, is := e.Object.(*v1.Pod); is && e.Type != watch.Error {
 				f.see(pod, time.Now())
+				f.serves(pod, e.Type != watch.Deleted, time.Now())
 			} else {
 				f.err = fmt.Errorf("the watch of pods: %v", e.Object)
 			}
@@ -83,13 +93,54 @@ func (f *follower) see(pod *v1.Pod, now time.Time) {
 	if l.bound.IsZero() && pod.Spec.NodeName != "" {
 		l.bound = now
 	}
-	ready := slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
-	if l.ready.IsZero() && ready {
+	if l.ready.IsZero() && isReady(pod) {
 		l.ready = now
 	}
 	if l.left.IsZero() && pod.DeletionTimestamp != nil {
 		l.left = now
 	}
+}
+
+func isReady(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+}
+
+// serves counts for how long an owner has no pod that is ready and is not being deleted.
+func (f *follower) serves(pod *v1.Pod, exists bool, now time.Time) {
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller == nil {
+		return
+	}
+	owner := controller.UID
+	if f.serving[owner] == nil {
+		f.serving[owner] = map[types.UID]bool{}
+	}
+	if exists && isReady(pod) && pod.DeletionTimestamp == nil {
+		f.serving[owner][pod.UID] = true
+	} else {
+		delete(f.serving[owner], pod.UID)
+	}
+	since, down := f.down[owner]
+	switch up := len(f.serving[owner]) > 0; {
+	case up && down:
+		delete(f.down, owner)
+		f.outage[owner] += now.Sub(since)
+	case !up && !down && !now.IsZero():
+		f.down[owner] = now
+	}
+}
+
+// outages are for how long each owner had no ready pod, of those that had none at some time.
+func (f *follower) outages() (list []time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for owner, since := range f.down {
+		f.outage[owner] += time.Since(since)
+	}
+	for _, d := range f.outage {
+		list = append(list, d)
+	}
+	return list
 }
 
 // moves are what became of the pods that left.

@@ -1,6 +1,7 @@
 // moves measures how pods are moved: what a plan of berth rebalance takes on a large cluster and
 // what it is worth there, and what a drain costs the pods that have to leave, by kubectl drain and
-// by berth drain, beside kube-scheduler and beside Berth's.
+// by berth drain, beside kube-scheduler and beside Berth's, and for how long workloads are down
+// when every node of a cluster is drained in turn.
 package main
 
 import (
@@ -28,11 +29,15 @@ type bench struct {
 
 	drainNodes, drainPods, drained, full int
 	schedulers, drains                   []string
+
+	rollPods    int
+	rollTimeout time.Duration
 }
 
 const (
 	partPlan  = "plan"
 	partDrain = "drain"
+	partRoll  = "roll"
 )
 
 func main() {
@@ -43,10 +48,12 @@ func main() {
 	flag.IntVar(&b.drainNodes, "drain-nodes", 100, "simulated nodes of the cluster that is drained")
 	flag.IntVar(&b.drainPods, "drain-pods", 1000, "pods that run on them")
 	flag.IntVar(&b.drained, "drained", 10, "nodes that are drained, by one command")
+	flag.IntVar(&b.rollPods, "roll-pods", 3000, "pods that run on as many nodes that are all rolled; there is a workload for ten of them")
+	flag.DurationVar(&b.rollTimeout, "roll-timeout", 20*time.Second, "after which kubectl drain gives a node up that is rolled")
 	flag.IntVar(&b.full, "full", 85, "percent of the CPU of the nodes that are left which the pods ask for")
 	schedulers := flag.String("schedulers", "", "upstream or berth, to measure one alone; both if empty")
 	drains := flag.String("drains", "", "kubectl or berth, to measure one alone; both if empty")
-	parts := flag.String("parts", partPlan+","+partDrain, "what to measure")
+	parts := flag.String("parts", partPlan+","+partDrain+","+partRoll, "what to measure")
 	short := flag.Bool("short", false, "a tenth of everything, to see that it works")
 	flag.StringVar(&b.bin, "bin", "", "folder with berth, berth-controlplane and kube-scheduler, in place of building them")
 	flag.StringVar(&b.dir, "dir", "", "folder for data, logs and plans, which is left (default: a temporary one, removed at the end)")
@@ -56,7 +63,7 @@ func main() {
 	}
 	flag.Parse()
 	if *short {
-		for _, n := range []*int{&b.nodes, &b.pods, &b.drainNodes, &b.drainPods, &b.drained} {
+		for _, n := range []*int{&b.nodes, &b.pods, &b.drainNodes, &b.drainPods, &b.drained, &b.rollPods} {
 			*n /= 10
 		}
 	}
@@ -71,7 +78,7 @@ func main() {
 	}
 	var what []string
 	if err == nil {
-		what, err = names("-parts", *parts, partPlan, partDrain)
+		what, err = names("-parts", *parts, partPlan, partDrain, partRoll)
 	}
 	if err == nil {
 		err = b.run(ctx, what)
@@ -122,8 +129,11 @@ func (b *bench) run(ctx context.Context, parts []string) (err error) {
 	}
 	for _, part := range parts {
 		measure := b.measurePlans
-		if part == partDrain {
+		switch part {
+		case partDrain:
 			measure = b.measureDrains
+		case partRoll:
+			measure = b.measureRolls
 		}
 		dir := filepath.Join(b.dir, part)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
