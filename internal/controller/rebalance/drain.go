@@ -121,7 +121,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
-			p.surge, p.noSurge, p.later = w.surge(p)
+			p.surge, p.noSurge, p.later = w.surge(p, leaving)
 		}
 		if leaving.Fitting && p.cramped {
 			plan.Later = append(plan.Later, kept(object, p.noSurge))

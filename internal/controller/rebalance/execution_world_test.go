@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -448,6 +449,7 @@ func (s *stage) count() {
 	s.counting = true
 	s.after(30*time.Millisecond, func() {
 		s.counting = false
+		s.countQuotas()
 		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 			b, ok := s.objects[key].(*policyv1.PodDisruptionBudget)
 			if !ok {
@@ -463,6 +465,17 @@ func (s *stage) count() {
 			s.write(b)
 		}
 	})
+}
+
+// countQuotas has quotas say how many pods there are.
+func (s *stage) countQuotas() {
+	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		if q, ok := s.objects[key].(*v1.ResourceQuota); ok {
+			q = q.DeepCopy()
+			q.Status.Used[v1.ResourcePods] = *apiresource.NewQuantity(int64(len(s.pods())), apiresource.DecimalSI)
+			s.write(q)
+		}
+	}
 }
 
 // covered counts a budget's pods, and those of them that are ready.

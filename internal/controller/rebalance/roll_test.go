@@ -100,13 +100,24 @@ func (s *stage) setNode(a execute.SetNode) execute.Event {
 	}
 	n = n.DeepCopy()
 	n.Spec.Unschedulable = a.Cordoned
-	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
-	if a.Cordoned {
-		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
-	}
+	s.after(300*time.Millisecond, func() { s.taintCordoned(a.Node) })
 	metav1.SetMetaDataAnnotation(&n.ObjectMeta, execute.RollAnnotation, a.Note)
 	s.write(n)
 	return execute.Answered{Ticket: a.Ticket}
+}
+
+// taintCordoned has the node controller taint a node that is cordoned, or no longer.
+func (s *stage) taintCordoned(name string) {
+	n := s.node(name)
+	if n == nil {
+		return
+	}
+	n = n.DeepCopy()
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
+	if n.Spec.Unschedulable {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+	}
+	s.write(n)
 }
 
 // restart has a node restart.

@@ -90,12 +90,14 @@ type objects struct {
 	deployments map[types.NamespacedName]*appsv1.Deployment
 	templates   map[cluster.Name]*resourcev1.ResourceClaimTemplate
 	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
+	quotas      map[string][]*v1.ResourceQuota // by namespace
 }
 
 // load distributes a state's objects over the cluster and the plan's own.
 func load(c *cluster.Cluster, state *State) *objects {
 	o := &objects{
 		nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{}, templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
+		quotas: map[string][]*v1.ResourceQuota{},
 	}
 	for _, object := range state.Objects {
 		switch object := object.(type) {
@@ -107,6 +109,8 @@ func load(c *cluster.Cluster, state *State) *objects {
 			o.deployments[types.NamespacedName{Namespace: object.Namespace, Name: object.Name}] = object
 		case *autoscalingv2.HorizontalPodAutoscaler:
 			o.autoscalers = append(o.autoscalers, object)
+		case *v1.ResourceQuota:
+			o.quotas[object.Namespace] = append(o.quotas[object.Namespace], object)
 		case *resourcev1.ResourceClaimTemplate:
 			o.templates[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
 		default:

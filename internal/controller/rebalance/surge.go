@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/quota"
 )
 
 // SurgeLabel is on a Deployment or ReplicaSet that has one more replica than it had, while that
@@ -39,7 +40,7 @@ type Surge struct {
 
 // surge decides whether a pod's workload can have one more replica until the pod has left. If not,
 // why says so; later is set if that passes by itself.
-func (w *world) surge(p *pod) (s *Surge, why string, later bool) {
+func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	owner := metav1.GetControllerOfNoCopy(p.object)
 	if owner == nil || owner.Kind != "ReplicaSet" {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
@@ -68,7 +69,42 @@ func (w *world) surge(p *pod) (s *Surge, why string, later bool) {
 		p.cramped = true
 		return nil, "no node takes one more of them while it is there: " + why, false
 	}
+	if why, later = w.overQuota(p, leaving); why != "" {
+		return nil, why, later
+	}
 	return s, "", false
+}
+
+// overQuota returns why a quota of the namespace refuses one more pod, or "". later is set if that
+// passes, since other surges use the quota up. A pod that is allowed counts for those that follow.
+func (w *world) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
+	usage, covering := quota.UsageOf(p.object), []*v1.ResourceQuota(nil)
+	for _, q := range w.quotas[p.Namespace()] {
+		if !quota.Covers(q, p.object) {
+			continue
+		}
+		covering = append(covering, q)
+		used, surges := w.surgesUse[q]
+		if !surges {
+			used = q.Status.Used
+		}
+		if why = quota.Refuses(q, used, p.object, usage); why != "" {
+			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || w.ending(p.Namespace())
+		}
+	}
+	for _, q := range covering {
+		used, surges := w.surgesUse[q]
+		if !surges {
+			used = q.Status.Used
+		}
+		w.surgesUse[q] = quota.Sum(used, usage)
+	}
+	return "", false
+}
+
+// ending reports whether a pod of the namespace is about to be gone.
+func (w *world) ending(namespace string) bool {
+	return slices.ContainsFunc(w.pods, func(p *v1.Pod) bool { return p.Namespace == namespace && p.DeletionTimestamp != nil })
 }
 
 // scaledOf returns what has to be scaled for one more pod of a ReplicaSet, or why that must not be

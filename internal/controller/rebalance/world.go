@@ -38,7 +38,8 @@ type world struct {
 	strategies []*strategy
 	siblings   map[string]int // pods of each workload that were on nodes at the beginning, and not terminating
 	pinned     map[types.UID]bool
-	unsettled  bool // something was skipped only because a pod had been moved or placed already
+	surgesUse  map[*v1.ResourceQuota]v1.ResourceList // what is used with the surges that were planned
+	unsettled  bool                                  // something was skipped only because a pod had been moved or placed already
 }
 
 // scheduler serves the pods of one profile.
@@ -88,7 +89,7 @@ type pod struct {
 func begin(state *State, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{}, placed: map[types.UID]*pod{}, siblings: map[string]int{},
-		covering: map[int32][]*budget{},
+		covering: map[int32][]*budget{}, surgesUse: map[*v1.ResourceQuota]v1.ResourceList{},
 	}
 	w.objects = load(w.c, state)
 	for _, n := range sorted(w.nodes) {

@@ -112,6 +112,14 @@ func object(t testing.TB, line string) []metav1.Object {
 		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
 		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: w.get("of", w.name)}
 		return []metav1.Object{h}
+	case "quota":
+		q := &v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
+		q.Spec.Hard, q.Status.Used = v1.ResourceList{}, v1.ResourceList{}
+		for _, key := range w.order {
+			used, hard, _ := strings.Cut(w.options[key], "/")
+			q.Spec.Hard[v1.ResourceName(key)], q.Status.Used[v1.ResourceName(key)] = resource.MustParse(hard), resource.MustParse(used)
+		}
+		return []metav1.Object{q}
 	case "statefulset":
 		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
 		s.Status.CurrentRevision, s.Status.UpdateRevision = "1", w.get("update", "1")

@@ -237,7 +237,8 @@ func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// settles marks the plan as stale if pods wait for a workload's rollout, and it has changed.
+// settles marks the plan as stale if pods wait for a workload's rollout, or for a quota, and it has
+// changed.
 func (d *Drainer) settles(object metav1.Object) {
 	if d.plan == nil || d.stage != emptying {
 		return
@@ -248,6 +249,7 @@ func (d *Drainer) settles(object metav1.Object) {
 		of = "ReplicaSet/" + o.Name + "-"
 	case *appsv1.ReplicaSet:
 		of = "ReplicaSet/" + o.Name
+	case *v1.ResourceQuota: // of all workloads
 	default:
 		return
 	}

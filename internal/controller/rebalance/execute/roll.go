@@ -91,6 +91,8 @@ type Roller struct {
 	drainer *Drainer // of the turn; nil between drains
 
 	stage    rollStage
+	last     rollStage // when entered was set
+	entered  time.Time // when the stage began
 	listed   bool
 	stopping bool
 	actions  []Action

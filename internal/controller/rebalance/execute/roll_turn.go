@@ -7,13 +7,17 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// mostTries is how often a turn is planned anew because a pod finds no node where one was foreseen.
-const mostTries = 5
+// Bounds of a roll.
+const (
+	mostTries    = 5                // plans of a turn because a pod finds no node where one was foreseen
+	untaintedFor = 30 * time.Second // for how long a node that was opened may have the taint of a cordoned one
+)
 
 // begin begins a turn: its nodes are closed and noted, and so are those of later turns.
 func (r *Roller) begin(turn *rebalance.Turn) {
@@ -67,6 +71,7 @@ func (r *Roller) settled() bool {
 		}
 		if n.Spec.Unschedulable == want.Cordoned && n.Annotations[RollAnnotation] == want.Note {
 			delete(r.retry, n.Name)
+			settled = settled && !r.closes(n)
 			continue
 		}
 		settled = false
@@ -82,6 +87,20 @@ func (r *Roller) settled() bool {
 		}
 	}
 	return settled
+}
+
+// closes reports whether a node that has been opened still has the taint of a cordoned one, which
+// the node controller removes a moment later. Until then nothing can be planned for the node.
+func (r *Roller) closes(n *v1.Node) bool {
+	until := r.entered.Add(untaintedFor)
+	if n.Spec.Unschedulable || !r.now.Before(until) {
+		return false
+	}
+	tainted := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
+	if tainted {
+		r.wake(until)
+	}
+	return tainted
 }
 
 func (r *Roller) writes(node string) bool {
@@ -161,7 +180,9 @@ func (r *Roller) advance() {
 		r.stop(interrupted)
 	}
 	for before := rollStage(-1); r.drainer == nil && r.stage != before && r.stage != rollOver; {
-		before = r.stage
+		if before = r.stage; before != r.last {
+			r.last, r.entered = before, r.now
+		}
 		r.proceed()
 	}
 }

@@ -1,0 +1,189 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Covers reports whether the pod matches all the quota's scopes.
+func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
+	for _, scope := range q.Spec.Scopes {
+		if !inScope(p, v1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: v1.ScopeSelectorOpExists}) {
+			return false
+		}
+	}
+	if q.Spec.ScopeSelector != nil {
+		for _, requirement := range q.Spec.ScopeSelector.MatchExpressions {
+			if !inScope(p, requirement) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
+	deadline := p.Spec.ActiveDeadlineSeconds != nil
+	bestEffort := rules.QOS(p) == v1.PodQOSBestEffort
+	switch r.ScopeName {
+	case v1.ResourceQuotaScopeTerminating:
+		return deadline
+	case v1.ResourceQuotaScopeNotTerminating:
+		return !deadline
+	case v1.ResourceQuotaScopeBestEffort:
+		return bestEffort
+	case v1.ResourceQuotaScopeNotBestEffort:
+		return !bestEffort
+	case v1.ResourceQuotaScopePriorityClass:
+		class := p.Spec.PriorityClassName
+		switch r.Operator {
+		case v1.ScopeSelectorOpExists:
+			return class != ""
+		case v1.ScopeSelectorOpDoesNotExist:
+			return class == ""
+		case v1.ScopeSelectorOpIn:
+			return class != "" && slices.Contains(r.Values, class)
+		case v1.ScopeSelectorOpNotIn:
+			return !slices.Contains(r.Values, class)
+		}
+	case v1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		return namesNamespaces(p.Spec.Affinity)
+	}
+	return false
+}
+
+// namesNamespaces reports whether a term of pod affinity or anti-affinity is about other namespaces
+// than the pod's own.
+func namesNamespaces(a *v1.Affinity) bool {
+	if a == nil {
+		return false
+	}
+	names := func(t *v1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil }
+	required := func(list []v1.PodAffinityTerm) bool {
+		return slices.ContainsFunc(list, func(t v1.PodAffinityTerm) bool { return names(&t) })
+	}
+	preferred := func(list []v1.WeightedPodAffinityTerm) bool {
+		return slices.ContainsFunc(list, func(t v1.WeightedPodAffinityTerm) bool { return names(&t.PodAffinityTerm) })
+	}
+	near, far := a.PodAffinity, a.PodAntiAffinity
+	return near != nil && (required(near.RequiredDuringSchedulingIgnoredDuringExecution) || preferred(near.PreferredDuringSchedulingIgnoredDuringExecution)) ||
+		far != nil && (required(far.RequiredDuringSchedulingIgnoredDuringExecution) || preferred(far.PreferredDuringSchedulingIgnoredDuringExecution))
+}
+
+// Refuses returns why the quota refuses a new pod, in the API server's words: the pod does not
+// specify an amount that the quota counts, or exceeds it. of is what the quota's pods use.
+func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.ResourceList) string {
+	if missing := missing(q, p); missing != "" {
+		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
+	}
+	var requested, used, limited []string
+	for _, name := range sorted(q.Spec.Hard) {
+		amount, ok := usage[name]
+		if !ok {
+			continue
+		}
+		sum, before, hard := of[name].DeepCopy(), of[name], q.Spec.Hard[name]
+		if sum.Add(amount); sum.Cmp(hard) > 0 {
+			requested = append(requested, fmt.Sprintf("%s=%s", name, amount.String()))
+			used = append(used, fmt.Sprintf("%s=%s", name, before.String()))
+			limited = append(limited, fmt.Sprintf("%s=%s", name, hard.String()))
+		}
+	}
+	if len(requested) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
+		q.Name, strings.Join(requested, ","), strings.Join(used, ","), strings.Join(limited, ","))
+}
+
+// missing lists the containers that must specify CPU or memory because the quota counts it.
+func missing(q *v1.ResourceQuota, p *v1.Pod) string {
+	if resource.IsPodLevelResourcesSet(p) {
+		return ""
+	}
+	var parts []string
+	for _, name := range sorted(q.Spec.Hard) {
+		if !mustBeSaid[name] {
+			continue
+		}
+		var silent []string
+		for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+			for i := range list {
+				if _, said := amountsOf(list[i].Resources.Requests, list[i].Resources.Limits)[name]; !said {
+					silent = append(silent, list[i].Name)
+				}
+			}
+		}
+		if len(silent) > 0 {
+			slices.Sort(silent)
+			parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(silent, ",")))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+var mustBeSaid = map[v1.ResourceName]bool{
+	v1.ResourceCPU: true, v1.ResourceRequestsCPU: true, v1.ResourceLimitsCPU: true,
+	v1.ResourceMemory: true, v1.ResourceRequestsMemory: true, v1.ResourceLimitsMemory: true,
+}
+
+func sorted(list v1.ResourceList) []v1.ResourceName {
+	names := make([]v1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// UsageOf returns what a pod that has not ended counts for, overhead included, by the names that
+// quotas use.
+func UsageOf(p *v1.Pod) v1.ResourceList {
+	options := resource.PodResourcesOptions{UseStatusResources: true}
+	usage := amountsOf(rules.PodRequests(p, options), rules.PodLimits(p, options))
+	usage[v1.ResourcePods], usage["count/pods"] = apiresource.MustParse("1"), apiresource.MustParse("1")
+	return usage
+}
+
+// Sum returns two lists added.
+func Sum(a, b v1.ResourceList) v1.ResourceList {
+	sum := a.DeepCopy()
+	if sum == nil {
+		sum = v1.ResourceList{}
+	}
+	for name, amount := range b {
+		total := sum[name]
+		total.Add(amount)
+		sum[name] = total
+	}
+	return sum
+}
+
+func amountsOf(requests, limits v1.ResourceList) v1.ResourceList {
+	usage := v1.ResourceList{}
+	for name, amount := range requests {
+		switch {
+		case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage:
+			usage[name], usage[v1.DefaultResourceRequestsPrefix+name] = amount, amount
+		case strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
+			usage[name], usage[v1.DefaultResourceRequestsPrefix+name] = amount, amount
+		case cluster.IsScalar(name):
+			usage[v1.DefaultResourceRequestsPrefix+name] = amount
+		}
+	}
+	for name, amount := range limits {
+		switch name {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:
+			usage["limits."+name] = amount
+		}
+	}
+	return usage
+}
