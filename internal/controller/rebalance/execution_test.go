@@ -171,6 +171,23 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})], func(metav1.Object, int32) int32 { return int32(n) })
 			})
 		}
+	case "appears": // once a surge has begun
+		text, scale := strings.TrimSpace(d.Input), 0
+		d.MaybeScanArgs(t, "scale", &scale) // to which the workload is scaled then
+		s.faults.scaled = func(a execute.Scale) {
+			s.faults.scaled = nil
+			s.after(time.Second, func() {
+				for line := range strings.Lines(text) {
+					for _, o := range object(t, strings.TrimSpace(line)) {
+						s.write(o)
+					}
+				}
+				s.count()
+				if o := s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})]; scale > 0 {
+					s.setScale(o, func(metav1.Object, int32) int32 { return int32(scale) })
+				}
+			})
+		}
 	case "rollout": // begins once a surge has begun
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil

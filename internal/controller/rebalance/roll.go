@@ -35,9 +35,9 @@ type Roll struct {
 type Turn struct {
 	Zone  string
 	Nodes []string
-	// Closes are the nodes with a later turn: they take no pods in this one, since those would leave
-	// again. Opens are those of them that take the pods for which there is no room elsewhere, once
-	// all others have left.
+	// Closes are the nodes with a later turn: they take no pods in this one, which would leave again.
+	// Opens are those of them that take the pods for which there is no room elsewhere, once all
+	// others have left.
 	Closes, Opens []string
 	Draining
 }
@@ -65,14 +65,14 @@ func (r *Roll) Refused() (list []Kept) {
 	return list
 }
 
-// PlanRoll decides the turns of the nodes, and where the successors of their pods land, turn by turn
-// on the cluster as those before leave it.
+// PlanRoll decides the turns of the nodes, and where the successors of their pods land, turn by
+// turn on the cluster as those before leave it.
 //
-// Successors land on nodes that have been rolled, or that are none of the roll, as long as there is
-// room: nodes with a later turn are closed, because a pod that lands there leaves again. Pods that
-// find no node otherwise, or could not have one more replica first, go last, and as few closed nodes
-// as possible are opened for them, those of the last turns. In a cluster without spare nodes these
-// are the pods of the first turn. So the nodes with the fewest pods come first, zone by zone.
+// Successors land on nodes that have been rolled, or that are none of the roll, as long as there
+// is room: nodes with a later turn are closed, because a pod that lands there leaves again. Pods
+// that find no node otherwise, or could not have one more replica first, go last, and as few closed
+// nodes as possible are opened for them, those of the last turns. In a cluster without spare nodes
+// these are the pods of the first turn. So the nodes with the fewest pods come first, zone by zone.
 func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	r := &roll{Rolling: *rolling, options: options, now: state}
 	r.now = &State{AsOf: state.AsOf, Objects: opened(state.Objects, r.willing(r.Nodes))}
@@ -180,8 +180,8 @@ func (r *roll) order() []string {
 	return list
 }
 
-// first returns the nodes of the next turn: all whose turn has begun, or as many of one zone as have
-// theirs together.
+// first returns the nodes of the next turn: all whose turn has begun, or as many of one zone as
+// have theirs together.
 func (r *roll) first(order []string) []string {
 	begun := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !slices.Contains(r.Begun, name) })
 	if len(begun) > 0 {

@@ -182,9 +182,9 @@ func (s *stage) nodeNames() (names []string) {
 	return names
 }
 
-// TestARollGoesOnAfterAKill kills the process before and after each request of a roll, and begins it
-// anew: in the end all nodes are done and open, scales are what they were, and never fewer pods were
-// ready than in the beginning.
+// TestARollGoesOnAfterAKill kills the process before and after each request of a roll, and begins
+// it anew: in the end all nodes are done and open, scales are what they were, and never fewer pods
+// were ready than in the beginning.
 func TestARollGoesOnAfterAKill(t *testing.T) {
 	const world = `node a cpu=4 label=pool:roll
 		node b cpu=4 label=pool:roll

@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -62,7 +63,7 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	if other := w.unready(p); other != nil {
 		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), w.now.Sub(other.CreationTimestamp.Time) < startsFor
 	}
-	if why = w.alone(p); why != "" {
+	if why = cmp.Or(w.autoscaled(s.Scaled), w.alone(p)); why != "" {
 		return nil, why, false
 	}
 	if nodes, why := w.beside(p); len(nodes) == 0 {
@@ -125,12 +126,19 @@ func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		}
 		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID}, Replicas: replicas(d.Spec.Replicas)}
 	}
+	return s, ""
+}
+
+// autoscaled returns which autoscaler scales a workload, or "". It would put the scale back within
+// its sync period of 15 s, since one pod more lowers what each of them uses: before the successor
+// is ready, or with another pod removed than the one that is to leave.
+func (w *world) autoscaled(s Scaled) string {
 	for _, h := range w.autoscalers {
 		if ref := &h.Spec.ScaleTargetRef; h.Namespace == s.Namespace && ref.Kind == s.Kind && ref.Name == s.Name {
-			return nil, fmt.Sprintf("the HorizontalPodAutoscaler %s scales it", h.Name)
+			return fmt.Sprintf("the HorizontalPodAutoscaler %s scales it", h.Name)
 		}
 	}
-	return s, ""
+	return ""
 }
 
 func replicas(n *int32) int32 {

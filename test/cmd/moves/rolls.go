@@ -120,8 +120,8 @@ func (d *drainBench) measureRoll(ctx context.Context, drain string) (*rollResult
 	return r, d.clear(ctx)
 }
 
-// rollByKubectl drains and opens one node after the other, as scripts around kubectl do. A node that
-// is not empty in time is opened again, too.
+// rollByKubectl drains and opens one node after the other, as scripts around kubectl do. A node
+// that is not empty in time is opened again, too.
 func (d *drainBench) rollByKubectl(ctx context.Context) (blocked int, err error) {
 	log := filepath.Join(d.dir, "roll-kubectl.log")
 	out, err := os.Create(log + ".out")

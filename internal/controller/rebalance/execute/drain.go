@@ -237,8 +237,8 @@ func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// settles marks the plan as stale if pods wait for a workload's rollout, or for a quota, and it has
-// changed.
+// settles marks the plan as stale if pods wait for a workload's rollout, for another of its pods or
+// for a quota, and that has changed.
 func (d *Drainer) settles(object metav1.Object) {
 	if d.plan == nil || d.stage != emptying {
 		return
@@ -249,6 +249,12 @@ func (d *Drainer) settles(object metav1.Object) {
 		of = "ReplicaSet/" + o.Name + "-"
 	case *appsv1.ReplicaSet:
 		of = "ReplicaSet/" + o.Name
+	case *v1.Pod:
+		owner := metav1.GetControllerOfNoCopy(o)
+		if owner == nil || !ready(o) {
+			return
+		}
+		of = "ReplicaSet/" + owner.Name
 	case *v1.ResourceQuota: // of all workloads
 	default:
 		return

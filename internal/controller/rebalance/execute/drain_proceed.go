@@ -291,6 +291,7 @@ func (d *Drainer) freeRoom() {
 func (d *Drainer) rest() {
 	d.freeRoom()
 	var waits []string
+	var held []Held
 	again, retry, left := d.planned.Add(lastPause), false, 0
 	for i := range d.plan.Pods {
 		p := &d.plan.Pods[i]
@@ -309,7 +310,9 @@ func (d *Drainer) rest() {
 			retry = true
 		}
 		if why != "" {
-			waits = append(waits, fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, why))
+			h := d.heldBack(p, why)
+			held = append(held, h)
+			waits = append(waits, fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, h.Why))
 		}
 	}
 	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
@@ -320,7 +323,7 @@ func (d *Drainer) rest() {
 		d.wake(again)
 		if told := strings.Join(waits, "\n"); told != d.waits {
 			d.waits = told
-			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0]})
+			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0], Held: held})
 		}
 	case len(d.under)+len(d.surges) == 0 && !ending:
 		d.end(strings.Join(slices.Sorted(maps.Values(d.stays)), "; "))

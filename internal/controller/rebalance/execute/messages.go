@@ -162,6 +162,7 @@ type (
 		Plan    *rebalance.Draining  // with Proved
 		Pod     *rebalance.Departure // nil for what is not about one
 		Waiting int                  // pods, with Withheld; Message is about the first
+		Held    []Held               // these pods
 		Node    string               // that was cordoned, or where the successor is
 		Message string
 	}

@@ -81,6 +81,7 @@ type surge struct {
 	back   bool      // the scale is what it was
 	final  bool      // trying again would not help
 	why    string    // why it was given up
+	told   string    // what it was last said to wait for
 }
 
 // surging returns the surge of a pod, or of its workload.
@@ -263,6 +264,7 @@ func (d *Drainer) grow(s *surge) {
 		return
 	}
 	if why := d.removable(victim, next); why != "" {
+		d.explain(s, victim, next)
 		if d.now.Sub(s.since) >= unreadyFor {
 			s.final = true
 			d.giveUp(s, why)

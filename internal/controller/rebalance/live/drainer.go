@@ -24,15 +24,18 @@ type Drainer struct {
 	dry      bool
 	surge    bool
 	noRoom   func(why string)
+	events   *drainEvents
 }
 
 // NewDrainer returns a Drainer. profiles are the scheduler's; told and done are called as the drain
 // proceeds, and must not block.
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions, told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
 	options.Wall = wall
-	return newDrainer(client, profiles, &options, execute.NewDrainer(options), func(action execute.Action) bool {
+	events := newDrainEvents(client)
+	return newDrainer(client, profiles, &options, events, execute.NewDrainer(options), func(action execute.Action) bool {
 		switch a := action.(type) {
 		case execute.DrainTold:
+			events.told(&a)
 			told(a)
 		case execute.DrainDone:
 			done(a)
@@ -43,15 +46,17 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 	})
 }
 
-// NewRoller returns a Drainer that rolls nodes. What it tells of pods goes to told, what it tells of
-// nodes to rolled.
+// NewRoller returns a Drainer that rolls nodes. What it tells of pods goes to told, and what it
+// tells of nodes to rolled.
 func NewRoller(
 	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions, told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
 ) *Drainer {
 	options.Wall = wall
-	return newDrainer(client, profiles, &options.DrainOptions, execute.NewRoller(options), func(action execute.Action) bool {
+	events := newDrainEvents(client)
+	return newDrainer(client, profiles, &options.DrainOptions, events, execute.NewRoller(options), func(action execute.Action) bool {
 		switch a := action.(type) {
 		case execute.DrainTold:
+			events.told(&a)
 			told(a)
 		case execute.RollTold:
 			rolled(a)
@@ -71,8 +76,8 @@ type drainCore interface {
 }
 
 // newDrainer returns a Drainer of a core. tell takes the actions that report something.
-func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, core drainCore, tell func(execute.Action) bool) *Drainer {
-	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun, surge: options.Surge}
+func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, events *drainEvents, core drainCore, tell func(execute.Action) bool) *Drainer {
+	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun, surge: options.Surge, events: events}
 	d.noRoom = saidOnce(d.See)
 	requests := newRequests(client, d.noRoom)
 	d.Step, d.Tick = core.Step, execute.Tick{}
@@ -124,6 +129,6 @@ func (d *Drainer) Run(ctx context.Context) error {
 	if why := otherPlacer(ctx, d.client, d.profiles); why != "" && !d.dry {
 		d.noRoom(why)
 	}
-	d.Loop.Run(ctx, feeds...)
+	d.Loop.Run(ctx, append(feeds, d.events.log.Run)...)
 	return nil
 }

@@ -1,0 +1,100 @@
+package execute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// explainsAfter is for how long a surge goes on before it is said what it waits for: most are over
+// by then.
+const explainsAfter = 10 * time.Second
+
+// Held is a pod that does not leave yet, and why.
+type Held struct {
+	Pod *rebalance.Departure
+	Why string
+}
+
+// heldBack says why a pod waits, and what would help.
+func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
+	if p.Budget == "" || p.NoSurge != "" {
+		return Held{p, why}
+	}
+	if unready := d.cluster.unreadyOf(p.Namespace, p.Budget); unready != "" {
+		why += "; " + unready
+	}
+	if !d.options.Surge && strings.HasPrefix(p.Owner, "ReplicaSet/") {
+		why += "; with --surge its successor comes first"
+	}
+	return Held{p, why}
+}
+
+// unreadyOf says which pod of a budget is not ready, and why, or "".
+func (c *cluster) unreadyOf(namespace, budget string) string {
+	b, ok := c.objects[keyOf(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: budget}})].(*policyv1.PodDisruptionBudget)
+	if !ok {
+		return ""
+	}
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return ""
+	}
+	var list []*v1.Pod
+	for _, pods := range c.byOwner {
+		for _, p := range pods {
+			if p.Namespace == namespace && p.DeletionTimestamp == nil && !rules.IsTerminal(p) && !ready(p) && selector.Matches(labels.Set(p.Labels)) {
+				list = append(list, p)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(list, func(a, b *v1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	text := unreadiness(first)
+	if len(list) > 1 {
+		text += fmt.Sprintf(", and %d more are not", len(list)-1)
+	}
+	return text
+}
+
+// unreadiness says why a pod is not ready.
+func unreadiness(p *v1.Pod) string {
+	switch why := failing(p); {
+	case p.Spec.NodeName == "":
+		return p.Name + " has no node" + unschedulable(p)
+	case why != "":
+		return fmt.Sprintf("%s does not start: %s", p.Name, why)
+	}
+	return p.Name + " is not ready"
+}
+
+// explain says what a surge waits for, if that takes long.
+func (d *Drainer) explain(s *surge, victim, next *v1.Pod) {
+	if at := s.since.Add(explainsAfter); d.now.Before(at) {
+		d.wake(at)
+		return
+	}
+	why := d.removable(victim, next)
+	switch {
+	case next == nil:
+		why = cmp.Or(d.cluster.notMade(s.Namespace, s.Owner), "no pod more was made yet")
+	case !ready(next):
+		why = "its successor " + unreadiness(next)
+	}
+	if why != "" && why != s.told {
+		s.told = why
+		d.do(DrainTold{Result: Awaited, Pod: &s.Departure, Message: why})
+	}
+}

@@ -1,0 +1,48 @@
+package live
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// drainEvents writes on pods why a drain waits for them.
+type drainEvents struct {
+	log  *eventlog.Log
+	said map[types.UID]string // by pod, the last reason
+}
+
+func newDrainEvents(client kubernetes.Interface) *drainEvents {
+	log := eventlog.New(client, "berth-drain")
+	log.Drain = time.Second
+	return &drainEvents{log: log, said: map[types.UID]string{}}
+}
+
+// told writes the events that follow from what a drain tells.
+func (e *drainEvents) told(a *execute.DrainTold) {
+	for _, h := range a.Held {
+		e.add(h.Pod, v1.EventTypeNormal, "DrainWaiting", h.Why)
+	}
+	switch {
+	case a.Pod == nil:
+	case a.Result == execute.Awaited:
+		e.add(a.Pod, v1.EventTypeNormal, "DrainWaiting", a.Message)
+	case a.Result == execute.Restored:
+		e.add(a.Pod, v1.EventTypeWarning, "SurgeGivenUp", a.Message)
+	}
+}
+
+// add writes an event, unless the last one about the pod said the same.
+func (e *drainEvents) add(p *rebalance.Departure, kind, reason, message string) {
+	if e.said[p.UID] == message || p.Name == "" {
+		return
+	}
+	e.said[p.UID] = message
+	e.log.Add(v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, kind, reason, message)
+}
