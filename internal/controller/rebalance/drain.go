@@ -30,8 +30,8 @@ type Leaving struct {
 	Surge bool
 	// Surging are pods whose workload has one more replica already.
 	Surging map[types.UID]bool
-	// Fitting has pods stay whose successors find no other node, or whose workloads lack room for one
-	// more replica.
+	// Fitting has pods stay whose successors find no other node, or whose workloads lack room for
+	// one more replica.
 	Fitting bool
 	// Begun is set once pods have been evicted. Before, a drain that cannot come to an end is
 	// refused.

@@ -35,9 +35,9 @@ type Roll struct {
 type Turn struct {
 	Zone  string
 	Nodes []string
-	// Closes are the nodes with a later turn: they take no pods in this one, which would leave again.
-	// Opens are those of them that take the pods for which there is no room elsewhere, once all
-	// others have left.
+	// Closes are the nodes with a later turn: they take no pods in this one, which would leave
+	// again. Opens are those of them that take the pods for which there is no room elsewhere, once
+	// all others have left.
 	Closes, Opens []string
 	Draining
 }
