@@ -142,7 +142,7 @@ func (t *RollTurn) row(number int, note func(why, pod string)) []string {
 	}
 	var notes []string
 	if stranded > 0 {
-		notes = append(notes, fmt.Sprintf("%d stay pending", stranded))
+		notes = append(notes, fmt.Sprintf("%d pending", stranded))
 	}
 	if len(t.Refused) > 0 {
 		notes = append(notes, fmt.Sprintf("%d refused", len(t.Refused)))

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// What is done with a node that is empty has to be said, and what contradicts itself is refused.
+func TestFlagsOfARoll(t *testing.T) {
+	for line, want := range map[string]string{
+		"--roll a=b": "needs --uncordon-when",
+		"--roll a=b --uncordon-when Ready --wait-for-new":             "only one of them",
+		"--roll a=b --uncordon-when later":                            "must be Ready or drained",
+		"--roll a=b --uncordon-when Ready -l c=d":                     "no names and no --selector",
+		"--roll a=b --uncordon-when Ready node-1":                     "no names and no --selector",
+		"--roll a=b --uncordon-when Ready --dry-run=server":           "none or client",
+		"--roll a==!b --uncordon-when Ready":                          "--roll",
+		"--roll a=b --uncordon-when Ready --max-unavailable 0":        "at least 1",
+		"--roll a=b --uncordon-when Ready --max-unavailable some":     "at least 1",
+		"--roll a=b --uncordon-when Ready --output table":             "table",
+		"node-1 --max-unavailable 2":                                  "goes with --roll only",
+		"node-1 -o json":                                              "goes with --roll only",
+		"--roll a=b --uncordon-when Ready --surge --disable-eviction": "only one of them",
+	} {
+		cmd := newDrainCommand()
+		cmd.SetArgs(strings.Fields(line))
+		cmd.SetOut(&bytes.Buffer{})
+		cmd.SetErr(&bytes.Buffer{})
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		if err := cmd.Execute(); !usage.Is(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}
+
+// A percentage is one of all nodes, rounded down, and one node at least.
+func TestHowManyNodesHaveTheirTurnTogether(t *testing.T) {
+	for text, want := range map[string]int{"1": 1, "3": 3, "10%": 4, "1%": 1} {
+		d := &drain{roll: "a=b", uncordonWhen: "ready", dryRun: "none", maxUnavailable: text}
+		o, err := d.rolling(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.AtOnce(45); got != want {
+			t.Errorf("%s of 45 nodes: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func aRoll() *rebalance.Roll {
+	return &rebalance.Roll{Pods: 3, Moves: 4, Again: []rebalance.Moved{{Namespace: "shop", Name: "web-0", Times: 2}}, Turns: []rebalance.Turn{
+		{Zone: "z1", Nodes: []string{"n1"}, Opens: []string{"n2"}, Draining: rebalance.Draining{Pods: []rebalance.Departure{
+			{Namespace: "shop", Name: "web-0", From: "n1", To: "n2", Surge: &rebalance.Surge{Scaled: rebalance.Scaled{Kind: "Deployment", Name: "web"}}},
+		}}},
+		{Zone: "z2", Nodes: []string{"n2"}, Draining: rebalance.Draining{Pods: []rebalance.Departure{
+			{Namespace: "shop", Name: "web-0", From: "n2", To: "n1"},
+			{Namespace: "shop", Name: "db-0", From: "n2", To: "n1", NoSurge: "its namespace allows no pod more"},
+			{Namespace: "shop", Name: "big", From: "n2", Stranded: "0/2 nodes are available"},
+		}}},
+	}}
+}
+
+// TestThePlanOfARollIsPrinted: the turns, and what is to be known of single pods.
+func TestThePlanOfARollIsPrinted(t *testing.T) {
+	var out bytes.Buffer
+	err := aRoll().Answer().Write(&out, "")
+	const want = `2 nodes to roll in 2 turns: 3 pods leave, 4 moves
+TURN   NODES   ZONE   PODS   REPLICA FIRST   NOTE
+1      n1      z1     1      1               1 node of later turns opened
+2      n2      z2     3      0               1 pending
+no replica before: its namespace allows no pod more: shop/db-0
+pending: 0/2 nodes are available: shop/big
+leave more than once: shop/web-0
+`
+	if err != nil || out.String() != want {
+		t.Errorf("says (%v)\n%s, want\n%s", err, out.String(), want)
+	}
+}
+
+// TestARollThatStoppedIsAnError: with the document written all the same.
+func TestARollThatStoppedIsAnError(t *testing.T) {
+	var out bytes.Buffer
+	d := &drain{question: question{output: "json"}}
+	err := d.rolled(&out, aRoll().Answer(), &execute.RollDone{Done: 1, Nodes: 2, Evicted: 1, Turn: []string{"n2"}, Stopped: "interrupted"})
+	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; the same command goes on" {
+		t.Error(err)
+	}
+	var a rebalance.RollAnswer
+	if err := errors.Join(json.Unmarshal(out.Bytes(), &a)); err != nil || a.Kind != "Roll" || a.Result == nil || a.Result.Stopped != "interrupted" || a.Turns[0].Pods[0].Surge != "Deployment/web" {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}

@@ -1,0 +1,119 @@
+package rebalance_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+// TestRollsOfRandomWorlds rolls nodes of random clusters, with the process killed and begun anew at
+// random. In the end all nodes are done and as open as they were, or the roll said beforehand why it
+// does not begin; scales are what they were, and nobody is pending who was not.
+func TestRollsOfRandomWorlds(t *testing.T) {
+	rolled, evicted := 0, 0
+	seed, end, runs := seeds(300, 60)
+	for ; seed < end; seed++ {
+		s := randomStage(t, seed)
+		s.policy.Goals = nil
+		s.draining, s.statuses, s.keeps = true, true, seed%2 == 0
+		s.count()
+		s.run(10 * time.Second)
+		options, nodes := s.drawRoll(seed)
+		pending, scales := s.homeless(), maps.Clone(s.replicas)
+		if seed%3 == 0 {
+			kills := 0
+			s.faults.request = func() bool {
+				if kills == 5 || s.r.IntN(20) > 0 {
+					return true
+				}
+				kills++
+				s.kill()
+				return s.r.IntN(2) == 0
+			}
+		}
+
+		for try := 0; len(s.rolls) == 0 && try < 60; try++ {
+			if s.core == nil {
+				s.begin(execute.NewRoller(options))
+			}
+			s.run(2 * time.Minute)
+		}
+		s.judgeRandomRoll(nodes, pending)
+		s.judgeScales(scales)
+		if len(s.rolls) == 1 && s.rolls[0].Stopped == "" {
+			rolled++
+		}
+		evicted += len(s.evicted)
+		s.report(seed)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d worlds, %d rolled, %d pods evicted", runs, rolled, evicted)
+	if rolled < runs/10 || evicted < runs/10 {
+		t.Errorf("%d rolls and %d evictions in %d worlds: they are too quiet to show anything", rolled, evicted, runs)
+	}
+}
+
+// drawRoll draws what to roll, and returns which of the nodes are cordoned before.
+func (s *stage) drawRoll(seed uint64) (o execute.RollOptions, nodes map[string]bool) {
+	nodes = map[string]bool{}
+	for _, name := range s.nodeNames() {
+		if s.r.IntN(2) == 0 {
+			n := s.node(name).DeepCopy()
+			n.Labels["pool"] = "roll"
+			s.write(n)
+			nodes[name] = n.Spec.Unschedulable
+		}
+	}
+	atOnce := 1 + s.r.IntN(2)
+	o = execute.RollOptions{
+		Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), Until: execute.UntilDrained, AtOnce: func(int) int { return atOnce },
+		DrainOptions: execute.DrainOptions{Timeout: 20 * time.Minute, Leaving: rebalance.Leaving{
+			Surge: seed%4 < 2, DrainRules: disruption.DrainRules{DeleteEmptyDirData: true, IgnoreDaemonSets: true, Force: true},
+		}},
+	}
+	return o, nodes
+}
+
+// judgeRandomRoll holds what must be true when a roll is over.
+func (s *stage) judgeRandomRoll(nodes map[string]bool, pending map[string]bool) {
+	if len(s.rolls) != 1 {
+		s.fail("ended %d times", len(s.rolls))
+		return
+	}
+	done := s.rolls[0]
+	for name, cordoned := range nodes {
+		n := s.node(name)
+		switch {
+		case n == nil || slices.Contains(done.Turn, name):
+		case n.Spec.Unschedulable != cordoned:
+			s.fail("%s is cordoned: %v, and was: %v", name, n.Spec.Unschedulable, cordoned)
+		case done.Stopped == "" && !strings.Contains(n.Annotations[execute.RollAnnotation], `"done"`):
+			s.fail("%s is not done: %s", name, n.Annotations[execute.RollAnnotation])
+		}
+	}
+	known := []string{"no other node", "more than one disruption budget", "not done within", "allows no disruption at all"}
+	if done.Stopped != "" && !slices.ContainsFunc(known, func(why string) bool { return strings.Contains(done.Stopped, why) }) {
+		s.fail("stopped: %s", done.Stopped)
+	}
+	if done.Stopped == "" {
+		for name := range s.homeless() {
+			if !pending[name] {
+				s.fail("%s is pending", name)
+			}
+		}
+	}
+	if slices.ContainsFunc(s.pods(), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil }) && done.Stopped == "" {
+		s.fail("a pod has not ended")
+	}
+}
