@@ -48,3 +48,21 @@ func large(t testing.TB) *rebalance.State {
 	}
 	return s
 }
+
+// BenchmarkPlanRoll plans to roll all of 100 nodes in 5 zones with 3,000 pods of 300 workloads.
+func BenchmarkPlanRoll(b *testing.B) {
+	s, rolling := &rebalance.State{AsOf: begin}, &rebalance.Rolling{}
+	for i := range 100 {
+		name := fmt.Sprintf("n%d", i)
+		s.Objects = append(s.Objects, object(b, fmt.Sprintf("node %s label=topology.kubernetes.io/zone:z%d cpu=16", name, i%5))...)
+		rolling.Nodes = append(rolling.Nodes, name)
+	}
+	for i := range 3000 {
+		s.Objects = append(s.Objects, object(b, fmt.Sprintf("pod a%d-%d on=n%d owner=ReplicaSet/a%d cpu=420m mem=64Mi", i/10, i%10, i%100, i/10))...)
+	}
+	moves := 0
+	for b.Loop() {
+		moves = rebalance.PlanRoll(s, rolling, rebalance.Options{Profiles: profiles(b, "")}).Moves
+	}
+	b.ReportMetric(float64(moves), "moves")
+}
