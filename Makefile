@@ -102,7 +102,7 @@ bench-upstream: ## upstream's scheduler_perf, its workloads as they are, with ku
 bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the same cluster, in turn: about 8 minutes
 	@cd test && go run ./cmd/evictions $(BENCHFLAGS)
 
-bench-moves: ## plans of berth rebalance on 5,000 nodes, and drains by kubectl and by Berth (BENCHFLAGS='-parts drain -short')
+bench-moves: ## plans of berth rebalance on 5,000 nodes, and drains and rolls by kubectl and by Berth (BENCHFLAGS='-parts drain -short')
 	@cd test && go run ./cmd/moves $(BENCHFLAGS)
 
 soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
