@@ -16,8 +16,8 @@ import (
 )
 
 // TestRollsOfRandomWorlds rolls nodes of random clusters, with the process killed and begun anew at
-// random. In the end all nodes are done and as open as they were, or the roll said beforehand why it
-// does not begin; scales are what they were, and nobody is pending who was not.
+// random. In the end all nodes are done and as open as they were, or the roll said beforehand why
+// it does not begin; scales are what they were, and nobody is pending who was not.
 func TestRollsOfRandomWorlds(t *testing.T) {
 	rolled, evicted := 0, 0
 	seed, end, runs := seeds(300, 60)
