@@ -1,0 +1,44 @@
+package main
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider/fake"
+)
+
+// instanceTypes are those of Karpenter's benchmark: 1 to 400 CPU, each with 2Gi of memory and 10
+// pods per CPU, spot in two zones and on demand in three, the same price everywhere.
+func instanceTypes() []*cloudprovider.InstanceType { return fake.InstanceTypes(400) }
+
+// nodePool is that of Karpenter's benchmark, with the name `default` and what its CRD sets by
+// default: any type, any zone, any capacity type, and limits that nothing reaches.
+func nodePool() *v1.NodePool {
+	pool := &v1.NodePool{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "karpenter.sh/v1", Kind: "NodePool"},
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+	}
+	pool.Spec.Limits = v1.Limits{
+		corev1.ResourceCPU:    resource.MustParse("10000000"),
+		corev1.ResourceMemory: resource.MustParse("10000000Gi"),
+	}
+	pool.Spec.Template.Spec = v1.NodeClaimTemplateSpec{
+		ExpireAfter:  after(720 * time.Hour),
+		NodeClassRef: &v1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"},
+		Requirements: []v1.NodeSelectorRequirementWithMinValues{},
+	}
+	pool.Spec.Disruption = v1.Disruption{
+		Budgets:             []v1.Budget{{Nodes: "10%"}},
+		ConsolidateAfter:    after(0),
+		ConsolidationPolicy: v1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+	}
+	return pool
+}
+
+// after is a duration that is written as one: what MustParseNillableDuration returns becomes base64
+// in JSON.
+func after(d time.Duration) v1.NillableDuration { return v1.NillableDuration{Duration: &d} }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	labels "sigs.k8s.io/karpenter/pkg/scheduling"
+)
+
+// node is what is launched for a NodeClaim.
+type node struct {
+	*cloudprovider.InstanceType
+	offering *cloudprovider.Offering
+	pods     []*corev1.Pod
+}
+
+func (n node) zone() string { return n.offering.Zone() }
+
+// launch takes the cheapest available offering of the instance types that are left to the claim.
+// Where several zones or capacity types are left at one price, as they all are in the benchmark's
+// catalog, it is the first that the catalog lists.
+func launch(claim *scheduling.NodeClaim) (node, error) {
+	n := node{pods: claim.Pods}
+	for _, instance := range claim.InstanceTypeOptions {
+		for _, offering := range instance.Offerings {
+			if offering.Available && (n.offering == nil || offering.Price < n.offering.Price) &&
+				claim.Requirements.IsCompatible(offering.Requirements, labels.AllowUndefinedWellKnownLabels) {
+				n.InstanceType, n.offering = instance, offering
+			}
+		}
+	}
+	if n.offering == nil {
+		return n, fmt.Errorf("a NodeClaim of %d pods has no offering left", len(claim.Pods))
+	}
+	return n, nil
+}
+
+// plan is what a run of Karpenter's scheduler comes to.
+type plan struct {
+	nodes   []node
+	pending int     // pods without a node
+	cost    float64 // per hour
+}
+
+func newPlan(results scheduling.Results) (plan, error) {
+	p := plan{pending: len(results.PodErrors)}
+	for _, claim := range results.NewNodeClaims {
+		n, err := launch(claim)
+		if err != nil {
+			return p, err
+		}
+		p.nodes = append(p.nodes, n)
+		p.cost += n.offering.Price
+	}
+	return p, nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// kind is one of the sorts of pods that Karpenter's benchmark schedules.
+type kind struct {
+	name string
+	// shape adds labels and constraints to a pod.
+	shape func(d *dice, pod *corev1.Pod)
+}
+
+// generic comes first: what does not divide evenly is filled up with it.
+var generic = kind{"generic", func(d *dice, pod *corev1.Pod) { pod.Labels = d.labels() }}
+
+// mixes are in equal shares. The diverse one is that of Karpenter's benchmark.
+var mixes = map[string][]kind{
+	"generic": {generic},
+	"diverse": {
+		generic,
+		{"zone-spread", spread(corev1.LabelTopologyZone)},
+		{"hostname-spread", spread(corev1.LabelHostname)},
+		{"zone-affinity", zoneAffinity},
+		{"hostname-anti-affinity", hostnameAntiAffinity},
+	},
+}
+
+// makePods makes pods as Karpenter's benchmark does: kind after kind, drawn from one source in the
+// order in which the benchmark draws, so that a seed gives the pods that it would give there.
+func makePods(mix string, count int, seed int64) ([]*corev1.Pod, error) {
+	kinds := mixes[mix]
+	if kinds == nil {
+		return nil, fmt.Errorf("-mix %q: no such mix; there are %s", mix, strings.Join(slices.Sorted(maps.Keys(mixes)), ", "))
+	}
+	d := &dice{rand.New(rand.NewSource(seed))}
+
+	pods := make([]*corev1.Pod, 0, count)
+	for _, k := range kinds {
+		for range count / len(kinds) {
+			pods = append(pods, d.pod(k, len(pods)))
+		}
+	}
+	for len(pods) < count {
+		pods = append(pods, d.pod(generic, len(pods)))
+	}
+	return pods, nil
+}
+
+// dice draws what differs from pod to pod.
+type dice struct{ *rand.Rand }
+
+// created is when the first pod was created. Karpenter takes pods of equal requests in the order
+// of their creation; in its benchmark each is some nanoseconds younger than the one before.
+var created = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (d *dice) pod(k kind, number int) *corev1.Pod {
+	pod := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              fmt.Sprintf("%s-%05d", k.name, number),
+			Namespace:         metav1.NamespaceDefault,
+			UID:               types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", number)),
+			CreationTimestamp: metav1.NewTime(created.Add(time.Duration(number) * time.Microsecond)),
+		},
+		Spec: corev1.PodSpec{
+			SchedulerName: corev1.DefaultSchedulerName,
+			Containers:    []corev1.Container{{Name: "main", Image: "registry.k8s.io/pause:3.10"}},
+		},
+	}
+	k.shape(d, pod)
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(d.oneOf("100m", "250m", "500m", "1000m", "1500m")),
+		corev1.ResourceMemory: resource.MustParse(d.oneOf("100Mi", "256Mi", "512Mi", "1024Mi", "2048Mi", "4096Mi")),
+	}
+	return pod
+}
+
+func (d *dice) oneOf(values ...string) string { return values[d.Intn(len(values))] }
+
+func (d *dice) letter() string { return d.oneOf("a", "b", "c", "d", "e", "f", "g") }
+
+func (d *dice) labels() map[string]string { return map[string]string{"my-label": d.letter()} }
+
+// spread spreads pods that need not be its own: the labels of the pod and those of the selector
+// are drawn apart, as in Karpenter's benchmark.
+func spread(key string) func(*dice, *corev1.Pod) {
+	return func(d *dice, pod *corev1.Pod) {
+		pod.Labels = d.labels()
+		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew:           1,
+			TopologyKey:       key,
+			WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: d.labels()},
+		}}
+	}
+}
+
+// zoneAffinity asks for the zone of pods with its own labels, so that the first of them fits anywhere.
+func zoneAffinity(d *dice, pod *corev1.Pod) {
+	pod.Labels = map[string]string{"my-affininity": d.letter()} // written so in Karpenter's benchmark
+	pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: ownTerms(pod, corev1.LabelTopologyZone),
+	}}
+}
+
+func hostnameAntiAffinity(_ *dice, pod *corev1.Pod) {
+	pod.Labels = map[string]string{"app": "nginx"}
+	pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: ownTerms(pod, corev1.LabelHostname),
+	}}
+}
+
+func ownTerms(pod *corev1.Pod, key string) []corev1.PodAffinityTerm {
+	return []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels}, TopologyKey: key}}
+}
