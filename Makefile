@@ -15,7 +15,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath '-toolexec=env GOGC=30
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream nightly lint bench bench-places bench-live integration bench-upstream bench-eviction bench-moves soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream nightly lint bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -59,7 +59,7 @@ race: ## the cores, the shells and what packs under the race detector (needs a C
 	@cd deploy/pack && CGO_ENABLED=1 go test -race -short ./...
 
 nightly: ## what is too slow for every change: staticcheck in all modules, the race detector, long random tests
-	@for module in . controlplane test test/specs deploy/pack; do echo "==> staticcheck: $$module"; \
+	@for module in . controlplane test test/specs test/karpenter deploy/pack; do echo "==> staticcheck: $$module"; \
 		(cd $$module && go tool -modfile=$(CURDIR)/hack/tools/go.mod staticcheck ./...) || exit 1; done
 	@echo "==> random sequences, chaos and clusters, ten times as many"
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
@@ -68,6 +68,7 @@ nightly: ## what is too slow for every change: staticcheck in all modules, the r
 	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds 100000 -timeout 2h
 	@cd test && go test ./conformance -clusters=20000 -gangs=400 -timeout 2h
 	@cd test && go test ./nodeparity -worlds=1000000 -timeout 2h
+	@cd test/karpenter && go test ./...
 	@$(ALLTESTS) 20000x -wide fuzz
 	@$(MAKE) race
 
@@ -104,6 +105,9 @@ bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the s
 
 bench-moves: ## plans of berth rebalance on 5,000 nodes, and drains and rolls by kubectl and by Berth (BENCHFLAGS='-parts drain -short')
 	@cd test && go run ./cmd/moves $(BENCHFLAGS)
+
+bench-karpenter: ## what Karpenter's own scheduler launches for its benchmark's pods, what it costs an hour, and how long it takes (BENCHFLAGS='-pods 20000')
+	@cd test/karpenter && go run . $(BENCHFLAGS)
 
 soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
 	@cd test && go build -o $(BIN)/soak ./cmd/soak
