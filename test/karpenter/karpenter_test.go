@@ -143,7 +143,6 @@ func TestCheckFindsWhatDoesNotHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := solveForTest(t, pods)
-			p.nodes[0].InstanceType = new(*p.nodes[0].InstanceType)
 			c.spoil(&p)
 			if err := p.check(pods); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("check says %v, want %q", err, c.want)
