@@ -106,7 +106,7 @@ func spread(key string) func(*dice, *corev1.Pod) {
 	}
 }
 
-// zoneAffinity asks for the zone of pods with its own labels, so that the first of them fits anywhere.
+// zoneAffinity asks for the zone of pods with its own labels, so that the first fits anywhere.
 func zoneAffinity(d *dice, pod *corev1.Pod) {
 	pod.Labels = map[string]string{"my-affininity": d.letter()} // written so in Karpenter's benchmark
 	pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
