@@ -32,7 +32,9 @@ const evaluators = 5
 type took struct{ setup, solve, cpu time.Duration }
 
 // solve runs Karpenter's scheduler on an empty cluster, with all as in its benchmark.
-func solve(ctx context.Context, pods []*corev1.Pod, pool *v1.NodePool, types []*cloudprovider.InstanceType) (scheduling.Results, took, error) {
+func solve(
+	ctx context.Context, pods []*corev1.Pod, pool *v1.NodePool, types []*cloudprovider.InstanceType,
+) (scheduling.Results, took, error) {
 	log.SetLogger(logging.NopLogger)
 	ctx = options.ToContext(injection.WithControllerName(ctx, "provisioner"), test.Options())
 	pods = slices.Clone(pods) // the scheduler sorts them
