@@ -38,11 +38,13 @@ func TestPodsAreOfFiveKindsAndOfTheirSeed(t *testing.T) {
 	// The first pods that Karpenter's benchmark draws with its seed, 42.
 	for i, want := range []string{"f 500m 512Mi", "b 1 256Mi", "g 250m 512Mi"} {
 		requests := pods[i].Spec.Containers[0].Resources.Requests
-		if got := strings.Join([]string{pods[i].Labels["my-label"], requests.Cpu().String(), requests.Memory().String()}, " "); got != want {
+		got := strings.Join([]string{pods[i].Labels["my-label"], requests.Cpu().String(), requests.Memory().String()}, " ")
+		if got != want {
 			t.Errorf("pod %d is %s, want %s", i, got, want)
 		}
 	}
-	if slices.EqualFunc(pods, mustMakePods(t, 1003, 7), func(a, b *corev1.Pod) bool { return a.Labels["my-label"] == b.Labels["my-label"] }) {
+	sameLabel := func(a, b *corev1.Pod) bool { return a.Labels["my-label"] == b.Labels["my-label"] }
+	if slices.EqualFunc(pods, mustMakePods(t, 1003, 7), sameLabel) {
 		t.Error("seeds 42 and 7 give the same labels")
 	}
 }
@@ -73,7 +75,8 @@ func TestKwokReadsTheTypes(t *testing.T) {
 			t.Errorf("%s has %d offerings, want 5 of %s", got.Name, len(got.Offerings), want.Name)
 		}
 		for j, offering := range got.Offerings {
-			if w := want.Offerings[j]; offering.Price != w.Price || offering.Zone() != w.Zone() || offering.CapacityType() != w.CapacityType() {
+			w := want.Offerings[j]
+			if offering.Price != w.Price || offering.Zone() != w.Zone() || offering.CapacityType() != w.CapacityType() {
 				t.Errorf("%s is offered in %s at %v, want %s at %v", got.Name, offering.Zone(), offering.Price, w.Zone(), w.Price)
 			}
 		}
@@ -131,9 +134,11 @@ func TestCheckFindsWhatDoesNotHold(t *testing.T) {
 		spoil func(p *plan)
 		want  string
 	}{
-		"a node that is too small": {func(p *plan) { p.nodes[0].Capacity = corev1.ResourceList{"cpu": resource.MustParse("150m")} }, "are left"},
-		"a pod in two places":      {func(p *plan) { p.nodes[1].pods = append(p.nodes[1].pods, p.nodes[0].pods[0]) }, "has two nodes"},
-		"a pod that is lost":       {func(p *plan) { p.nodes[0].pods = p.nodes[0].pods[1:] }, "199 pods placed and 0 pending of 200"},
+		"a node that is too small": {func(p *plan) {
+			p.nodes[0].Capacity = corev1.ResourceList{"cpu": resource.MustParse("150m")}
+		}, "are left"},
+		"a pod in two places": {func(p *plan) { p.nodes[1].pods = append(p.nodes[1].pods, p.nodes[0].pods[0]) }, "has two nodes"},
+		"a pod that is lost":  {func(p *plan) { p.nodes[0].pods = p.nodes[0].pods[1:] }, "199 pods placed and 0 pending of 200"},
 		"two that exclude each other": {func(p *plan) {
 			for i := range p.nodes[:2] {
 				p.nodes[i].pods = append(p.nodes[i].pods, pods[alone])
