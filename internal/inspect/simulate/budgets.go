@@ -90,7 +90,7 @@ func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodCla
 	if s.ExpectedPods > 0 {
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 	}
-	scheduler.show(cycle.DisruptionBudgets, object)
+	scheduler.rewrite(cycle.DisruptionBudgets, object)
 }
 
 // left records that a pod has gone, or is going: its budgets allow one disruption less.
@@ -128,7 +128,7 @@ func (b *budgets) change(class *cluster.PodClass, change func(object *policyv1.P
 	for _, object := range b.of(class) {
 		object = object.DeepCopy()
 		change(object)
-		b.scheduler.show(cycle.DisruptionBudgets, object)
+		b.scheduler.rewrite(cycle.DisruptionBudgets, object)
 	}
 }
 

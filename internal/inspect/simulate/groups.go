@@ -99,7 +99,7 @@ func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admi
 func (s *scheduler) writeGroup(a cycle.WriteGroup) {
 	g := a.Group.DeepCopy()
 	meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
-	s.show(cycle.PodGroups, g)
+	s.rewrite(cycle.PodGroups, g)
 }
 
 // groupOf is the pod group that the scheduler knows a pod to be a member of, or nil.

@@ -101,6 +101,13 @@ func (s *scheduler) show(kind cycle.Kind, object metav1.Object) {
 	s.feed(cycle.Seen{Kind: kind, Object: object})
 }
 
+// rewrite shows the core an object that it may know, changed, which is the caller's own. Without a
+// version it is not taken for one that is only listed again.
+func (s *scheduler) rewrite(kind cycle.Kind, object metav1.Object) {
+	object.SetResourceVersion("")
+	s.show(kind, object)
+}
+
 // showGone tells the core that an object was deleted.
 func (s *scheduler) showGone(kind cycle.Kind, last metav1.Object) {
 	s.feed(cycle.Gone{Kind: kind, Object: last})

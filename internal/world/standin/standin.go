@@ -66,10 +66,13 @@ func (c *Controllers) change(claim *resourcev1.ResourceClaim, gone bool) {
 		c.Feed(cycle.Gone{Kind: cycle.ResourceClaims, Object: claim})
 		return
 	}
-	c.show(cycle.ResourceClaims, claim)
+	c.show(cycle.ResourceClaims, claim.DeepCopy())
 }
 
+// show gives the core an object of the caller's own that was written. It has no version any more: a
+// core takes an object of a version that it knows for one that is only listed again.
 func (c *Controllers) show(kind cycle.Kind, object metav1.Object) {
+	object.SetResourceVersion("")
 	c.Feed(cycle.Seen{Kind: kind, Object: object})
 }
 
@@ -85,7 +88,7 @@ func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
 // Bind does the work of provisioners and of the volume binding controller for a pod's volumes.
 func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	for _, volume := range volumes.Volumes {
-		c.show(cycle.Volumes, volume)
+		c.show(cycle.Volumes, volume.DeepCopy())
 		ref := volume.Spec.ClaimRef
 		if claim, ok := c.Cluster.Claims.Get(ref.Namespace, ref.Name); ok {
 			c.bindClaim(claim, volume.Name)

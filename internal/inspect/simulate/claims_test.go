@@ -1,0 +1,120 @@
+package simulate_test
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// A drained pod's claim of its own name is released once the pod has gone, and its successor takes
+// a device of another node.
+func TestDrainOfAPodWithANamedClaim(t *testing.T) {
+	w := opened(t, twoNodes+`
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {selectors: [{cel: {expression: "device.driver == 'gpu.example.com'"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node-1}
+spec: {driver: gpu.example.com, nodeName: node-1, pool: {name: node-1, generation: 1, resourceSliceCount: 1}, devices: [{name: gpu-0}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node-2}
+spec: {driver: gpu.example.com, nodeName: node-2, pool: {name: node-2, generation: 1, resourceSliceCount: 1}, devices: [{name: gpu-0}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared, namespace: default, uid: shared, resourceVersion: "1"}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}
+status:
+  allocation:
+    devices: {results: [{request: r, driver: gpu.example.com, pool: node-1, device: gpu-0}]}
+    nodeSelector: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [node-1]}]}]}
+  reservedFor: [{resource: pods, name: p, uid: u}]
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: rs, namespace: default, uid: rs}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: a}}
+  template:
+    metadata: {labels: {app: a}}
+    spec:
+      resourceClaims: [{name: d, resourceClaimName: shared}]
+      containers: [{name: c, image: i, resources: {claims: [{name: d}]}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: default, uid: u, labels: {app: a}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]}
+spec:
+  nodeName: node-1
+  resourceClaims: [{name: d, resourceClaimName: shared}]
+  containers: [{name: c, image: i, resources: {claims: [{name: d}]}}]
+status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
+`)
+	do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})
+	left := w.Departures()
+	if len(left) != 1 {
+		t.Fatalf("left: %+v", left)
+	}
+	if _, node, message, _ := left[0].Next(); node != "node-2" {
+		t.Errorf("the successor is on %q: %s", node, message)
+	}
+}
+
+// What a world comes to does not depend on the versions that a cluster has given to its objects:
+// the world's own changes have none.
+func TestVersionsOfObjectsMakeNoDifference(t *testing.T) {
+	for name, text := range map[string]string{"town": busyTown(), "budget": spreadWithBudget("ScheduleAnyway", 2)} {
+		t.Run(name, func(t *testing.T) {
+			answer := func(stored bool) string {
+				set := read(t, text)
+				if stored {
+					giveVersions(set)
+				}
+				s, err := simulate.Run(set, simulate.Options{
+					Seed: 1, For: 20 * time.Minute, Scenario: scenario(t, "- {at: 1m, drain: {node: node-1, force: true, deleteEmptydirData: true}}\n"),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var b bytes.Buffer
+				if err := s.Write(&b, "json"); err != nil {
+					t.Fatal(err)
+				}
+				return b.String()
+			}
+			if diff := cmp.Diff(answer(false), answer(true)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// giveVersions gives all objects but pods a version. Pods with one went through admission.
+func giveVersions(set *manifest.Set) {
+	lists := reflect.ValueOf(set).Elem()
+	for i := range lists.NumField() {
+		list := lists.Field(i)
+		if list.Kind() != reflect.Slice || !list.CanInterface() {
+			continue
+		}
+		for j := range list.Len() {
+			if object, ok := list.Index(j).Interface().(metav1.Object); ok && reflect.TypeOf(object) != reflect.TypeFor[*v1.Pod]() {
+				object.SetResourceVersion("1")
+			}
+		}
+	}
+}
