@@ -15,9 +15,26 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
+// exists reports whether a pod of the input exists: it is bound, or an API server has stored it.
+// Others are new.
+func exists(p *v1.Pod) bool { return p.Spec.NodeName != "" || admission.Stored(p) }
+
+// chargeExisting counts the pods that exist against the quotas, before new ones are: in the input
+// they may stand behind the controller that makes the new ones.
+func (s *pods) chargeExisting(list []*v1.Pod) {
+	for _, p := range list {
+		if exists(p) && len(s.bounds.quotas[p.Namespace]) > 0 {
+			if admitted, err := s.admit(p); err == nil { // else admitAll reports it
+				s.bounds.charge(admitted, false)
+			}
+		}
+	}
+}
+
 // admitAll admits the set's pods as an API server would, or has already. Each pod is admitted
 // independently of the others, so this is done in parallel.
 func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error {
+	s.chargeExisting(set.Pods)
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
 		if allowed.halted() {
@@ -41,12 +58,12 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 			if errs[i] != nil {
 				return refusal(set, first+i, errs[i])
 			}
-			waits := admitted[i].Spec.NodeName == ""
-			isNew := waits && !admission.Stored(pods[i])
-			if isNew {
+			refused := ""
+			if !exists(pods[i]) {
 				s.claims.MakeFor(admitted[i])
+				refused = s.bounds.charge(admitted[i], true)
 			}
-			s.enter(admitted[i], s.bounds.charge(admitted[i], isNew))
+			s.enter(admitted[i], refused)
 			if discard {
 				pods[i] = nil
 			}
