@@ -163,7 +163,7 @@ func (s *several) Names() (names []string) {
 
 func (s *several) tell(p *answer.Page, wide bool) {
 	if s.Missing > 0 {
-		p.Heading("%s: %s wanted, %d exist, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
+		p.Heading("%s: %s wanted, %d existing, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
 		p.Line("%s missing: they %s.", answer.Count(s.Missing, "pod"), strings.TrimSuffix(s.Reason, "."))
 	} else {
 		p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)

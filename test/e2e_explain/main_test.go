@@ -71,7 +71,7 @@ func setUp(m *testing.M) (int, error) {
 	if err := os.WriteFile(configuration, []byte(shortBackoff), 0o600); err != nil {
 		return 0, err
 	}
-	stop, err := up("--nodes", "6", "--zones", "3", "--config", configuration)
+	stop, err := up("--nodes", "6", "--zones", "3", "--config", configuration, "--feature-gates", "GenericWorkload=true,TopologyAwareWorkloadScheduling=true")
 	if err != nil {
 		return 0, err
 	}

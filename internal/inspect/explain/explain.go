@@ -103,6 +103,8 @@ type explainer struct {
 	pod     *cluster.Pod // nil if it has ended
 	options Options
 	out     *Explanation
+	// gang is the group that is placed whole or not at all, if the pod waits with it.
+	gang *groupSearch
 }
 
 func (e *explainer) explain(found simulate.Found) error {

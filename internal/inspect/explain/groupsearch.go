@@ -18,7 +18,8 @@ import (
 // GroupSuggestion is a change with which a pod group would be placed.
 type GroupSuggestion struct {
 	// Kind is AddNodes, LowerMinCount or RemoveTopologyConstraint. The last two need a new
-	// PodGroup, since the spec of one cannot be changed.
+	// PodGroup, since the spec of one cannot be changed, and new pods: a PodGroup stays until the
+	// pods that name it are gone.
 	Kind string `json:"kind"`
 	Text string `json:"text"`
 	// Nodes is how many nodes like Like are added.
@@ -46,13 +47,13 @@ const (
 func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
 	if n := s.mostAtOnce(placed); n > 0 {
 		list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: n,
-			Text: fmt.Sprintf("lower minCount from %d to %d, in a new PodGroup", s.g.MinCount(), n)})
+			Text: fmt.Sprintf("lower minCount from %d to %d, in a new PodGroup with new pods", s.g.MinCount(), n)})
 	}
 	if key := s.g.TopologyKey(); key != "" {
 		other := s.g.Object.Spec.DeepCopy()
 		other.SchedulingConstraints = nil
 		if s.fits(nil, other) {
-			list = append(list, GroupSuggestion{Kind: "RemoveTopologyConstraint", Text: fmt.Sprintf("remove the topology constraint (%s), in a new PodGroup", key)})
+			list = append(list, GroupSuggestion{Kind: "RemoveTopologyConstraint", Text: fmt.Sprintf("remove the topology constraint (%s), in a new PodGroup with new pods", key)})
 		}
 	}
 	if n, like := s.fewestNodes(); n > 0 {
@@ -103,7 +104,12 @@ func (s *groupSearch) fits(more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec
 		return false
 	}
 	t := s.w.TryGroupWith(s.g, more, spec)
-	return t != nil && !t.Incomplete && t.Message == "" && len(t.Victims) == 0
+	return t != nil && placed(t)
+}
+
+// placed tells whether the attempt places the group, without preemption.
+func placed(t *decision.GroupTrial) bool {
+	return !t.Incomplete && t.Message == "" && len(t.Victims) == 0
 }
 
 // fewestNodes returns how many nodes have to be added at least, and which they are like; 0 if that

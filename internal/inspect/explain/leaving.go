@@ -16,7 +16,8 @@ import (
 // Leaving are pods that are terminating already. The pending pod fits once they have gone, so
 // nothing needs to be done.
 type Leaving struct {
-	Node string          `json:"node"`
+	// Node is where the pod fits then. Left out for the pods of a group that fit on several nodes.
+	Node string          `json:"node,omitempty"`
 	Pods []simulate.Name `json:"pods"`
 	// Until is when the last of their grace periods ends.
 	Until metav1.Time `json:"until"`
@@ -30,7 +31,7 @@ const overdue = 30 * time.Second
 // leaving determines whether the pod fits once the pods that are terminating have gone. A pod that
 // has preempted others waits for its nominated node.
 func (e *explainer) leaving(waiting *cluster.Pod) *Leaving {
-	pods := e.terminating()
+	pods := terminating(e.w)
 	nominated := e.c.Node(waiting.Nominated)
 	if nominated != nil {
 		pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node != nominated })
@@ -48,13 +49,15 @@ func (e *explainer) leaving(waiting *cluster.Pod) *Leaving {
 	if len(there) > 0 && b.try(b.gone(there)) == node {
 		pods = there
 	}
-	return e.leavingOf(node, pods)
+	return leavingOf(e.w, node, pods, e.pod.Nominated == node)
 }
 
-func (e *explainer) leavingOf(node string, pods []*cluster.Pod) *Leaving {
-	out := &Leaving{Node: node, Preempted: e.pod.Nominated == node}
+// leavingOf records the pods that leave. nominated tells whether they make room for the pods that
+// are nominated there.
+func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bool) *Leaving {
+	out := &Leaving{Node: node, Preempted: nominated}
 	for _, p := range pods {
-		found, _ := e.w.Find(p.Namespace(), p.Name)
+		found, _ := w.Find(p.Namespace(), p.Name)
 		if due := found.Object.DeletionTimestamp; out.Until.Before(due) {
 			out.Until = *due
 		}
@@ -64,15 +67,63 @@ func (e *explainer) leavingOf(node string, pods []*cluster.Pod) *Leaving {
 	return out
 }
 
+// leaving determines whether the group fits once the pods that are terminating have gone.
+func (s *groupSearch) leaving(members []simulate.Found) *Leaving {
+	nominated := map[string]bool{}
+	for _, m := range members {
+		if m.Pod.Nominated != "" {
+			nominated[m.Pod.Nominated] = true
+		}
+	}
+	pods := slices.DeleteFunc(terminating(s.w), func(p *cluster.Pod) bool { return len(nominated) > 0 && !nominated[p.Node.Name] })
+	if len(pods) == 0 {
+		return nil
+	}
+
+	taken := s.nodesWithout(pods)
+	if taken == nil {
+		return nil
+	}
+	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return !taken[p.Node.Name] })
+	if again := s.nodesWithout(there); len(there) > 0 && again != nil {
+		pods, taken = there, again
+	}
+	node := ""
+	for name := range taken {
+		if len(taken) == 1 {
+			node = name
+		}
+	}
+	return leavingOf(s.w, node, pods, len(nominated) > 0)
+}
+
+// nodesWithout returns the nodes that the pods of the group would get without some pods; nil if the
+// group is not placed then.
+func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
+	b := &bench{w: s.w, c: s.w.Cluster()}
+	defer b.remove(pods)()
+	t := s.w.TryGroup(s.g.Name.Namespace, s.g.Name.Name)
+	if t == nil || !placed(t) {
+		return nil
+	}
+	taken := map[string]bool{}
+	for _, p := range t.Pods {
+		if p.Node != "" {
+			taken[p.Node] = true
+		}
+	}
+	return taken
+}
+
 // terminating lists the pods that leave their nodes within their grace periods. A pod does not if a
 // finalizer keeps it, if its node does not respond, or if it should have gone before.
-func (e *explainer) terminating() (pods []*cluster.Pod) {
-	for _, f := range e.w.Each() {
+func terminating(w *simulate.World) (pods []*cluster.Pod) {
+	for _, f := range w.Each() {
 		due := f.Object.DeletionTimestamp
-		if due == nil || f.Pod == nil || f.Pod.Node == nil || len(f.Object.Finalizers) > 0 || e.w.Now().After(due.Add(overdue)) {
+		if due == nil || f.Pod == nil || f.Pod.Node == nil || len(f.Object.Finalizers) > 0 || w.Now().After(due.Add(overdue)) {
 			continue
 		}
-		node := e.w.Node(f.Pod.Node.Name)
+		node := w.Node(f.Pod.Node.Name)
 		if !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable }) {
 			pods = append(pods, f.Pod)
 		}
@@ -94,5 +145,9 @@ func (l *Leaving) Summary() string {
 	if len(l.Pods) > 1 {
 		verb = "have"
 	}
-	return fmt.Sprintf("waits until %s, terminating on %s, %s gone, by %s at the latest: %s", names, l.Node, verb, clock(l.Until.Time), why)
+	where := ""
+	if l.Node != "" {
+		where = " on " + l.Node
+	}
+	return fmt.Sprintf("waits until %s, terminating%s, %s gone, by %s at the latest: %s", names, where, verb, clock(l.Until.Time), why)
 }

@@ -57,6 +57,7 @@ func (e *explainer) pending(profile *plugins.Profile) error {
 	if gate == "" && !out.Preemption.Helps {
 		out.Leaving = e.leaving(waiting)
 	}
+	e.together()
 	e.suggest(profile, object, waiting)
 	out.Summary = e.pendingSummary(gate)
 	return nil
@@ -107,6 +108,34 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	return true
 }
 
+// together finds the gang with which the pod is placed, or not at all. Pods that leave help it if
+// the gang fits then.
+func (e *explainer) together() {
+	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
+	if g == nil || g.MinCount() < 2 || g.Scheduled() {
+		return
+	}
+	if now := e.w.TryGroup(g.Name.Namespace, g.Name.Name); now != nil && !placed(now) {
+		e.gang = &groupSearch{w: e.w, g: g, now: now}
+		if e.out.Leaving = nil; !now.Incomplete && len(now.Victims) == 0 {
+			e.out.Leaving = e.gang.leaving(e.w.MembersOf(g))
+		}
+	}
+}
+
+// gangLine says how the pod's gang stands, which decides about the pod.
+func (e *explainer) gangLine() string {
+	g, now := e.gang.g, e.gang.now
+	text := fmt.Sprintf("Its pod group %s asks for %d pods at once", g.Name.Name, g.MinCount())
+	switch {
+	case now.Incomplete:
+		return text + ", and is not tried yet: " + now.Message + "."
+	case len(now.Victims) > 0:
+		return text + fmt.Sprintf(", and can make room for them by removing %s, which needs no change.", answer.Count(len(now.Victims), "pod"))
+	}
+	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s tells how they stand together.", g.Name.Name, g.Name.Namespace)
+}
+
 // choice says which of the best nodes is chosen.
 func choice(evaluation *decide.Evaluation) string {
 	best := evaluation.Best()
@@ -149,6 +178,9 @@ func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *c
 		e.out.Preemption = nil // it is not needed
 		return
 	}
+	if e.gang != nil {
+		return // what lets one pod run does not let its gang
+	}
 	s.preempts = e.out.Preemption.Helps
 	e.out.Suggestions, e.out.where = s.suggest(), keeperOf(e.w, e.object).note()
 }
@@ -176,6 +208,9 @@ func (e *explainer) pendingSummary(gate string) string {
 	}
 	if gate != "" {
 		text = "The pod may not be scheduled yet: " + gate + ". And none of the nodes could take it."
+	}
+	if e.gang != nil {
+		return text + " " + e.gangLine()
 	}
 	if p := out.Preemption; p != nil && p.Helps {
 		text += fmt.Sprintf(" It can make room on %s by preempting %s, which needs no change.", p.Node, answer.Count(len(p.Victims), "pod"))

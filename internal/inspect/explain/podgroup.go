@@ -41,6 +41,9 @@ type GroupExplanation struct {
 	LastDecision *LastDecision `json:"lastDecision,omitempty"`
 	// Now is the outcome of an attempt; left out if no pod of the group waits.
 	Now *decision.GroupTrial `json:"now,omitempty"`
+	// Leaving are the terminating pods that make room for the group. If there are any, or if the
+	// group makes room by preemption, nothing needs to be done, and nothing is suggested.
+	Leaving *Leaving `json:"leaving,omitempty"`
 	// Suggestions are changes with which the group would be placed, the smallest first. Each of
 	// them has been tried.
 	Suggestions []GroupSuggestion `json:"suggestions,omitempty"`
@@ -87,13 +90,22 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 		out.Pods = append(out.Pods, one)
 	}
 	out.State, out.Summary = groupState(out.Now, placed, len(out.Pods))
-	if out.State == Pending {
-		out.Suggestions = (&groupSearch{w: w, g: g, now: out.Now}).suggest(placed)
-		if len(out.Suggestions) > 0 {
-			out.Summary = strings.TrimSuffix(out.Summary, ".") + ". Smallest change: " + out.Suggestions[0].Text + "."
-		}
+	if out.State == Pending && len(out.Now.Victims) == 0 {
+		out.advise(&groupSearch{w: w, g: g, now: out.Now}, placed)
 	}
 	return out, w.Err()
+}
+
+// advise says what the pending group waits for or, if nothing does that by itself, what would help.
+func (e *GroupExplanation) advise(s *groupSearch, placed int) {
+	text := strings.TrimSuffix(e.Summary, ".")
+	if e.Leaving = s.leaving(s.w.MembersOf(s.g)); e.Leaving != nil {
+		e.Summary = text + ". It " + e.Leaving.Summary() + ". Nothing needs to be done."
+		return
+	}
+	if e.Suggestions = s.suggest(placed); len(e.Suggestions) > 0 {
+		e.Summary = text + ". Smallest change: " + e.Suggestions[0].Text + "."
+	}
 }
 
 func groupState(t *decision.GroupTrial, placed, all int) (State, string) {

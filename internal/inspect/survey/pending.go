@@ -2,6 +2,7 @@ package survey
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -237,11 +237,11 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	case e.Decisive != nil:
 		one.Plugin, one.Nodes, one.Reason = e.Decisive.Plugin, e.Decisive.Nodes, strings.Join(e.Decisive.Reasons, ", ")
 	}
-	if g := pods[0].Group; g != "" {
-		one.ofGroup(w.TryGroup(oldest.Namespace, g))
-	}
 	if makesRoom := e.Preemption != nil && e.Preemption.Helps; len(e.Suggestions) > 0 && !makesRoom {
 		one.Help, one.Command = e.Suggestions[0].Text, e.Suggestions[0].Command()
+	}
+	if g := pods[0].Group; g != "" {
+		return one, one.ofGroup(w, g)
 	}
 	return one, nil
 }
@@ -250,24 +250,36 @@ func preempts(victims int, node string) string {
 	return fmt.Sprintf("preempts %s on %s", answer.Count(victims, "pod"), node)
 }
 
-// ofGroup replaces the reason of one pod by that of its group.
-func (one *Workload) ofGroup(t *decision.GroupTrial) {
-	if t == nil {
-		return
+// ofGroup replaces the reason of one pod, and what would help it, by those of its group. What would
+// help a single pod of a gang is not said of it: explain leaves it out.
+func (one *Workload) ofGroup(w *simulate.World, name string) error {
+	e, err := explain.OfGroup(w, explain.Options{Namespace: one.Namespace, Name: name})
+	if errors.Is(err, explain.ErrNoPod) || err == nil && e.Now == nil {
+		return nil // there is no PodGroup, or no pod of it is tried
 	}
-	one.Plugin, one.Nodes, one.Message = "", 0, t.Message
+	if err != nil {
+		return err
+	}
+	t := e.Now
+	one.Plugin, one.Nodes, one.Message, one.State = "", 0, t.Message, e.State
 	switch {
 	case t.Incomplete:
-		one.State, one.Reason = explain.Gated, t.Message
+		one.Reason = t.Message
 	case len(t.Victims) > 0:
-		one.State, one.Reason = explain.Pending, "makes room by removing "+answer.Count(len(t.Victims), "pod")
+		one.Reason = "makes room by removing " + answer.Count(len(t.Victims), "pod")
+	case e.Leaving != nil:
+		one.Reason = e.Leaving.Summary()
 	case t.Message != "":
-		one.State, one.Reason = explain.Pending, t.Message
+		one.Reason = t.Message
 	case t.Fit < t.Tried:
-		one.State, one.Reason = explain.Schedulable, fmt.Sprintf("%d of %d pods can be placed, and are when their turn comes", t.Fit, t.Tried)
+		one.Reason = fmt.Sprintf("%d of %d pods can be placed, and are when their turn comes", t.Fit, t.Tried)
 	default:
-		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
+		one.Reason = "can be placed, and is when its turn comes"
 	}
+	if len(e.Suggestions) > 0 {
+		one.Help, one.Command = e.Suggestions[0].Text, ""
+	}
+	return nil
 }
 
 // WorkloadOf names the pod's workload as kubectl writes it: its controller or, if that is a

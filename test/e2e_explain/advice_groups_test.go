@@ -1,0 +1,101 @@
+package e2eexplain
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/survey"
+)
+
+// groupAdvice is one thing that berth explain podgroup says would help.
+type groupAdvice struct {
+	name, kind string
+	// words are what it prints for the gang of objects.
+	words, objects string
+	// anew are the objects that the advice wants created in their place, and added the flags of the
+	// simulated nodes that it wants added.
+	anew, added string
+	then        int
+}
+
+// gang is a PodGroup, and pods of which a node takes one each.
+func gang(minCount, pods int, more string) string {
+	text := fmt.Sprintf("apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: gang}\nspec: {schedulingPolicy: {gang: {minCount: %d}}%s}\n---\n", minCount, more)
+	for i := range pods {
+		text += podOf(fmt.Sprint("gang-", i), "schedulingGroup: {podGroupName: gang}, "+wide)
+	}
+	return text
+}
+
+const inOneZone = ", schedulingConstraints: {topology: [{key: topology.kubernetes.io/zone}]}"
+
+var everyGroupAdvice = []groupAdvice{
+	{name: "gang-lower", kind: "LowerMinCount", words: "lower minCount from 7 to 6, in a new PodGroup with new pods", objects: gang(7, 7, ""), anew: gang(6, 7, ""), then: 6},
+	{name: "gang-nodes", kind: "AddNodes", words: "add 1 node like node-", objects: gang(7, 7, ""), added: "--name-prefix gang-", then: 7},
+	{
+		name: "gang-zone", kind: "RemoveTopologyConstraint", words: "remove the topology constraint (topology.kubernetes.io/zone), in a new PodGroup with new pods",
+		objects: gang(3, 3, inOneZone), anew: gang(3, 3, ""), then: 3,
+	},
+}
+
+// Every kind of advice that berth explain podgroup can give, carried out as it is printed, has the
+// group placed. It prints no commands.
+func TestEveryGroupAdviceHelps(t *testing.T) {
+	for i := range everyGroupAdvice {
+		a := &everyGroupAdvice[i]
+		t.Run(a.name, func(t *testing.T) { a.follow(t) })
+	}
+}
+
+func (a *groupAdvice) follow(t *testing.T) {
+	in := &advice{name: a.name}
+	sh(t, "kubectl create namespace "+a.name)
+	t.Cleanup(func() {
+		sh(t, "kubectl delete namespace "+a.name+" --wait=false; kubectl delete pods --all --force -n "+a.name)
+	})
+	in.sh(t, applied(a.objects))
+	within(t, 20*time.Second, "the gang waits", func() bool { return in.waiting(t) != nil })
+
+	e := &explain.GroupExplanation{}
+	if err := json.Unmarshal([]byte(must(t, "", "explain", "podgroup/gang", "-n", a.name, "-o", "json")), e); err != nil {
+		t.Fatal(err)
+	}
+	if !a.isAmong(e.Suggestions) {
+		t.Fatalf("no %s is suggested: %+v", a.kind, e)
+	}
+	a.pendingAgrees(t, e)
+
+	if a.added != "" {
+		simulated(t, a.added)
+	}
+	if a.anew != "" {
+		in.sh(t, "kubectl delete pods --all --force; kubectl delete podgroup gang")
+		in.sh(t, applied(a.anew))
+	}
+	within(t, 30*time.Second, "the pods run", func() bool { return in.running(t) == a.then })
+}
+
+func (a *groupAdvice) isAmong(list []explain.GroupSuggestion) bool {
+	for i := range list {
+		if list[i].Kind == a.kind && strings.HasPrefix(list[i].Text, a.words) {
+			return true
+		}
+	}
+	return false
+}
+
+// pendingAgrees holds what berth pending says of the gang against the explanation.
+func (a *groupAdvice) pendingAgrees(t *testing.T, e *explain.GroupExplanation) {
+	t.Helper()
+	p := &survey.Pending{}
+	if err := json.Unmarshal([]byte(must(t, "", "pending", "-n", a.name, "-o", "json")), p); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Workloads) != 1 || p.Workloads[0].Help != e.Suggestions[0].Text || p.Workloads[0].Command != "" {
+		t.Errorf("pending says %+v, and explain %s", p.Workloads, e.Summary)
+	}
+}
