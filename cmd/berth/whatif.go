@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
@@ -123,9 +124,9 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	meter := f.work.begin(cmd.ErrOrStderr(), "forecasting")
-	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source, Progress: func(elapsed, most time.Duration, without bool) {
+	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source, Progress: func(elapsed, until time.Duration, without bool) {
 		if meter.shows() {
-			meter.say(forecasting(elapsed, most, without))
+			meter.say(forecasting(elapsed, until, without))
 		}
 	}})
 	f.work.end()
@@ -142,12 +143,15 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 }
 
 // forecasting says how far a forecast is.
-func forecasting(elapsed, most time.Duration, without bool) string {
-	words := "forecasting: %s have passed, of %s at most"
-	if without {
-		words = "forecasting the same time without the operations: %s of %s"
+func forecasting(elapsed, until time.Duration, without bool) string {
+	switch passed := answer.Duration(elapsed); {
+	case without:
+		return fmt.Sprintf("forecasting the same time without the operations: %s of %s", passed, answer.Duration(until))
+	case until == 0:
+		return fmt.Sprintf("forecasting until nothing more happens: %s so far", passed)
+	default:
+		return fmt.Sprintf("forecasting: %s of %s", passed, answer.Duration(until))
 	}
-	return fmt.Sprintf(words, elapsed.Round(time.Second), most.Round(time.Second))
 }
 
 // held tells which conditions of --fail-on came true. A refused drain is one of them whatever is

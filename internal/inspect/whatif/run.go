@@ -29,8 +29,9 @@ type Options struct {
 	For    time.Duration
 	Source simulate.Source
 	// Progress, if set, is called with how far the forecast is: first with the operations, and
-	// then, where things happen anyway, without them.
-	Progress func(elapsed, most time.Duration, without bool)
+	// then, where things happen anyway, without them. until is when it ends; 0 is when nothing more
+	// happens.
+	Progress func(elapsed, until time.Duration, without bool)
 }
 
 // longest is how far a forecast looks by default: a cluster may never settle. Node health may taint
@@ -44,9 +45,8 @@ const (
 // without them, so that what happens anyway is listed separately. Pending pods are tried first, for
 // the same reason.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
-	most := cmp.Or(o.For, longest)
 	if o.Progress != nil {
-		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, most, false) })
+		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, o.For, false) })
 	}
 	w.Settle()
 	w.BeginHealth()
