@@ -9,7 +9,8 @@ import (
 )
 
 // TestEveryAdviceIsFollowed: each kind of change that `berth explain` suggests has a row in the
-// live tables of test/e2e_explain, in which it is carried out as it is printed.
+// live tables of test/e2e_explain, in which it is carried out as it is printed, and is in the table
+// of docs/explain.md.
 func TestEveryAdviceIsFollowed(t *testing.T) {
 	table := source(t, "../../test/e2e_explain/advice_test.go") + source(t, "../../test/e2e_explain/advice_groups_test.go")
 	followed := map[string]bool{}
@@ -35,7 +36,11 @@ func TestEveryAdviceIsFollowed(t *testing.T) {
 	if len(kinds) < 25 {
 		t.Fatalf("only %d kinds of advice were found: %v", len(kinds), kinds)
 	}
+	_, page, _ := strings.Cut(source(t, "../../docs/explain.md"), "### Every kind of advice")
 	for kind := range kinds {
+		if !strings.Contains(page, "`"+kind+"`") {
+			t.Errorf("%s is not in the table of docs/explain.md", kind)
+		}
 		if !followed[kind] {
 			t.Errorf("%s: no row of test/e2e_explain carries it out", kind)
 		}
