@@ -152,10 +152,29 @@ start_containerd() {
 images() {
 	image berth.local/pause:1 "$dir/pause.tar" sleep 2147483647
 	image berth.local/busybox:1 "$dir/busybox.tar" sh
-	for tar in pause busybox; do ctr --address "$socket" --namespace k8s.io images import "$dir/$tar.tar" >/dev/null; done
+	for name in pause busybox; do import_image "$name"; done
+}
+
+# Takes an image of our own in. The label keeps it from kubelets' garbage collection (containerd 1.7 and later).
+import_image() {
+	ctr --address "$socket" --namespace k8s.io images import "$dir/$1.tar" >/dev/null || return 1
+	ctr --address "$socket" --namespace k8s.io images label "berth.local/$1:1" io.cri-containerd.pinned=pinned >/dev/null
+	[ "$1" = busybox ] || return 0
 	# The second for pods that name no tag; those pull always, unless they say otherwise.
-	for tag in 1 latest; do ctr --address "$socket" --namespace k8s.io images tag berth.local/busybox:1 "docker.io/library/busybox:$tag" >/dev/null; done
-	rm -f "$dir/pause.tar" "$dir/busybox.tar"
+	for tag in 1 latest; do ctr --address "$socket" --namespace k8s.io images tag --force berth.local/busybox:1 "docker.io/library/busybox:$tag" >/dev/null; done
+}
+
+# On a disk that is nearly full a kubelet removes images that no container uses, and without the one of the sandboxes no pod starts any more. No registry
+# has ours: what is missing is taken in again.
+keep_images() {
+	while sleep 5 && kill -0 $$ 2>/dev/null; do
+		there=$(ctr --address "$socket" --connect-timeout 2s --namespace k8s.io images list -q 2>/dev/null) || continue
+		for name in pause busybox; do
+			case "$there" in *"berth.local/$name:1"*) continue ;; esac
+			say "image berth.local/$name:1 is gone; taking it in again"
+			import_image "$name" || true
+		done
+	done
 }
 
 # A containerd that dies is started again, as systemd does it, unless DIR/down says that it is to stay away.
@@ -204,6 +223,8 @@ run() {
 		{ cat <&8 >/dev/null; kill -TERM $$; } 9>&- &
 		reader=$!
 	fi
+	keep_images 8<&- 9>&- >/dev/null &
+	keeper=$!
 	echo "$socket"
 	say "a node on it: berth agent --bootstrap-kubeconfig FILE --container-runtime-endpoint unix://$socket --cgroup-root /$bridge --root-dir $dir/kubelet"
 	keep_running
@@ -268,7 +289,7 @@ remove_log_links() { [ ! -d /var/log/containers ] || find /var/log/containers -l
 
 clean() {
 	: >"$dir/down"
-	[ -z "${reader-}" ] || { pkill -P "$reader"; kill "$reader"; } 2>/dev/null || true
+	for helper in ${reader-} ${keeper-}; do { pkill -P "$helper"; kill "$helper"; } 2>/dev/null || true; done
 	stop_processes
 	unmount
 	remove_network

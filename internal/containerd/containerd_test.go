@@ -33,6 +33,24 @@ func TestKilledContainerdComesBackWithItsContainers(t *testing.T) {
 	})
 }
 
+// A kubelet on a disk that is nearly full removes images that nothing uses, and no registry has the
+// one of the sandboxes.
+func TestImagesThatAreRemovedComeBack(t *testing.T) {
+	c := Start(t)
+	for _, image := range []string{Pause, Busybox} {
+		if out, err := ctr(c, "images", "remove", "--sync", image); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	eventually(t, "both images are there", func() error {
+		out, err := ctr(c, "images", "list", "-q")
+		if err == nil && (!strings.Contains(out, Pause) || !strings.Contains(out, Busybox)) {
+			err = errors.New(out)
+		}
+		return err
+	})
+}
+
 // A test process that is killed cannot clean up. What it started must see to that itself.
 func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	if os.Getenv("BERTH_TEST_OWNER") != "" {
