@@ -25,7 +25,7 @@ func runNodeHealth(ctx context.Context, with hook.NodeHealth) {
 
 func runEviction(ctx context.Context, client kubernetes.Interface) {
 	events := eventlog.New(client, evictionlive.Name)
-	together(ctx, events.Run, evictionlive.New(client, events, eviction.Options{}).Run)
+	together(ctx, events.Run, evictionlive.New(client, evictionlive.Events{Nodes: events}, eviction.Options{}).Run)
 }
 
 func together(ctx context.Context, parts ...func(context.Context)) {

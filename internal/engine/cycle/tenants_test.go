@@ -240,7 +240,7 @@ func (c *crowd) storeTogether(of *cost, all []Event) (gone []Event) {
 		seen := e.(Seen)
 		of.stored++
 		c.timed(of, fmt.Sprintf("one of %d objects that meet, %v", len(all), seen.Kind), e)
-		gone = append(gone, Gone{seen.Kind, seen.Object})
+		gone = append(gone, Gone(seen))
 	}
 	return gone
 }
