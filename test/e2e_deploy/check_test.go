@@ -67,7 +67,7 @@ func TestCheckSeesWhatIsThere(t *testing.T) {
 	// A right that is taken away is missed.
 	c.kubectl("delete", "role", "berth-controller", "-n", "kube-node-lease")
 	eventually(t, func() error {
-		if out, _ := c.check(c.Kubeconfig); !says(out, "problem", "berth-controller may not: list leases.coordination.k8s.io in kube-node-lease") {
+		if out, _ := c.check(c.Kubeconfig); !says(out, "problem", "berth-controller may not: get leases.coordination.k8s.io in kube-node-lease, list ") {
 			return errors.New(out)
 		}
 		return nil

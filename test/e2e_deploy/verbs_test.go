@@ -223,7 +223,23 @@ func (c *cluster) controllerUsesItsRights(p *part) {
 			return err
 		})
 	}
+	c.lossOfDevices()
 	p.check(func(deploy.Right) bool { return false })
+}
+
+// lossOfDevices has two pods leave for the taints of their devices: that of a ResourceSlice, and
+// that of a DeviceTaintRule.
+func (c *cluster) lossOfDevices() {
+	c.Helper()
+	c.apply(deviceWork)
+	for pod, device := range map[string]string{"broken": "gpu-0", "recalled": "gpu-1"} {
+		uid := c.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+		c.kubectl("patch", "resourceclaim", pod, "--subresource=status", "--type=merge", "-p", fmt.Sprintf(`{"status": {
+			"allocation": {"devices": {"results": [{"request": "gpu", "driver": "gpu.example.com", "pool": "node-2", "device": %q}]}},
+			"reservedFor": [{"resource": "pods", "name": %q, "uid": %q}]}}`, device, pod, uid))
+	}
+	c.apply(taintOfDevice)
+	c.kubectl("wait", "--for=delete", "pod/broken", "pod/recalled", "--timeout=90s")
 }
 
 // shows looks for a line, a pattern, among the metrics of a part.

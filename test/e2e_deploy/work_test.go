@@ -147,3 +147,55 @@ spec:
   tolerations: [{key: wavers, operator: Exists, effect: NoExecute, tolerationSeconds: 3600}]
   containers: [{name: c, image: nginx}]
 `
+
+// deviceWork are two pods that use a device each, of which one is tainted by its driver, and
+// taintOfDevice taints the other.
+const deviceWork = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node-2-gpus}
+spec:
+  driver: gpu.example.com
+  nodeName: node-2
+  pool: {name: node-2, generation: 1, resourceSliceCount: 1}
+  devices:
+  - {name: gpu-0, taints: [{key: broken, effect: NoExecute}]}
+  - {name: gpu-1}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: broken}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: recalled}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: broken}
+spec:
+  nodeName: node-2
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: nginx}]
+  resourceClaims: [{name: gpu, resourceClaimName: broken}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: recalled}
+spec:
+  nodeName: node-2
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: nginx}]
+  resourceClaims: [{name: gpu, resourceClaimName: recalled}]
+`
+
+const taintOfDevice = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: recall}
+spec:
+  deviceSelector: {driver: gpu.example.com, pool: node-2, device: gpu-1}
+  taint: {key: recalled, effect: NoExecute}
+`
