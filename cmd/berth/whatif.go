@@ -16,6 +16,9 @@ import (
 // exitHeld: what --fail-on names came true.
 const exitHeld = 3
 
+// nodeClaims is the format that writes what to buy as Karpenter's NodeClaims.
+const nodeClaims = "nodeclaims"
+
 // heldError is not a failure of the command: the answer is that what --fail-on names would come
 // true.
 type heldError struct{ error }
@@ -34,7 +37,7 @@ func (f *forecast) addFlags(flags *pflag.FlagSet) {
 	f.question.addFlags(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "the namespace of pods and workloads that are named (default: the context's, or default)")
 	flags.DurationVar(&f.time, "for", 0, "how much time passes (default: until nothing more happens, at most a day, or an hour while node health taints nodes)")
-	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, or if kubectl refuses a drain: "+strings.Join(whatif.Conditions, ","))
+	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, if kubectl refuses a drain, or if new nodes cost more than so much a month (cost=1000): "+strings.Join(whatif.Conditions, ","))
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }
 
@@ -75,12 +78,17 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   use pod/NAME --memory 2Gi                what a pod uses (--ephemeral-storage);
                                            else by its annotation berth.dev/uses,
                                            or as much as it requests
-  rebalance [GOAL...]                      the moves of berth rebalance --execute`,
+  rebalance [GOAL...]                      the moves of berth rebalance --execute
+  provision --catalog FILE...              the cheapest nodes on which all runs that
+                                           is pending then: Karpenter's NodePools and
+                                           instance types, or Nodes with a price;
+                                           -o nodeclaims; --fail-on cost=1000`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb
   berth what-if add-nodes 2 --like node/node-1 add-pods --max --like pod/web-0
   berth what-if pressure node/node-1 --memory 50Mi
+  berth what-if drain node/node-1 --ignore-daemonsets provision --catalog nodes.yaml
   berth what-if -f cluster/ apply -f new.yaml -o json`,
 		// The flags of several operations in a row are told apart by where they stand, which cobra
 		// cannot do.
@@ -101,16 +109,24 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkFormat(f.output, formats); err != nil {
+	if err := checkFormat(f.output, append(slices.Clone(formats), nodeClaims)); err != nil {
 		return err
 	}
 	for _, condition := range f.failOn {
-		if !slices.Contains(whatif.Conditions, condition) {
-			return usagef("--fail-on %q: must be one of %s", condition, strings.Join(whatif.Conditions, ", "))
+		if _, err := whatif.CostOf(condition); err != nil && !slices.Contains(whatif.Conditions, condition) {
+			return usagef("--fail-on %q: must be one of %s, or cost=MOST", condition, strings.Join(whatif.Conditions, ", "))
 		}
 	}
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
+	}
+	for i, s := range steps {
+		if s.Catalog != nil && i < len(steps)-1 {
+			return usagef("provision: is for what the other operations leave pending: name it last")
+		}
+	}
+	if f.output == nodeClaims && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
+		return usagef("-o %s: is for what-if provision", nodeClaims)
 	}
 	if len(steps) == 0 {
 		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
@@ -136,7 +152,12 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err := f.opening(cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	if err := answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide"); err != nil {
+	if f.output == nodeClaims {
+		err = answer.Provision.WriteNodeClaims(cmd.OutOrStdout())
+	} else {
+		err = answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide")
+	}
+	if err != nil {
 		return err
 	}
 	return f.held(answer)

@@ -12,13 +12,14 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 // operations are the words that begin one.
-var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete", "rebalance", "pressure", "use"}
+var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete", "rebalance", "pressure", "use", "provision"}
 
 // parse cuts the arguments at the words that begin operations, and reads each part with the flags
 // that may stand there.
@@ -80,6 +81,7 @@ type parts struct {
 	disk      string
 	eviction  pressure.Config
 	timeout   time.Duration
+	catalog   []string
 }
 
 func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
@@ -169,6 +171,8 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 		}
 	case "scale":
 		flags.IntVar(&p.replicas, "replicas", -1, "")
+	case "provision":
+		flags.StringSliceVar(&p.catalog, "catalog", nil, "")
 	}
 }
 
@@ -218,6 +222,15 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 			return nil, usagef("use: write use pod/NAME --memory 500Mi")
 		}
 		op.Use = &simulate.Use{Pod: p.rest[0], Memory: p.memory, EphemeralStorage: p.disk}
+	case "provision":
+		if len(p.catalog) == 0 || len(p.rest) > 0 {
+			return nil, usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance types, or Nodes with the annotation %s", provision.PriceAnnotation)
+		}
+		catalog, err := provision.ReadCatalog(p.catalog)
+		if err != nil {
+			return nil, err
+		}
+		return &whatif.Step{Catalog: catalog}, nil
 	case "delete":
 		if p.reference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")

@@ -51,6 +51,30 @@ func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 	return evaluate(c, profile, p)
 }
 
+// Rejections returns, for each of some nodes of the cluster, the reasons for which plugins reject
+// the pod there, joined; "" if the node can take it.
+func Rejections(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, nodes []*cluster.Node) []string {
+	beginAttempt(profile)
+	j := prepare(c, profile, p)
+	list := make([]string, len(nodes))
+	for i, n := range nodes {
+		rejection := j.all
+		switch {
+		case j.err != nil:
+			list[i] = j.err.Error()
+			continue
+		case rejection == nil:
+			_, rejection = j.node(n)
+		}
+		if rejection != nil && rejection.Err != nil {
+			list[i] = rejection.Err.Error()
+		} else if rejection != nil {
+			list[i] = cmp.Or(strings.Join(rejection.Reasons, ", "), rejection.Code)
+		}
+	}
+	return list
+}
+
 // beginAttempt tells the filters that what follows is a new attempt.
 func beginAttempt(profile *plugins.Profile) {
 	for _, f := range profile.Filters {

@@ -44,8 +44,10 @@ type scheduler struct {
 	// decided.
 	explains bool
 	verdicts map[types.UID][]Node
-	gates    groups.Gates
-	groups   *groups.Set // of the core; nil without the gates
+	// preferred are the nodes that pods get if several are equally good.
+	preferred map[types.UID]string
+	gates     groups.Gates
+	groups    *groups.Set // of the core; nil without the gates
 	// lasting is set if time may pass. Where it does not, each pod is tried once.
 	lasting bool
 	// progress, if set, is called every progressEvery decisions.
@@ -63,7 +65,10 @@ type scheduler struct {
 // case an event is lost, and here none is.
 func (s *scheduler) start(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
-	o := cycle.Options{Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates, Unhurried: true}
+	o := cycle.Options{
+		Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates, Unhurried: true,
+		Prefer: func(p *cluster.Pod) string { return s.preferred[p.UID] },
+	}
 	for _, p := range profiles {
 		s.profiles[p.SchedulerName] = p
 		served := cycle.Profile{Profile: p}

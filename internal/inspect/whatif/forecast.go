@@ -1,8 +1,12 @@
 package whatif
 
 import (
+	"errors"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -35,6 +39,8 @@ type Forecast struct {
 	Chosen     []simulate.Cost   `json:"chosen,omitempty"`
 	// Budgets are the disruption budgets that block drains or are violated.
 	Budgets []Budget `json:"budgets"`
+	// Provision is which nodes to buy, if that was asked.
+	Provision *provision.Plan `json:"provision,omitempty"`
 	// Later are the evictions that the operations cause and that are due after For.
 	Later []simulate.Eviction `json:"later,omitempty"`
 	// For is how much time passed. Settled is set if nothing more was to happen then.
@@ -161,6 +167,15 @@ type Amount struct {
 // Conditions are what --fail-on can name.
 var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 
+// CostOf reads the condition cost=MOST, which holds if new nodes cost more than that a month.
+func CostOf(condition string) (most float64, err error) {
+	text, ok := strings.CutPrefix(condition, "cost=")
+	if !ok {
+		return 0, errors.New("is no cost")
+	}
+	return strconv.ParseFloat(text, 64)
+}
+
 // Refused returns the pods because of which kubectl drain would not begin.
 func (f *Forecast) Refused() (list []simulate.Blocked) {
 	for _, d := range f.Drains {
@@ -173,6 +188,9 @@ func (f *Forecast) Refused() (list []simulate.Blocked) {
 func (f *Forecast) Holds(condition string) bool {
 	switch condition {
 	case "pending":
+		if f.Provision != nil && len(f.Provision.Pending) > 0 {
+			return true
+		}
 		return slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Anyway })
 	case "evicted":
 		return slices.ContainsFunc(f.Leaving, func(l Leaving) bool { return l.Cause != simulate.ByScaling && l.Cause != simulate.ByRollout }) || len(f.Later) > 0
@@ -180,6 +198,9 @@ func (f *Forecast) Holds(condition string) bool {
 		return len(f.Budgets) > 0
 	case "refused":
 		return len(f.Refused()) > 0
+	}
+	if most, err := CostOf(condition); err == nil {
+		return f.Provision != nil && f.Provision.Month > most
 	}
 	return false
 }

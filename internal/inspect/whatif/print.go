@@ -44,6 +44,11 @@ func (p printer) forecast(f *Forecast) {
 	p.leaving(f.Leaving)
 	p.drains(f.Drains)
 	p.rebalances(f.Rebalances)
+	if f.Provision != nil {
+		f.Provision.Print(p.Page, p.wide)
+		p.utilisation(f)
+		return
+	}
 	p.placed(f.placedByThis())
 	p.pending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
 	p.budgets(f.Budgets)

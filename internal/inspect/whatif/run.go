@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -20,6 +21,9 @@ type Step struct {
 	// to lose.
 	Choose int
 	Drain  *simulate.Drain
+	// Catalog, if set, is what nodes may be bought from for the pods that are pending after the
+	// operations before it, instead of an operation. It is the last step.
+	Catalog *provision.Catalog
 }
 
 // Options say how far to look.
@@ -70,8 +74,13 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	decided, departed := len(w.Pods()), len(w.Departures())
 	f.Utilisation.Before = utilisation(w)
 	var drains []*simulate.Drained
+	var catalog *provision.Catalog
 	for _, s := range steps {
 		f.Operations = append(f.Operations, s.Words)
+		if s.Catalog != nil {
+			catalog = s.Catalog
+			continue
+		}
 		if s.Choose > 0 {
 			chosen, drained, err := w.Choose(s.Choose, s.Drain)
 			if err != nil {
@@ -98,6 +107,12 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	lasted := f.advance(w, o.For)
 	if err := w.Err(); err != nil {
 		return nil, err
+	}
+	if catalog != nil {
+		var err error
+		if f.Provision, err = provision.Make(w, catalog, provision.Options{}); err != nil {
+			return nil, err
+		}
 	}
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
 	if o.For == 0 && !f.Settled {

@@ -1,0 +1,209 @@
+package provision
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// Catalog is what can be bought.
+type Catalog struct {
+	Offers []Offer
+	Pools  []Pool
+	// Notes are about what was read and is not offered.
+	Notes []string
+}
+
+// Offer is a kind of node that can be bought.
+type Offer struct {
+	Pool         string // the NodePool or node group; the template's name if there is neither
+	Type         string
+	Zone         string
+	CapacityType string
+	Price        float64 // an hour
+	// Node is what such a node looks like. It has no name.
+	Node *v1.Node
+	// Most is how many there can be; 0 is any number.
+	Most int
+	// pool is where the NodePool is in Catalog.Pools; -1 for a template.
+	pool int
+}
+
+// Pool is a NodePool.
+type Pool struct {
+	Name   string
+	Weight int32
+	Limits v1.ResourceList // as nodes and resources
+	claim  nodeClaimTemplate
+}
+
+// document is one document of a file.
+type document struct {
+	file, text string // text has empty lines for what precedes the document, so that lines are the file's
+}
+
+// ReadCatalog reads the files of a catalog: YAML or JSON, several documents in a file, folders.
+// Every fault has its file, line and field.
+func ReadCatalog(paths []string) (*Catalog, error) {
+	var documents []document
+	for _, path := range paths {
+		read, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, read...)
+	}
+	c := &Catalog{}
+	var pools []*nodePool
+	var types []*instanceType
+	var faults []error
+	for _, d := range documents {
+		if err := c.read(d, &pools, &types); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	switch {
+	case len(pools) > 0 && len(types) == 0:
+		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's kwok provider reads it", strings.Join(paths, ", "))
+	case len(types) > 0 && len(pools) == 0:
+		return nil, fmt.Errorf("%s: instance types and no NodePool that says which of them may be used", strings.Join(paths, ", "))
+	}
+	c.combine(pools, types)
+	if len(c.Offers) == 0 {
+		return nil, errors.New(strings.Join(append([]string{strings.Join(paths, ", ") + ": offers no node"}, c.Notes...), "\n"))
+	}
+	slices.SortStableFunc(c.Offers, func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
+	return c, nil
+}
+
+// readFile returns the documents of a file, or of the files in a folder.
+func readFile(path string) ([]document, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		var list []document
+		for _, e := range entries {
+			if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(e.Name()))) {
+				read, err := readFile(filepath.Join(path, e.Name()))
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, read...)
+			}
+		}
+		return list, nil
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: is not a regular file", path)
+	}
+	if info.Size() > mostBytes {
+		return nil, fmt.Errorf("%s: has %d bytes: a catalog has at most %d", path, info.Size(), mostBytes)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return documentsOf(path, string(text)), nil
+}
+
+// mostBytes is how large a file may be: the catalogs of the large clouds have some megabytes.
+const mostBytes = 64 << 20
+
+func documentsOf(path, text string) (list []document) {
+	line, from := 0, 0
+	var lines []string
+	flush := func() {
+		if strings.TrimSpace(strings.Join(lines, "")) != "" {
+			list = append(list, document{path, strings.Repeat("\n", from) + strings.Join(lines, "")})
+		}
+		lines, from = nil, line
+	}
+	for l := range strings.Lines(text) {
+		line++
+		if strings.HasPrefix(l, "---") {
+			flush()
+			continue
+		}
+		lines = append(lines, l)
+	}
+	flush()
+	return list
+}
+
+// read reads a document by its kind.
+func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) error {
+	if text := strings.TrimSpace(d.text); strings.HasPrefix(text, "[") || strings.HasPrefix(text, "- ") {
+		var list []*instanceType
+		if err := manifest.Decode(d.file, []byte(d.text), &list); err != nil {
+			return err
+		}
+		for i, t := range list {
+			if err := t.check(); err != nil {
+				return fmt.Errorf("%s: [%d]%w", d.file, i, err)
+			}
+		}
+		*types = append(*types, list...)
+		return nil
+	}
+	switch kind := kindOf(d.text); kind {
+	case "NodePool":
+		pool := &nodePool{}
+		if err := manifest.Decode(d.file, []byte(d.text), pool); err != nil {
+			return err
+		}
+		if err := pool.check(); err != nil {
+			return fmt.Errorf("%s: NodePool %q: %w", d.file, pool.Name, err)
+		}
+		*pools = append(*pools, pool)
+	case "Node":
+		node := &v1.Node{}
+		if err := manifest.Decode(d.file, []byte(d.text), node); err != nil {
+			return err
+		}
+		offer, err := offerOf(node)
+		if err != nil {
+			return fmt.Errorf("%s: node %q: %w", d.file, node.Name, err)
+		}
+		c.Offers = append(c.Offers, *offer)
+	case "":
+		return fmt.Errorf("%s: has no kind: a catalog has NodePools, Nodes with a price, and instance types as a list", d.file)
+	default:
+		return fmt.Errorf("%s: kind %s: a catalog has NodePools (karpenter.sh/v1), Nodes with a price, and instance types as a list", d.file, kind)
+	}
+	return nil
+}
+
+// kindOf returns the kind of a document, of YAML or of JSON.
+func kindOf(text string) string {
+	for l := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(l, "kind:"); ok {
+			return strings.Trim(strings.TrimSpace(name), `"'`)
+		}
+		if at := strings.Index(l, `"kind"`); at >= 0 {
+			_, value, _ := strings.Cut(l[at+len(`"kind"`):], ":")
+			value = strings.TrimSpace(value)
+			if quoted, ok := strings.CutPrefix(value, `"`); ok {
+				name, _, _ := strings.Cut(quoted, `"`)
+				return name
+			}
+		}
+	}
+	return ""
+}

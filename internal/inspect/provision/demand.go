@@ -1,0 +1,444 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// demand is what is pending, and what can be bought for it, as numbers.
+type demand struct {
+	world *simulate.World
+	// kinds are the offers that pods can tell apart by anything but their size, an offer of each
+	// with the most room.
+	kinds   []*kind
+	kindOf  []int // by offer
+	offers  []Offer
+	rooms   [][]int64 // by offer: what is left for pods beside those of DaemonSets
+	names   []v1.ResourceName
+	items   []*item
+	problem *packing.Problem
+	// helpless are the pods that no offer can take, and why.
+	helpless []Waiting
+	trials   []*cluster.Node // one of each kind, in the cluster for a moment
+	offered  []bool          // by offer: false if its pool is used up
+	free     map[types.UID]*free
+	distinct []bool // by offer: no cheaper one is the same to pods
+}
+
+type kind struct {
+	labels  map[string]string // those that pods can tell
+	largest int
+	weight  int32
+	daemons cluster.Resources
+}
+
+// item is a number of pods that are alike to the packing.
+type item struct {
+	pods  []*cluster.Pod
+	size  []int64
+	kinds []int
+	apart []string // keys of the groups of which a node holds few
+}
+
+// free is what a pod is to the bound: its size and all offers into which it may go.
+type free struct {
+	size  []int64
+	bins  []int
+	apart []string
+}
+
+// Waiting is a pod that stays pending.
+type Waiting struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Message   string `json:"message"`
+}
+
+// told returns the keys of the labels that pods, and the DaemonSets of the world, can tell nodes
+// apart by.
+func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
+	keys := map[string]bool{v1.LabelTopologyZone: true}
+	seen := map[*cluster.Spec]bool{}
+	for _, p := range pods {
+		if spec := p.Class.Spec; !seen[spec] {
+			seen[spec] = true
+			tell(keys, spec.NodeSelector, spec.Affinity)
+			for _, s := range spec.TopologySpreadConstraints {
+				keys[s.TopologyKey] = true
+			}
+		}
+		for _, list := range [][]cluster.Term{p.Class.RequiredAffinity, p.Class.RequiredAntiAffinity} {
+			for _, term := range list {
+				keys[term.TopologyKey] = true
+			}
+		}
+	}
+	for _, set := range w.DaemonSets() {
+		tell(keys, set.Spec.Template.Spec.NodeSelector, set.Spec.Template.Spec.Affinity)
+	}
+	delete(keys, v1.LabelHostname)
+	return keys
+}
+
+func tell(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
+	for key := range selector {
+		keys[key] = true
+	}
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, r := range term.MatchExpressions {
+			keys[r.Key] = true
+		}
+	}
+}
+
+// sort sorts the offers into kinds.
+func (d *demand) sort(c *Catalog, keys map[string]bool) {
+	of := map[string]int{}
+	sorted := slices.Sorted(maps.Keys(keys))
+	d.kindOf = make([]int, len(c.Offers))
+	for i, o := range c.Offers {
+		var b strings.Builder
+		labels := map[string]string{}
+		for key, value := range o.Node.Labels {
+			if keys[key] || strings.Contains(key, "topology") {
+				labels[key] = value
+			}
+		}
+		for _, key := range sorted {
+			value, there := labels[key]
+			fmt.Fprintf(&b, "%q%v ", value, there)
+		}
+		for _, key := range slices.Sorted(maps.Keys(labels)) {
+			fmt.Fprintf(&b, "%q=%q ", key, labels[key])
+		}
+		weight := int32(0)
+		if o.pool >= 0 {
+			weight = c.Pools[o.pool].Weight
+		}
+		fmt.Fprint(&b, o.Node.Spec.Taints, weight)
+		at, known := of[b.String()]
+		if !known {
+			at = len(d.kinds)
+			of[b.String()] = at
+			d.kinds = append(d.kinds, &kind{labels: labels, largest: i, weight: weight})
+		}
+		d.kindOf[i] = at
+		if larger(o.Node, c.Offers[d.kinds[at].largest].Node) {
+			d.kinds[at].largest = i
+		}
+	}
+}
+
+func larger(a, b *v1.Node) bool {
+	return cmp.Or(a.Status.Allocatable.Cpu().Cmp(*b.Status.Allocatable.Cpu()), a.Status.Allocatable.Memory().Cmp(*b.Status.Allocatable.Memory())) > 0
+}
+
+// measure lists the resources that count, and what room the offers have.
+func (d *demand) measure(pods []*cluster.Pod) {
+	d.names = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
+	more := map[v1.ResourceName]bool{}
+	for _, p := range pods {
+		if p.Class.Requests.EphemeralStorage > 0 {
+			more[v1.ResourceEphemeralStorage] = true
+		}
+		for name := range p.Class.Requests.Scalars {
+			more[name] = true
+		}
+	}
+	d.names = append(d.names, slices.Sorted(maps.Keys(more))...)
+	for _, k := range d.kinds {
+		k.daemons = d.world.DaemonRequests(d.offers[k.largest].Node)
+	}
+	for i, o := range d.offers {
+		room, daemons := cluster.NewResources(o.Node.Status.Allocatable), d.kinds[d.kindOf[i]].daemons
+		list := make([]int64, len(d.names))
+		for r, name := range d.names {
+			list[r] = max(room.Of(name)-daemons.Of(name), 0)
+		}
+		d.rooms = append(d.rooms, list)
+	}
+	same := map[string]bool{}
+	for i := range d.offers {
+		key := fmt.Sprint(d.kindOf[i], d.rooms[i])
+		d.distinct = append(d.distinct, !same[key]) // the cheaper is first
+		same[key] = true
+	}
+}
+
+func (d *demand) sizeOf(p *cluster.Pod) []int64 {
+	list := make([]int64, len(d.names))
+	for r, name := range d.names {
+		if list[r] = p.Class.Requests.Of(name); name == v1.ResourcePods {
+			list[r] = 1
+		}
+	}
+	return list
+}
+
+// group makes items of the pods.
+func (d *demand) group(pods []*cluster.Pod) {
+	takes := d.takers()
+	zones := newZones(d)
+	known, knownFree := map[string]*item{}, map[string]*free{}
+	d.free = map[types.UID]*free{}
+	for _, p := range pods {
+		kinds, why := takes(p)
+		if len(kinds) == 0 {
+			d.helpless = append(d.helpless, Waiting{p.Namespace(), p.Name, why})
+			continue
+		}
+		size, apart := d.sizeOf(p), apartOf(p.Class)
+		d.free[p.UID] = d.freed(knownFree, size, kinds, apart)
+		it := &item{size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: apart}
+		key := fmt.Sprint(it.size, it.kinds, it.apart)
+		if same := known[key]; same != nil {
+			same.pods = append(same.pods, p)
+			continue
+		}
+		it.pods = []*cluster.Pod{p}
+		known[key] = it
+		d.items = append(d.items, it)
+	}
+	d.problem = d.numbers()
+}
+
+// freed returns what a pod is to the bound. Pods alike share it.
+func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart []string) *free {
+	key := fmt.Sprint(size, kinds, apart)
+	f := known[key]
+	if f == nil {
+		f = &free{size: size, apart: apart}
+		for i, of := range d.kindOf {
+			if slices.Contains(kinds, of) && d.distinct[i] {
+				f.bins = append(f.bins, i)
+			}
+		}
+		known[key] = f
+	}
+	return f
+}
+
+// heaviest are those of the kinds that are of the heaviest pools among them: as Karpenter does, the
+// others are for when these are used up.
+func (d *demand) heaviest(kinds []int) []int {
+	most := int32(-1)
+	for _, k := range kinds {
+		if d.available(k) {
+			most = max(most, d.kinds[k].weight)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool { return d.kinds[k].weight != most })
+}
+
+// available reports whether any offer of the kind can still be bought.
+func (d *demand) available(k int) bool {
+	for i, of := range d.kindOf {
+		if of == k && d.offered[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// takers returns the function that says into which kinds of nodes a pod can go, by the engine: the
+// plugins are asked about an empty node of each kind that is in the cluster for that. Pods of a
+// class have the same answer.
+func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
+	type answer struct {
+		kinds []int
+		why   string
+	}
+	byClass, byNeeds := map[*cluster.PodClass]*answer{}, map[string]*answer{}
+	return func(p *cluster.Pod) ([]int, string) {
+		if a := byClass[p.Class]; a != nil {
+			return a.kinds, a.why
+		}
+		needs := ""
+		if c := p.Class; c.Simple && !c.HasAffinity() && len(c.Spec.TopologySpreadConstraints) == 0 {
+			needs = fmt.Sprint(c.Spec.SchedulerName, c.Static, d.sizeOf(p))
+			if a := byNeeds[needs]; a != nil {
+				byClass[p.Class] = a
+				return a.kinds, a.why
+			}
+		}
+		a := &answer{}
+		a.kinds, a.why = d.ask(p)
+		if byClass[p.Class] = a; needs != "" {
+			byNeeds[needs] = a
+		}
+		return a.kinds, a.why
+	}
+}
+
+const trialNode = "berth-offer-"
+
+// ask asks the plugins of the pod's profile about the nodes of the kinds.
+func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
+	profile := d.world.Profile(p.Class.Spec.SchedulerName)
+	if profile == nil {
+		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Class.Spec.SchedulerName)
+	}
+	reasons := map[string]int{}
+	for k, rejection := range decide.Rejections(d.world.Cluster(), profile, p, d.trials) {
+		if rejection == "" {
+			kinds = append(kinds, k)
+		} else {
+			reasons[rejection]++
+		}
+	}
+	if len(kinds) > 0 {
+		return kinds, ""
+	}
+	list := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int { return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b)) })
+	return nil, "no node of the catalog takes it: " + strings.Join(list, "; ")
+}
+
+// suppose puts an empty node of each kind into the cluster, and returns what removes them.
+func (d *demand) suppose() (over func()) {
+	c := d.world.Cluster()
+	for k, of := range d.kinds {
+		node := d.offers[of.largest].Node.DeepCopy()
+		node.Name = fmt.Sprint(trialNode, k)
+		node.Labels = maps.Clone(node.Labels)
+		metav1.SetMetaDataLabel(&node.ObjectMeta, v1.LabelHostname, node.Name)
+		d.trials = append(d.trials, c.SetNode(node))
+	}
+	return func() {
+		for k := range d.kinds {
+			c.RemoveNode(fmt.Sprint(trialNode, k))
+		}
+	}
+}
+
+// apartOf are the groups of which a node holds a pod, and the class is in: those of its host ports,
+// and of required anti-affinity by node that its own pods meet.
+func apartOf(class *cluster.PodClass) (keys []string) {
+	for _, term := range class.RequiredAntiAffinity {
+		if term.TopologyKey == v1.LabelHostname && term.Matches(class, nil) {
+			keys = append(keys, fmt.Sprint(term.Namespaces, term.Selector.String()))
+		}
+	}
+	if class.Ports != nil {
+		for _, port := range class.Ports.List {
+			keys = append(keys, fmt.Sprint(port))
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// numbers makes the problem that the packing solves.
+func (d *demand) numbers() *packing.Problem {
+	p := &packing.Problem{}
+	offersOfKind := make([][]int, len(d.kinds))
+	same := map[string]bool{}
+	for i, o := range d.offers {
+		p.Bins = append(p.Bins, packing.Bin{Room: d.rooms[i], Price: o.Price, Most: o.Most})
+		key := fmt.Sprint(d.kindOf[i], d.rooms[i], o.pool, o.Most > 0) // the cheaper is first
+		if d.offered[i] && (o.Most > 0 || !same[key]) {
+			same[key] = true
+			offersOfKind[d.kindOf[i]] = append(offersOfKind[d.kindOf[i]], i)
+		}
+	}
+	groups := map[string]int{}
+	for at, it := range d.items {
+		one := packing.Item{Size: it.size, Count: len(it.pods)}
+		for _, k := range it.kinds {
+			one.Bins = append(one.Bins, offersOfKind[k]...)
+		}
+		slices.Sort(one.Bins)
+		p.Items = append(p.Items, one)
+		for _, key := range it.apart {
+			g, known := groups[key]
+			if !known {
+				g = len(p.Apart)
+				groups[key] = g
+				p.Apart = append(p.Apart, packing.Apart{Most: 1})
+			}
+			p.Apart[g].Items = append(p.Apart[g].Items, at)
+		}
+	}
+	return p
+}
+
+// zones chooses zones beforehand for pods whose constraints are by zone, which a packing does not
+// know: those that spread over zones go round them, and those that want to be together go where the
+// first of them went.
+type zones struct {
+	d     *demand
+	turn  map[string]int
+	given map[string]string // by group: the zone
+}
+
+func newZones(d *demand) *zones {
+	return &zones{d: d, turn: map[string]int{}, given: map[string]string{}}
+}
+
+func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
+	class := p.Class
+	for i, s := range class.Spec.TopologySpreadConstraints {
+		if s.TopologyKey == v1.LabelTopologyZone && s.WhenUnsatisfiable == v1.DoNotSchedule {
+			list := z.of(kinds)
+			key := fmt.Sprint(class.Namespace, selectorText(class.SpreadSelectors, i), list)
+			zone := list[z.turn[key]%len(list)]
+			z.turn[key]++
+			return z.in(kinds, zone)
+		}
+	}
+	for _, term := range class.RequiredAffinity {
+		if term.TopologyKey == v1.LabelTopologyZone && term.Matches(class, nil) {
+			key := fmt.Sprint(term.Namespaces, term.Selector.String())
+			zone, known := z.given[key]
+			if !known || len(z.in(kinds, zone)) == 0 {
+				zone = z.of(kinds)[0]
+				z.given[key] = zone
+			}
+			return z.in(kinds, zone)
+		}
+	}
+	return kinds
+}
+
+func selectorText(list []*rules.Selector, at int) string {
+	if at < len(list) && list[at] != nil {
+		return list[at].String()
+	}
+	return ""
+}
+
+// of are the zones of the kinds, the one with the cheapest offers first.
+func (z *zones) of(kinds []int) (list []string) {
+	for _, k := range kinds {
+		if zone := z.d.kinds[k].labels[v1.LabelTopologyZone]; !slices.Contains(list, zone) {
+			list = append(list, zone)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// in are those of the kinds that are in a zone.
+func (z *zones) in(kinds []int, zone string) (list []int) {
+	for _, k := range kinds {
+		if z.d.kinds[k].labels[v1.LabelTopologyZone] == zone {
+			list = append(list, k)
+		}
+	}
+	return list
+}

@@ -1,0 +1,325 @@
+package provision
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Labels that Karpenter gives to its nodes.
+const (
+	capacityTypeLabel = "karpenter.sh/capacity-type"
+	nodePoolLabel     = "karpenter.sh/nodepool"
+)
+
+// instanceType is an entry of the list that Karpenter's kwok provider reads.
+type instanceType struct {
+	Name             string          `json:"name"`
+	Offerings        []offering      `json:"offerings"`
+	Architecture     string          `json:"architecture"`
+	OperatingSystems []string        `json:"operatingSystems"`
+	Resources        v1.ResourceList `json:"resources"`
+	// Overhead is what is not for pods. The kwok provider takes 100m of CPU and 10Mi of memory, as
+	// is done here where it is not given.
+	Overhead v1.ResourceList `json:"overhead,omitempty"`
+}
+
+type offering struct {
+	Price               float64                      `json:"Price"`
+	Available           *bool                        `json:"Available,omitempty"`
+	ReservationCapacity int                          `json:"ReservationCapacity,omitempty"`
+	Requirements        []v1.NodeSelectorRequirement `json:"Requirements"`
+	Offering            any                          `json:"Offering,omitempty"`
+}
+
+func (t *instanceType) check() error {
+	switch {
+	case t.Name == "":
+		return errors.New(".name: required")
+	case len(t.Offerings) == 0:
+		return fmt.Errorf(".offerings of %q: required: zones and prices", t.Name)
+	case t.Resources.Cpu().IsZero() || t.Resources.Memory().IsZero():
+		return fmt.Errorf(".resources of %q: cpu and memory are required", t.Name)
+	}
+	for i, o := range t.Offerings {
+		if o.Price < 0 || math.IsNaN(o.Price) {
+			return fmt.Errorf(".offerings[%d].Price of %q: %v: must be 0 or more", i, t.Name, o.Price)
+		}
+	}
+	return nil
+}
+
+// nodePool is Karpenter's NodePool, as far as it says which nodes there can be.
+type nodePool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              nodePoolSpec `json:"spec"`
+	Status            any          `json:"status,omitempty"`
+}
+
+type nodePoolSpec struct {
+	Template   nodeClaimTemplate `json:"template"`
+	Disruption any               `json:"disruption,omitempty"`
+	Limits     v1.ResourceList   `json:"limits,omitempty"`
+	Weight     *int32            `json:"weight,omitempty"`
+	Replicas   *int64            `json:"replicas,omitempty"`
+}
+
+type nodeClaimTemplate struct {
+	Metadata struct {
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations map[string]string `json:"annotations,omitempty"`
+	} `json:"metadata,omitempty"`
+	Spec nodeClaimSpec `json:"spec"`
+}
+
+type nodeClaimSpec struct {
+	Taints                 []v1.Taint    `json:"taints,omitempty"`
+	StartupTaints          []v1.Taint    `json:"startupTaints,omitempty"`
+	Requirements           []requirement `json:"requirements"`
+	NodeClassRef           any           `json:"nodeClassRef"`
+	TerminationGracePeriod any           `json:"terminationGracePeriod,omitempty"`
+	ExpireAfter            any           `json:"expireAfter,omitempty"`
+}
+
+// requirement is one of a NodePool or a NodeClaim.
+type requirement struct {
+	Key       string                  `json:"key"`
+	Operator  v1.NodeSelectorOperator `json:"operator"`
+	Values    []string                `json:"values,omitempty"`
+	MinValues *int                    `json:"minValues,omitempty"`
+}
+
+var operators = []v1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"}
+
+func (p *nodePool) check() error {
+	if p.Name == "" {
+		return errors.New("metadata.name: required")
+	}
+	for i, r := range p.Spec.Template.Spec.Requirements {
+		at := fmt.Sprintf("spec.template.spec.requirements[%d]", i)
+		switch {
+		case r.Key == "":
+			return fmt.Errorf("%s.key: required", at)
+		case !slices.Contains(operators, r.Operator):
+			return fmt.Errorf("%s.operator: %q: must be one of %v", at, r.Operator, operators)
+		case (r.Operator == "In" || r.Operator == "NotIn") && len(r.Values) == 0:
+			return fmt.Errorf("%s.values: required with operator %s", at, r.Operator)
+		}
+		if slices.Contains([]v1.NodeSelectorOperator{"Gt", "Lt", "Gte", "Lte"}, r.Operator) {
+			if _, err := strconv.ParseInt(first(r.Values), 10, 64); len(r.Values) != 1 || err != nil {
+				return fmt.Errorf("%s.values: %q: must be one whole number with operator %s", at, r.Values, r.Operator)
+			}
+		}
+	}
+	return nil
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// allows reports whether a label with this value meets the requirement.
+func (r *requirement) allows(value string, there bool) bool {
+	number, err := strconv.ParseInt(value, 10, 64)
+	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
+	whole := there && err == nil
+	switch r.Operator {
+	case "In":
+		return there && slices.Contains(r.Values, value)
+	case "NotIn":
+		return !there || !slices.Contains(r.Values, value)
+	case "Exists":
+		return there
+	case "DoesNotExist":
+		return !there
+	case "Gt":
+		return whole && number > bound
+	case "Lt":
+		return whole && number < bound
+	case "Gte":
+		return whole && number >= bound
+	default:
+		return whole && number <= bound
+	}
+}
+
+// combine makes the offers: each offering of each instance type that a NodePool's requirements
+// allow.
+func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
+	for _, p := range pools {
+		pool := Pool{Name: p.Name, Limits: p.Spec.Limits, claim: p.Spec.Template}
+		if p.Spec.Weight != nil {
+			pool.Weight = *p.Spec.Weight
+		}
+		if p.Spec.Replicas != nil {
+			c.Notes = append(c.Notes, fmt.Sprintf("NodePool %s has a fixed number of nodes (spec.replicas): none is bought for it", p.Name))
+			continue
+		}
+		c.Pools = append(c.Pools, pool)
+		before := len(c.Offers)
+		for _, t := range types {
+			for _, o := range t.Offerings {
+				if o.Available == nil || *o.Available {
+					c.Offers = append(c.Offers, offersOf(p, len(c.Pools)-1, t, o)...)
+				}
+			}
+		}
+		if short := shortOfValues(p, c.Offers[before:]); short != "" {
+			c.Offers = c.Offers[:before]
+			c.Notes = append(c.Notes, short)
+		} else if len(c.Offers) == before {
+			c.Notes = append(c.Notes, fmt.Sprintf("NodePool %s: no offering of any instance type meets its requirements", p.Name))
+		}
+	}
+}
+
+// shortOfValues says which requirement of a pool wants more values (minValues) than its offers
+// have, if any does.
+func shortOfValues(p *nodePool, offers []Offer) string {
+	for _, r := range p.Spec.Template.Spec.Requirements {
+		if r.MinValues == nil || len(offers) == 0 {
+			continue
+		}
+		values := map[string]bool{}
+		for _, o := range offers {
+			values[o.Node.Labels[r.Key]] = true
+		}
+		if len(values) < *r.MinValues {
+			return fmt.Sprintf("NodePool %s wants %d values of %s at least (minValues), and its instance types have %d: it buys nothing", p.Name, *r.MinValues, r.Key, len(values))
+		}
+	}
+	return ""
+}
+
+// offersOf makes the nodes of an offering. An offering or a NodePool can leave a label open among
+// several values; each is a node of its own.
+func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer) {
+	labels := map[string]string{
+		v1.LabelInstanceTypeStable: t.Name, v1.LabelArchStable: t.Architecture, nodePoolLabel: p.Name,
+		"karpenter.kwok.sh/instance-family": familyOf(t.Name), "karpenter.kwok.sh/instance-size": sizeOf(t.Name, t.Resources.Cpu().String()),
+		"karpenter.kwok.sh/instance-cpu": t.Resources.Cpu().String(), "karpenter.kwok.sh/instance-memory": t.Resources.Memory().String(),
+	}
+	maps.Copy(labels, p.Spec.Template.Metadata.Labels)
+	open := map[string][]string{v1.LabelOSStable: linuxFirst(t.OperatingSystems)}
+	for _, r := range o.Requirements {
+		if r.Operator == v1.NodeSelectorOpIn {
+			open[r.Key] = r.Values
+		}
+	}
+	for _, r := range p.Spec.Template.Spec.Requirements {
+		if _, fixed := labels[r.Key]; r.Operator == "In" && !fixed && open[r.Key] == nil {
+			open[r.Key] = r.Values
+		}
+	}
+	for _, choice := range choices(labels, open) {
+		if slices.ContainsFunc(p.Spec.Template.Spec.Requirements, func(r requirement) bool {
+			value, there := choice[r.Key]
+			return !r.allows(value, there)
+		}) {
+			continue
+		}
+		offer := Offer{
+			Pool: p.Name, Type: t.Name, Zone: choice[v1.LabelTopologyZone], CapacityType: choice[capacityTypeLabel],
+			Price: o.Price, pool: pool, Node: nodeOf(p, t, choice), Most: o.ReservationCapacity,
+		}
+		list = append(list, offer)
+	}
+	return list
+}
+
+// linuxFirst returns the names with linux first: it is what a node has if its pods do not care.
+func linuxFirst(names []string) []string {
+	names = slices.Clone(names)
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(map[bool]int{true: 0, false: 1}[a == "linux"], map[bool]int{true: 0, false: 1}[b == "linux"])
+	})
+	return names
+}
+
+// choices returns the labels with each combination of the open values, of which few are kept: they
+// differ in nothing that costs.
+func choices(labels map[string]string, open map[string][]string) []map[string]string {
+	const most = 24
+	list := []map[string]string{labels}
+	for _, key := range slices.Sorted(maps.Keys(open)) {
+		var next []map[string]string
+		for _, l := range list {
+			for _, value := range open[key] {
+				if len(next) < most {
+					with := maps.Clone(l)
+					with[key] = value
+					next = append(next, with)
+				}
+			}
+		}
+		if len(next) > 0 {
+			list = next
+		}
+	}
+	return list
+}
+
+func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
+	capacity := t.Resources.DeepCopy()
+	if _, ok := capacity[v1.ResourcePods]; !ok {
+		capacity[v1.ResourcePods] = *resource.NewQuantity(110, resource.DecimalSI)
+	}
+	overhead := t.Overhead
+	if overhead == nil {
+		overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("10Mi")}
+	}
+	allocatable := capacity.DeepCopy()
+	for name, q := range overhead {
+		if left, ok := allocatable[name]; ok {
+			left.Sub(q)
+			allocatable[name] = left
+		}
+	}
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: p.Spec.Template.Metadata.Annotations},
+		Spec:       v1.NodeSpec{Taints: p.Spec.Template.Spec.Taints},
+		Status: v1.NodeStatus{
+			Capacity: capacity, Allocatable: allocatable,
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady"}},
+		},
+	}
+}
+
+var sizePattern = regexp.MustCompile(`^\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)$`)
+
+// sizeOf and familyOf are the labels that the kwok provider makes of a type's name.
+func sizeOf(name, cpu string) string {
+	if found := sizePattern.FindStringSubmatch(name); found != nil {
+		return found[1]
+	}
+	return cpu
+}
+
+func familyOf(name string) string {
+	for i, r := range name {
+		if r == '.' || r == '-' {
+			return name[:i]
+		}
+	}
+	return name[:min(1, len(name))]
+}
+
+// limitsOf are the limits of a pool by resource, in an order that does not change.
+func (p *Pool) limitsOf() (names []v1.ResourceName) {
+	names = slices.Collect(maps.Keys(p.Limits))
+	slices.SortFunc(names, func(a, b v1.ResourceName) int { return cmp.Compare(a, b) })
+	return names
+}

@@ -1,0 +1,55 @@
+package packing
+
+import (
+	"math"
+	"math/bits"
+)
+
+// exact finds the optimum for few things: the cheapest bin for each set of them, and from these the
+// cheapest way to part them into sets. It is skipped where the number of bins is limited, which
+// sets alone do not know.
+func (s *search) exact() {
+	for _, b := range s.p.Bins {
+		if b.Most > 0 {
+			return
+		}
+	}
+	if len(s.p.Limits) > 0 {
+		return
+	}
+	var things []int // by thing: its item
+	for i, item := range s.p.Items {
+		if s.f.alone(i) != nil {
+			for range item.Count {
+				things = append(things, i)
+			}
+		}
+	}
+	all := 1<<len(things) - 1
+	one := make([]*pattern, all+1) // the bin for a set
+	cost := make([]float64, all+1) // of the cheapest way to pack a set
+	first := make([]int, all+1)    // the part of it that goes into one bin
+	counts := make([]int, len(s.p.Items))
+	for set := 1; set <= all; set++ {
+		clear(counts)
+		for rest := set; rest > 0; rest &= rest - 1 {
+			counts[things[bits.TrailingZeros(uint(rest))]]++
+		}
+		one[set] = s.last(counts)
+		cost[set] = math.Inf(1)
+		lowest := set & -set
+		for part := set; part > 0; part = (part - 1) & set {
+			if part&lowest == 0 || one[part] == nil {
+				continue
+			}
+			if sum := one[part].price + cost[set&^part]; sum < cost[set] {
+				cost[set], first[set] = sum, part
+			}
+		}
+	}
+	s.bins = nil
+	for set := all; set > 0; set &^= first[set] {
+		s.bins = append(s.bins, one[first[set]])
+	}
+	s.proof = true
+}

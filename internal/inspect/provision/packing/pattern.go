@@ -1,0 +1,255 @@
+package packing
+
+import (
+	"cmp"
+	"slices"
+)
+
+// pattern is one bin with what goes into it.
+type pattern struct {
+	bin   int
+	price float64
+	parts []Part
+	value float64 // of what is in it, by the values with which it was made
+}
+
+// filler fills bins by value. It knows which items may go into each kind of bin.
+type filler struct {
+	p      *Problem
+	items  [][]int // by bin
+	groups [][]int // by item: the groups that it is in
+	// Scratch space of one fill.
+	room   []int64
+	full   []float64
+	weight []float64
+	order  []candidate
+	spare  []int // by group: how many more things of it fit into the bin
+	parts  []Part
+	work   int // candidates looked at
+}
+
+type candidate struct {
+	item    int
+	density float64
+	taken   int
+	done    bool
+}
+
+func newFiller(p *Problem) *filler {
+	f := &filler{p: p, items: make([][]int, len(p.Bins)), groups: make([][]int, len(p.Items)), spare: make([]int, len(p.Apart))}
+	for i := range p.Items {
+		for _, bin := range p.Items[i].Bins {
+			if p.holds(bin, i) {
+				f.items[bin] = append(f.items[bin], i)
+			}
+		}
+	}
+	for g, apart := range p.Apart {
+		for _, i := range apart.Items {
+			f.groups[i] = append(f.groups[i], g)
+		}
+	}
+	resources := 0
+	if len(p.Bins) > 0 {
+		resources = len(p.Bins[0].Room)
+	}
+	f.room, f.full, f.weight = make([]int64, resources), make([]float64, resources), make([]float64, resources)
+	return f
+}
+
+// holds reports whether one thing of the item has room in an empty bin.
+func (p *Problem) holds(bin, item int) bool {
+	for r, size := range p.Items[item].Size {
+		if size > p.Bins[bin].Room[r] {
+			return false
+		}
+	}
+	return true
+}
+
+// fill returns the most valuable filling of a bin that it finds, of what is left, or nil if nothing
+// of value goes in.
+func (f *filler) fill(bin int, values []float64, left []int) *pattern {
+	level, steep := f.level(bin, values, left), f.steep(bin, values, left)
+	if level == nil || steep.value > level.value {
+		return steep
+	}
+	return level
+}
+
+// steep takes what is most valuable for its share of the bin first, as many things as go in.
+func (f *filler) steep(bin int, values []float64, left []int) *pattern {
+	b := &f.p.Bins[bin]
+	for r, room := range b.Room {
+		if f.full[r] = 0; room > 0 {
+			f.full[r] = 1 / float64(room)
+		}
+	}
+	f.orderBy(bin, values, left)
+	f.empty(bin)
+	value := 0.0
+	for _, c := range f.order {
+		if n := f.most(c.item, left[c.item]); n > 0 {
+			f.take(c.item, n)
+			f.parts = append(f.parts, Part{c.item, n})
+			value += values[c.item] * float64(n)
+		}
+	}
+	return f.made(bin, value)
+}
+
+// empty makes the bin empty.
+func (f *filler) empty(bin int) {
+	copy(f.room, f.p.Bins[bin].Room)
+	for g := range f.spare {
+		f.spare[g] = f.p.Apart[g].Most
+	}
+	f.parts = f.parts[:0]
+}
+
+func (f *filler) made(bin int, value float64) *pattern {
+	if len(f.parts) == 0 {
+		return nil
+	}
+	slices.SortFunc(f.parts, func(a, b Part) int { return cmp.Compare(a.Item, b.Item) })
+	return &pattern{bin: bin, price: f.p.Bins[bin].Price, parts: slices.Clone(f.parts), value: value}
+}
+
+// level takes what is most valuable for the share that it needs of the room that there still is, a
+// few things at a time: a resource that becomes short becomes dear, so that what needs little of it
+// is taken next, and all of them end up full.
+func (f *filler) level(bin int, values []float64, left []int) *pattern {
+	f.empty(bin)
+	f.order = f.order[:0]
+	for _, i := range f.items[bin] {
+		if left[i] > 0 && values[i] > 0 {
+			f.order = append(f.order, candidate{item: i})
+		}
+	}
+	value := 0.0
+	for len(f.order) > 0 {
+		at, most := f.densest(values, left)
+		if at < 0 {
+			break
+		}
+		item := f.order[at].item
+		n := max(1, most/chunks)
+		f.take(item, n)
+		value += values[item] * float64(n)
+		f.order[at].taken += n
+	}
+	for _, c := range f.order {
+		if c.taken > 0 {
+			f.parts = append(f.parts, Part{c.item, c.taken})
+		}
+	}
+	return f.made(bin, value)
+}
+
+// chunks is how many times at least level turns to an item that could fill the bin alone.
+const chunks = 6
+
+// densest returns which candidate is worth most for its share of the room left, and how many things
+// of it go there; -1 if none does. Candidates of which nothing more goes in and nothing went are
+// dropped.
+func (f *filler) densest(values []float64, left []int) (at, most int) {
+	for r, room := range f.room {
+		if f.full[r] = 0; room > 0 {
+			f.full[r] = 1 / float64(room)
+		}
+	}
+	at = -1
+	best := 0.0
+	f.work += len(f.order)
+	for n := 0; n < len(f.order); n++ {
+		c := &f.order[n]
+		if c.done {
+			continue
+		}
+		density := values[c.item] / (f.share(c.item) + tiny)
+		if density <= best {
+			continue
+		}
+		fits := f.most(c.item, left[c.item]-c.taken)
+		if fits == 0 {
+			c.done = true
+			continue
+		}
+		at, most, best = n, fits, density
+	}
+	return at, most
+}
+
+// orderBy sorts what goes into a bin by its value for its size.
+func (f *filler) orderBy(bin int, values []float64, left []int) {
+	f.order = f.order[:0]
+	f.work += len(f.items[bin])
+	for _, i := range f.items[bin] {
+		if left[i] > 0 && values[i] > 0 {
+			f.order = append(f.order, candidate{item: i, density: values[i] / (f.share(i) + tiny)})
+		}
+	}
+	slices.SortFunc(f.order, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.density, a.density), cmp.Compare(a.item, b.item))
+	})
+}
+
+// share is an item's weighted share of the bin.
+func (f *filler) share(item int) (sum float64) {
+	for r, size := range f.p.Items[item].Size {
+		sum += float64(size) * f.full[r]
+	}
+	return sum
+}
+
+// most is how many things of an item go into what room is left, of so many.
+func (f *filler) most(item, of int) int {
+	n := int64(of)
+	for r, size := range f.p.Items[item].Size {
+		if size > 0 {
+			n = min(n, f.room[r]/size)
+		}
+	}
+	for _, g := range f.groups[item] {
+		n = min(n, int64(f.spare[g]))
+	}
+	return int(max(n, 0))
+}
+
+func (f *filler) take(item, n int) {
+	for r, size := range f.p.Items[item].Size {
+		f.room[r] -= size * int64(n)
+	}
+	for _, g := range f.groups[item] {
+		f.spare[g] -= n
+	}
+}
+
+// alone returns the pattern that has one item only, as many things as go in, in the bin where that
+// is cheapest for one; nil if no bin takes it.
+func (f *filler) alone(item int) *pattern {
+	var best *pattern
+	for _, bin := range f.p.Items[item].Bins {
+		if !f.p.holds(bin, item) {
+			continue
+		}
+		b := &f.p.Bins[bin]
+		copy(f.room, b.Room)
+		for g := range f.spare {
+			f.spare[g] = f.p.Apart[g].Most
+		}
+		n := f.most(item, f.p.Items[item].Count)
+		if n > 0 && (best == nil || b.Price*float64(best.parts[0].Count) < best.price*float64(n)) {
+			best = &pattern{bin: bin, price: b.Price, parts: []Part{{item, n}}}
+		}
+	}
+	return best
+}
+
+// worth is what a pattern's things are worth.
+func (p *pattern) worth(values []float64) (sum float64) {
+	for _, part := range p.parts {
+		sum += values[part.Item] * float64(part.Count)
+	}
+	return sum
+}

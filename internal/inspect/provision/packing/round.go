@@ -1,0 +1,188 @@
+package packing
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// round buys whole bins: those that the linear program buys, rounded down, and for what is left
+// over the best by value.
+func (s *search) round() {
+	slices.SortStableFunc(s.bought, func(a, b weighted) int { return cmp.Compare(b.amount, a.amount) })
+	for _, w := range s.bought {
+		for range int(w.amount + 1e-6) {
+			if !s.fits(w.pattern) || !s.buy(w.pattern) {
+				break
+			}
+		}
+	}
+	for _, p := range s.rest(s.left, s.tempting()) {
+		s.buy(p)
+	}
+	if slices.Max(s.left) == 0 && sumOf(s.bins) <= sumOf(s.greedy) {
+		return
+	}
+	for _, p := range s.bins {
+		s.count(p, -1)
+	}
+	s.bins = nil
+	for _, p := range s.greedy {
+		s.buy(p)
+	}
+}
+
+func sumOf(bins []*pattern) (sum float64) {
+	for _, b := range bins {
+		sum += b.price
+	}
+	return sum
+}
+
+// fits reports whether what a pattern has is left.
+func (s *search) fits(p *pattern) bool {
+	return !slices.ContainsFunc(p.parts, func(part Part) bool { return s.left[part.Item] < part.Count })
+}
+
+// buy buys a bin, unless there is none left or a limit forbids it.
+func (s *search) buy(p *pattern) bool {
+	if !s.allows(p.bin) {
+		return false
+	}
+	s.count(p, 1)
+	s.bins = append(s.bins, p)
+	return true
+}
+
+func (s *search) allows(bin int) bool {
+	if b := &s.p.Bins[bin]; b.Most > 0 && s.used[bin] >= b.Most {
+		return false
+	}
+	for i, l := range s.p.Limits {
+		if s.spent[i]+l.Costs[bin] > l.Most {
+			return false
+		}
+	}
+	return true
+}
+
+// count counts a bin that is bought, or with -1 given back.
+func (s *search) count(p *pattern, n int) {
+	s.used[p.bin] += n
+	for i, l := range s.p.Limits {
+		s.spent[i] += l.Costs[p.bin] * int64(n)
+	}
+	for _, part := range p.parts {
+		s.left[part.Item] -= part.Count * n
+	}
+}
+
+// tempting are the bins that the linear program buys, and for each item the one in which it is
+// cheapest.
+func (s *search) tempting() []int {
+	var bins []int
+	for _, w := range s.bought {
+		bins = append(bins, w.pattern.bin)
+	}
+	slices.Sort(bins)
+	return slices.Compact(bins)
+}
+
+// rest packs all that is left, and returns the bins without buying them. It takes one after the
+// other the filling that is worth most for its price; after each, it sees what it would cost to be
+// done with one more, and in the end returns the cheapest of these ways.
+func (s *search) rest(left []int, bins []int) []*pattern {
+	left = slices.Clone(left)
+	used, spent := slices.Clone(s.used), slices.Clone(s.spent)
+	defer func() { s.used, s.spent = used, spent }()
+	s.used, s.spent = slices.Clone(used), slices.Clone(spent)
+	var taken, done []*pattern
+	cost, least := 0.0, math.Inf(1)
+	for slices.Max(left) > 0 {
+		if last := s.last(left); last != nil && cost+last.price < least {
+			least = cost + last.price
+			done = append(slices.Clone(taken), last)
+		}
+		best := s.best(left, bins)
+		if best == nil {
+			if best = s.best(left, nil); best == nil {
+				break
+			}
+		}
+		taken = append(taken, best)
+		if cost += best.price; cost >= least {
+			return done
+		}
+		s.used[best.bin]++
+		for i, l := range s.p.Limits {
+			s.spent[i] += l.Costs[best.bin]
+		}
+		for _, part := range best.parts {
+			left[part.Item] -= part.Count
+		}
+	}
+	if done != nil && (least <= cost || slices.Max(left) > 0) {
+		return done
+	}
+	return taken
+}
+
+// best is the filling of the bins (nil: of all) that is worth most for its price.
+func (s *search) best(left []int, bins []int) (best *pattern) {
+	consider := func(bin int) {
+		if !s.allows(bin) {
+			return
+		}
+		if f := s.f.fill(bin, s.values, left); f != nil && (best == nil || f.value*best.price > best.value*f.price) {
+			best = f
+		}
+	}
+	if bins == nil {
+		for bin := range s.p.Bins {
+			consider(bin)
+		}
+		return best
+	}
+	for _, bin := range bins {
+		consider(bin)
+	}
+	return best
+}
+
+// last is the cheapest bin that takes all that is left, or nil.
+func (s *search) last(left []int) *pattern {
+	var best *pattern
+	for bin := range s.p.Bins {
+		b := &s.p.Bins[bin]
+		if best != nil && b.Price >= best.price || !s.takesAll(bin, left) || !s.allows(bin) {
+			continue
+		}
+		best = &pattern{bin: bin, price: b.Price}
+	}
+	if best != nil {
+		for i, n := range left {
+			if n > 0 {
+				best.parts = append(best.parts, Part{i, n})
+			}
+		}
+	}
+	return best
+}
+
+// takesAll reports whether a bin takes so many things of each item together.
+func (s *search) takesAll(bin int, counts []int) bool {
+	copy(s.f.room, s.p.Bins[bin].Room)
+	for g := range s.f.spare {
+		s.f.spare[g] = s.p.Apart[g].Most
+	}
+	for i, n := range counts {
+		if n == 0 {
+			continue
+		}
+		if _, may := slices.BinarySearch(s.p.Items[i].Bins, bin); !may || s.f.most(i, n) < n {
+			return false
+		}
+		s.f.take(i, n)
+	}
+	return true
+}

@@ -1,0 +1,112 @@
+package packing
+
+// master is the linear program over patterns: buy at least as many places as there are things, as
+// cheaply as can be, where bins may be bought in parts. It is solved by the revised simplex method;
+// columns are added as they are found.
+type master struct {
+	need    []float64 // by row: an item that can go somewhere
+	inverse [][]float64
+	basis   []column // by row
+	amount  []float64
+	pivots  int
+}
+
+// column is a pattern, or, with no bin, the surplus of a row.
+type column struct {
+	pattern *pattern // nil: surplus
+	row     int      // of the surplus
+}
+
+func (c *column) cost() float64 {
+	if c.pattern == nil {
+		return 0
+	}
+	return c.pattern.price
+}
+
+// newMaster begins with one pattern for each row that has things of this row only.
+func newMaster(need []float64, alone []*pattern, rowOf []int) *master {
+	m := &master{need: need, amount: make([]float64, len(need))}
+	m.inverse = make([][]float64, len(need))
+	for row, p := range alone {
+		n := 0.0
+		for _, part := range p.parts {
+			if rowOf[part.Item] == row {
+				n += float64(part.Count)
+			}
+		}
+		m.inverse[row] = make([]float64, len(need))
+		m.inverse[row][row] = 1 / n
+		m.basis = append(m.basis, column{pattern: p})
+		m.amount[row] = need[row] / n
+	}
+	return m
+}
+
+// values are the dual values: what one more thing of a row costs.
+func (m *master) values(into []float64) {
+	clear(into)
+	for row := range m.basis {
+		cost := m.basis[row].cost()
+		if cost == 0 {
+			continue
+		}
+		for k, x := range m.inverse[row] {
+			into[k] += cost * x
+		}
+	}
+}
+
+func (m *master) cost() (sum float64) {
+	for row := range m.basis {
+		sum += m.basis[row].cost() * m.amount[row]
+	}
+	return sum
+}
+
+const tiny = 1e-9
+
+// enter brings a column into the basis. It returns false if nothing limits it or nothing changes,
+// which a sound program does not do.
+func (m *master) enter(c column, rowOf []int) bool {
+	n := len(m.need)
+	direction := make([]float64, n)
+	for row := range n {
+		if c.pattern == nil {
+			direction[row] = -m.inverse[row][c.row]
+			continue
+		}
+		for _, part := range c.pattern.parts {
+			direction[row] += m.inverse[row][rowOf[part.Item]] * float64(part.Count)
+		}
+	}
+	out, least := -1, 0.0
+	for row, d := range direction {
+		if d > tiny {
+			if ratio := m.amount[row] / d; out < 0 || ratio < least-tiny || ratio < least+tiny && d > direction[out] {
+				out, least = row, ratio
+			}
+		}
+	}
+	if out < 0 {
+		return false
+	}
+	least = max(least, 0)
+	pivot := m.inverse[out]
+	for k := range pivot {
+		pivot[k] /= direction[out]
+	}
+	for row, d := range direction {
+		if row == out || d == 0 {
+			continue
+		}
+		m.amount[row] = max(m.amount[row]-d*least, 0)
+		line := m.inverse[row]
+		for k, x := range pivot {
+			line[k] -= d * x
+		}
+	}
+	m.basis[out], m.amount[out] = c, least
+	m.pivots++
+	return true
+}

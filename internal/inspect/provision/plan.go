@@ -1,0 +1,363 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Options are how to plan.
+type Options struct {
+	Seed uint64
+	// Progress, if set, is told what goes on.
+	Progress func(words string)
+}
+
+// hoursOfMonth are those by which the clouds count.
+const hoursOfMonth = 730
+
+// Plan is which nodes to buy.
+type Plan struct {
+	// Nodes are the new nodes, by pool, type and zone.
+	Nodes []Node `json:"nodes"`
+	// Hour and Month are what they cost.
+	Hour  float64 `json:"costPerHour"`
+	Month float64 `json:"costPerMonth"`
+	// Least is a cost an hour below which no nodes of the catalog take these pods, and Above how far
+	// the plan is above it at most, in percent.
+	Least float64 `json:"leastPerHour"`
+	Above float64 `json:"atMostPercentAbove"`
+	// Pods is how many pods the new nodes take.
+	Pods int `json:"pods"`
+	// Pending are the pods that stay pending, and why.
+	Pending []Waiting `json:"pending"`
+	Notes   []string  `json:"notes,omitempty"`
+
+	catalog *Catalog
+}
+
+// Node is a node to be bought.
+type Node struct {
+	Name         string  `json:"name"`
+	Pool         string  `json:"pool"`
+	Type         string  `json:"type"`
+	Zone         string  `json:"zone,omitempty"`
+	CapacityType string  `json:"capacityType,omitempty"`
+	Price        float64 `json:"pricePerHour"`
+	// Pods are those that go there, as namespace/name. Those of DaemonSets are not listed.
+	Pods []string `json:"pods"`
+	// CPU and Memory are how much of what it has its pods request, in percent.
+	CPU    float64 `json:"cpuPercent"`
+	Memory float64 `json:"memoryPercent"`
+
+	offer int
+}
+
+// mostRounds is how often nodes are bought for what is left. The first time is for all pods, the
+// others for what numbers do not know.
+const mostRounds = 6
+
+// Make plans nodes for the pods that are pending in the world. It adds them to the world, and the
+// pods to the nodes.
+func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
+	m := &maker{w: w, c: c, o: o, plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c, Notes: slices.Clone(c.Notes)}, offered: make([]bool, len(c.Offers)), named: map[string]bool{}}
+	for i := range m.offered {
+		m.offered[i] = true
+	}
+	w.Settle()
+	pods := m.pending()
+	for round := range mostRounds {
+		if len(pods) == 0 {
+			break
+		}
+		m.say("round %d: %d pods", round+1, len(pods))
+		if !m.buy(pods) {
+			break
+		}
+		if err := w.Err(); err != nil {
+			return nil, err
+		}
+		left := m.pending()
+		if len(left) == len(pods) && round > 0 {
+			break
+		}
+		pods = left
+	}
+	m.finish()
+	return m.plan, w.Err()
+}
+
+// maker makes a plan.
+type maker struct {
+	w       *simulate.World
+	c       *Catalog
+	o       Options
+	plan    *Plan
+	offered []bool
+	bought  []int // by offer, in the order of the nodes
+	number  map[string]int
+	named   map[string]bool
+	// free is what a pod is to the bound, and rooms what offers have for it: as first read.
+	free  map[types.UID]*free
+	rooms [][]int64
+	why   map[simulate.Name]string
+}
+
+func (m *maker) say(format string, args ...any) {
+	if m.o.Progress != nil {
+		m.o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// pending are the pods that new nodes might help: they were tried, and are not of a DaemonSet, which
+// has its own nodes.
+func (m *maker) pending() (pods []*cluster.Pod) {
+	for _, f := range m.w.Each() {
+		if f.Pod == nil || f.Pod.NodeName != "" || f.Refused != "" || m.w.Gate(f.Pod) != "" {
+			continue
+		}
+		if owner := metav1.GetControllerOfNoCopy(f.Object); owner != nil && owner.Kind == "DaemonSet" {
+			continue
+		}
+		pods = append(pods, f.Pod)
+	}
+	return pods
+}
+
+// buy buys nodes for the pods, and has the scheduler try them. It returns false if there is nothing
+// to buy.
+func (m *maker) buy(pods []*cluster.Pod) bool {
+	d := m.read(pods)
+	m.limit(d)
+	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed})
+	m.helpless(d, solution)
+	if len(solution.Bins) == 0 {
+		return false
+	}
+	var made []metav1.Object
+	next := make([]int, len(d.items))
+	planned := map[types.UID]string{}
+	for _, b := range solution.Bins {
+		node := m.node(b.Bin)
+		made = append(made, node)
+		for _, part := range b.Items {
+			for _, p := range d.items[part.Item].pods[next[part.Item]:][:part.Count] {
+				planned[p.UID] = node.Name
+			}
+			next[part.Item] += part.Count
+		}
+	}
+	m.say("%d nodes", len(made))
+	if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
+		return false
+	}
+	m.say("applied")
+	return m.w.SettleAt(planned) == nil
+}
+
+// read makes numbers of the pods, while a node of each kind is in the cluster.
+func (m *maker) read(pods []*cluster.Pod) *demand {
+	d := &demand{world: m.w, offers: m.c.Offers, offered: m.offered}
+	d.sort(m.c, told(m.w, pods))
+	d.measure(pods)
+	over := d.suppose()
+	defer over()
+	d.group(pods)
+	if m.free == nil {
+		m.free, m.rooms = d.free, d.rooms
+	}
+	return d
+}
+
+// limit tells the packing what is left of the limits of pools, and of offers of which there are few.
+func (m *maker) limit(d *demand) {
+	used := make([]int, len(m.c.Offers))
+	for _, offer := range m.bought {
+		used[offer]++
+	}
+	for i, o := range m.c.Offers {
+		if o.Most > 0 {
+			if d.problem.Bins[i].Most = o.Most - used[i]; d.problem.Bins[i].Most <= 0 {
+				d.problem.Limits = append(d.problem.Limits, packing.Limit{Costs: map[int]int64{i: 1}, Most: 0})
+			}
+		}
+	}
+	for at := range m.c.Pools {
+		pool := &m.c.Pools[at]
+		for _, name := range pool.limitsOf() {
+			limit := packing.Limit{Costs: map[int]int64{}, Most: m.left(pool, name)}
+			for i, o := range m.c.Offers {
+				if o.pool == at {
+					amount := int64(1)
+					if name != "nodes" {
+						q := o.Node.Status.Capacity[name]
+						amount = amountOf(name, q)
+					}
+					limit.Costs[i] = amount
+					limit.Most -= amount * int64(used[i])
+				}
+			}
+			d.problem.Limits = append(d.problem.Limits, limit)
+		}
+	}
+}
+
+// left is what the nodes that the world began with leave of a pool's limit.
+func (m *maker) left(pool *Pool, name v1.ResourceName) int64 {
+	left := amountOf(name, pool.Limits[name])
+	for _, n := range m.w.Nodes() {
+		if n.Labels[nodePoolLabel] != pool.Name || m.isNew(n.Name) {
+			continue
+		}
+		if name == "nodes" {
+			left--
+		} else {
+			left -= amountOf(name, n.Status.Capacity[name])
+		}
+	}
+	return left
+}
+
+func (m *maker) isNew(node string) bool { return m.named[node] }
+
+func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// helpless keeps why pods cannot be helped.
+func (m *maker) helpless(d *demand, s *packing.Solution) {
+	if m.why == nil {
+		m.why = map[simulate.Name]string{}
+	}
+	for _, h := range d.helpless {
+		m.why[simulate.Name{Namespace: h.Namespace, Name: h.Name}] = h.Message
+	}
+	for i, n := range s.Left {
+		for _, p := range d.items[i].pods[len(d.items[i].pods)-n:] {
+			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] = "the limits of the node pools are reached"
+		}
+	}
+}
+
+// node makes a node of an offer.
+func (m *maker) node(offer int) *v1.Node {
+	o := &m.c.Offers[offer]
+	if m.number == nil {
+		m.number = map[string]int{}
+	}
+	name := ""
+	for name == "" || m.w.Node(name) != nil {
+		m.number[o.Pool]++
+		name = fmt.Sprintf("%s-new-%d", strings.ToLower(o.Pool), m.number[o.Pool])
+	}
+	node := o.Node.DeepCopy()
+	node.Name = name
+	node.CreationTimestamp = metav1.NewTime(m.w.Now())
+	metav1.SetMetaDataLabel(&node.ObjectMeta, v1.LabelHostname, name)
+	m.plan.Nodes = append(m.plan.Nodes, Node{
+		Name: name, Pool: o.Pool, Type: o.Type, Zone: o.Zone, CapacityType: o.CapacityType, Price: o.Price, Pods: []string{}, offer: offer,
+	})
+	m.bought, m.named[name] = append(m.bought, offer), true
+	return node
+}
+
+// finish takes out the nodes that got no pod, and sums up.
+func (m *maker) finish() {
+	p := m.plan
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		of := m.w.Cluster().Node(n.Name)
+		for _, pod := range of.Pods {
+			if owner := pod.Class.Controller; owner == nil || owner.Kind != "DaemonSet" {
+				n.Pods = append(n.Pods, pod.Namespace()+"/"+pod.Name)
+			}
+		}
+		slices.Sort(n.Pods)
+		n.CPU, n.Memory = percent(of.Requested.MilliCPU, of.Size.MilliCPU), percent(of.Requested.Memory, of.Size.Memory)
+	}
+	for _, n := range p.Nodes {
+		if len(n.Pods) == 0 {
+			m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
+		}
+	}
+	p.Nodes = slices.DeleteFunc(p.Nodes, func(n Node) bool { return len(n.Pods) == 0 })
+	slices.SortStableFunc(p.Nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.CapacityType, b.CapacityType))
+	})
+	for _, n := range p.Nodes {
+		p.Hour += n.Price
+		p.Pods += len(n.Pods)
+	}
+	p.Month = p.Hour * hoursOfMonth
+	for _, f := range m.w.Each() {
+		if f.Pod != nil && f.Pod.NodeName == "" {
+			name := simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}
+			p.Pending = append(p.Pending, Waiting{name.Namespace, name.Name, cmp.Or(m.why[name], f.Refused, m.w.Gate(f.Pod), f.Message)})
+		}
+	}
+	m.bound()
+}
+
+// bound computes what the pods that the new nodes took cost at least: without limits, weights and
+// what was chosen beforehand, which only a plan has to keep to.
+func (m *maker) bound() {
+	problem, at := &packing.Problem{}, map[*free]int{}
+	groups := map[string]int{}
+	for i, o := range m.c.Offers {
+		problem.Bins = append(problem.Bins, packing.Bin{Room: m.rooms[i], Price: o.Price})
+	}
+	for _, n := range m.plan.Nodes {
+		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
+			f := m.free[pod.UID]
+			if f == nil {
+				continue
+			}
+			i, known := at[f]
+			if !known {
+				i = len(problem.Items)
+				at[f] = i
+				problem.Items = append(problem.Items, packing.Item{Size: f.size, Bins: f.bins})
+				for _, key := range f.apart {
+					g, known := groups[key]
+					if !known {
+						g = len(problem.Apart)
+						groups[key] = g
+						problem.Apart = append(problem.Apart, packing.Apart{Most: 1})
+					}
+					problem.Apart[g].Items = append(problem.Apart[g].Items, i)
+				}
+			}
+			problem.Items[i].Count++
+		}
+	}
+	p := m.plan
+	if len(problem.Items) == 0 {
+		return
+	}
+	p.Least = min(packing.Bound(problem), p.Hour)
+	if p.Least > 0 {
+		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
+	}
+}
+
+func percent(part, of int64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(int64(1000*float64(part)/float64(of)+0.5)) / 10
+}

@@ -1,0 +1,196 @@
+package provision
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// lot are nodes to be bought that are alike.
+type lot struct {
+	Node
+	count       int
+	pods        int
+	cpu, memory float64
+}
+
+// Print writes the plan for people. With wide, every node and its pods are listed.
+func (p *Plan) Print(text *answer.Page, wide bool) {
+	switch {
+	case len(p.Nodes) == 0 && len(p.Pending) == 0:
+		text.Line("Nothing is pending: no node is needed.")
+	case len(p.Nodes) == 0:
+		text.Line("No node of the catalog helps.")
+	default:
+		text.Line("%s for %s: %.4g an hour, %.0f a month; %s.", answer.Count(len(p.Nodes), "new node"), answer.Count(p.Pods, "pod"), p.Hour, p.Month, p.bound())
+		p.lots(text)
+	}
+	if wide {
+		p.each(text)
+	}
+	p.pending(text)
+	for _, note := range p.Notes {
+		text.Line("note: %s", note)
+	}
+}
+
+// bound says how good the plan is.
+func (p *Plan) bound() string {
+	if p.Above < 0.005 {
+		return "nothing cheaper is possible"
+	}
+	return fmt.Sprintf("at most %.1f %% above what is possible at all", p.Above)
+}
+
+func (p *Plan) lots(text *answer.Page) {
+	rows := [][]string{{"NODES", "POOL", "TYPE", "ZONE", "CAPACITY", "EACH/H", "TOGETHER/H", "PODS", "CPU", "MEMORY"}}
+	for _, l := range p.sorted() {
+		n := float64(l.count)
+		rows = append(rows, []string{
+			fmt.Sprint(l.count), l.Pool, dash(l.Type), dash(l.Zone), dash(l.CapacityType), fmt.Sprintf("%.4g", l.Price), fmt.Sprintf("%.4g", l.Price*n),
+			fmt.Sprint(l.pods), bar(l.cpu / n), bar(l.memory / n),
+		})
+	}
+	text.Line("")
+	text.Table("", rows)
+}
+
+// bar draws how full something is.
+func bar(percent float64) string {
+	full := min(max(int(percent/10+0.5), 0), 10)
+	return strings.Repeat("█", full) + strings.Repeat("░", 10-full) + fmt.Sprintf(" %.0f %%", percent)
+}
+
+func dash(text string) string { return cmp.Or(text, "-") }
+
+// sorted puts nodes that are alike together, those that cost most together first.
+func (p *Plan) sorted() (lots []*lot) {
+	at := map[string]*lot{}
+	for _, n := range p.Nodes {
+		key := fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
+		l := at[key]
+		if l == nil {
+			l = &lot{Node: n}
+			at[key] = l
+			lots = append(lots, l)
+		}
+		l.count++
+		l.pods += len(n.Pods)
+		l.cpu += n.CPU
+		l.memory += n.Memory
+	}
+	slices.SortStableFunc(lots, func(a, b *lot) int { return cmp.Compare(b.Price*float64(b.count), a.Price*float64(a.count)) })
+	return lots
+}
+
+func (p *Plan) each(text *answer.Page) {
+	rows := [][]string{{"NODE", "TYPE", "ZONE", "PODS"}}
+	for _, n := range p.Nodes {
+		rows = append(rows, []string{n.Name, dash(n.Type), dash(n.Zone), answer.List(len(n.Pods), func(i int) string { return n.Pods[i] })})
+	}
+	if len(rows) > 1 {
+		text.Line("")
+		text.Table("", rows)
+	}
+}
+
+// pending lists the pods that stay pending, those with the same reason together.
+func (p *Plan) pending(text *answer.Page) {
+	if len(p.Pending) == 0 {
+		return
+	}
+	text.Line("")
+	verb := "stay"
+	if len(p.Pending) == 1 {
+		verb = "stays"
+	}
+	text.Warning("%s %s pending:", answer.Count(len(p.Pending), "pod"), verb)
+	var order []string
+	by := map[string][]string{}
+	for _, w := range p.Pending {
+		if by[w.Message] == nil {
+			order = append(order, w.Message)
+		}
+		by[w.Message] = append(by[w.Message], w.Namespace+"/"+w.Name)
+	}
+	rows := [][]string{{"PODS", "WHY"}}
+	for _, message := range order {
+		names := by[message]
+		rows = append(rows, []string{answer.List(len(names), func(i int) string { return names[i] }), message})
+	}
+	text.Table("  ", rows)
+}
+
+// WriteNodeClaims writes the plan as Karpenter's NodeClaims, one for each node. Nodes of templates
+// are not Karpenter's, and are left out.
+func (p *Plan) WriteNodeClaims(out io.Writer) error {
+	var all bytes.Buffer
+	for _, n := range p.Nodes {
+		offer := &p.catalog.Offers[n.offer]
+		if offer.pool < 0 {
+			continue
+		}
+		text, err := yaml.Marshal(p.claim(n, offer))
+		if err != nil {
+			return err
+		}
+		all.WriteString("---\n")
+		all.Write(text)
+	}
+	_, err := out.Write(all.Bytes())
+	return err
+}
+
+func (p *Plan) claim(n Node, offer *Offer) any {
+	pool := &p.catalog.Pools[offer.pool]
+	labels := map[string]string{nodePoolLabel: pool.Name}
+	for key, value := range pool.claim.Metadata.Labels {
+		labels[key] = value
+	}
+	spec := map[string]any{
+		"requirements": requirementsOf(pool, offer), "nodeClassRef": pool.claim.Spec.NodeClassRef,
+		"resources": map[string]any{"requests": offer.Node.Status.Allocatable},
+	}
+	if len(pool.claim.Spec.Taints) > 0 {
+		spec["taints"] = pool.claim.Spec.Taints
+	}
+	if len(pool.claim.Spec.StartupTaints) > 0 {
+		spec["startupTaints"] = pool.claim.Spec.StartupTaints
+	}
+	for name, value := range map[string]any{"expireAfter": pool.claim.Spec.ExpireAfter, "terminationGracePeriod": pool.claim.Spec.TerminationGracePeriod} {
+		if value != nil {
+			spec[name] = value
+		}
+	}
+	metadata := map[string]any{"name": n.Name, "labels": labels}
+	if len(pool.claim.Metadata.Annotations) > 0 {
+		metadata["annotations"] = pool.claim.Metadata.Annotations
+	}
+	return map[string]any{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": spec}
+}
+
+// requirementsOf are those of the pool, with what the plan has chosen among them.
+func requirementsOf(pool *Pool, offer *Offer) []requirement {
+	chosen := map[string]bool{}
+	var list []requirement
+	for _, key := range []string{"node.kubernetes.io/instance-type", "topology.kubernetes.io/zone", capacityTypeLabel, "kubernetes.io/arch", "kubernetes.io/os"} {
+		if value := offer.Node.Labels[key]; value != "" {
+			list = append(list, requirement{Key: key, Operator: "In", Values: []string{value}})
+			chosen[key] = true
+		}
+	}
+	for _, r := range pool.claim.Spec.Requirements {
+		if !chosen[r.Key] {
+			r.MinValues = nil
+			list = append(list, r)
+		}
+	}
+	return list
+}

@@ -1,0 +1,152 @@
+package provision
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what is said now into testdata")
+
+// Each folder of testdata is a story: pods that are pending (cluster.yaml), what can be bought
+// (catalog.yaml, and for NodePools the instance types), and what is said of it (want.txt).
+func TestStories(t *testing.T) {
+	folders, err := filepath.Glob("testdata/*/cluster.yaml")
+	if err != nil || len(folders) == 0 {
+		t.Fatal(err, "no story")
+	}
+	for _, file := range folders {
+		dir := filepath.Dir(file)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			plan := planOf(t, dir)
+			var said, claims bytes.Buffer
+			page := answer.NewPage(&said)
+			plan.Print(page, true)
+			if err := page.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if err := plan.WriteNodeClaims(&claims); err != nil {
+				t.Fatal(err)
+			}
+			if claim, _, ok := strings.Cut(strings.TrimPrefix(claims.String(), "---\n"), "---\n"); ok || claim != "" {
+				said.WriteString("\nthe first NodeClaim:\n" + claim)
+			}
+			want := filepath.Join(dir, "want.txt")
+			if *rewrite {
+				if err := os.WriteFile(want, said.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := os.ReadFile(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said.String() != string(text) {
+				t.Errorf("said:\n%s\nwant:\n%s", said.String(), text)
+			}
+		})
+	}
+}
+
+func planOf(t *testing.T, dir string) *Plan {
+	t.Helper()
+	set, err := manifest.Read([]string{filepath.Join(dir, "cluster.yaml")}, nil, manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Expand(1)
+	w, err := simulate.Open(set, simulate.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "catalog*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(files)
+	c, err := ReadCatalog(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Make(w, c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPlan(t, w, plan)
+	return plan
+}
+
+// checkPlan makes sure that the plan is what the world has: every pod of a node is on it, and none
+// is both placed and pending.
+func checkPlan(t *testing.T, w *simulate.World, p *Plan) {
+	t.Helper()
+	cost := 0.0
+	for _, n := range p.Nodes {
+		cost += n.Price
+		for _, pod := range n.Pods {
+			namespace, name, _ := strings.Cut(pod, "/")
+			if f, ok := w.Find(namespace, name); !ok || f.Pod == nil || f.Pod.NodeName != n.Name {
+				t.Errorf("pod %s is not on %s", pod, n.Name)
+			}
+		}
+	}
+	if diff := cost - p.Hour; diff > 1e-6 || diff < -1e-6 {
+		t.Errorf("the nodes cost %v, and the plan says %v", cost, p.Hour)
+	}
+	if p.Least > p.Hour+1e-9 {
+		t.Errorf("the bound %v is above the cost %v", p.Least, p.Hour)
+	}
+	for _, waiting := range p.Pending {
+		if f, _ := w.Find(waiting.Namespace, waiting.Name); f.Pod != nil && f.Pod.NodeName != "" {
+			t.Errorf("pod %s/%s is on %s and said to be pending", waiting.Namespace, waiting.Name, f.Pod.NodeName)
+		}
+	}
+}
+
+// A bad entry of a catalog is named with its file, its line where it is known, and its field.
+func TestBadCatalogs(t *testing.T) {
+	pool := "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: p}\nspec:\n  template:\n    spec:\n      nodeClassRef: {}\n      requirements:\n"
+	for text, want := range map[string]string{
+		"kind: Node\napiVersion: v1\nmetadata: {name: a}\n":                                        "berth.dev/price]: required",
+		"kind: Node\napiVersion: v1\nmetadata: {name: a, annotations: {berth.dev/price: cheap}}\n": `"cheap": must be a number`,
+		"kind: Node\napiVersion: v1\nmetadata: {name: a, annotations: {berth.dev/price: \"1\"}}\n": "status.allocatable: required",
+		"kind: Pod\napiVersion: v1\nmetadata: {name: a}\n":                                         "kind Pod: a catalog has",
+		"apiVersion: v1\n": "has no kind",
+		pool + "      - {key: a, operator: Near, values: [b]}\n":                                                  `requirements[0].operator: "Near": must be one of`,
+		pool + "      - {key: a, operator: Gt, values: [b]}\n":                                                    "must be one whole number",
+		pool + "      - {key: a, operator: In}\n":                                                                 "values: required",
+		"---\nkind: Node\napiVersion: v1\nmetadata: {name: a}\n---\n" + pool + "      - {key: a, operater: In}\n": ":14: spec.template.spec.requirements[0]",
+		`[{"name": "a", "architecture": "amd64", "resources": {"cpu": "1", "memory": "1Gi"}}]`:                    `.offerings of "a": required`,
+		pool + "      - {key: a, operator: Exists}\n":                                                             "NodePools and no instance types",
+	} {
+		file := filepath.Join(t.TempDir(), "catalog.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadCatalog([]string{file})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s\nsaid: %v\nwant: %s", text, err, want)
+		}
+	}
+}
+
+// What is pending because nothing can help it is said to be, and costs nothing.
+func TestNothingPendingCostsNothing(t *testing.T) {
+	w, err := simulate.Open(manifest.Assemble("test", nil), simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(w, &Catalog{}, Options{})
+	if err != nil || len(p.Nodes) != 0 || p.Hour != 0 || fmt.Sprint(p.Pending) != "[]" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}

@@ -1,0 +1,95 @@
+package simulate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// Nodes lists the nodes by name. They must not be changed.
+func (w *World) Nodes() (list []*v1.Node) {
+	for _, name := range w.nodes.names() {
+		list = append(list, w.nodes.named[name].object)
+	}
+	return list
+}
+
+// DaemonSets lists the DaemonSets that there are. They must not be changed.
+func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
+	for _, set := range w.workloads.set.DaemonSets {
+		if set.DeletionTimestamp == nil {
+			list = append(list, set)
+		}
+	}
+	return list
+}
+
+// DaemonRequests returns what the pods of DaemonSets would request on a node, their number as Pods.
+func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
+	node = node.DeepCopy()
+	node.Name = cmp.Or(node.Name, "new") // the pods are for a node of a name
+	for _, set := range w.DaemonSets() {
+		if !manifest.RunsDaemon(set, node) {
+			continue
+		}
+		pod := manifest.DaemonPod(set, node.Name)
+		pod.Name = set.Name + "-" + node.Name
+		if pod, err := w.pods.admit(pod); err == nil {
+			sum.Add(&w.c.Pending(pod).Class.Requests)
+			sum.Pods++
+		}
+	}
+	return sum
+}
+
+// SettleAt tries pending pods until nothing changes: first each on the node that is planned for it,
+// which it gets if the filters of its profile let it, then those that are left on any.
+func (w *World) SettleAt(planned map[types.UID]string) error {
+	usual, plain := make([]cycle.Profile, 0, len(w.scheduler.profiles)), []cycle.Profile(nil)
+	for _, name := range slices.Sorted(maps.Keys(w.scheduler.profiles)) {
+		profile := w.scheduler.profiles[name]
+		unscored, err := profile.Fresh()
+		if err != nil {
+			return err
+		}
+		unscored.Scorers = nil
+		unscored.At = maps.Clone(unscored.At)
+		unscored.At[plugins.Reserve] = append(slices.Clone(unscored.At[plugins.Reserve]), asPlanned{}.Name())
+		usual = append(usual, cycle.Profile{Profile: profile})
+		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned}}})
+	}
+	w.scheduler.preferred = planned
+	w.scheduler.feed(cycle.Configured{Profiles: plain})
+	w.scheduler.settle()
+	w.scheduler.preferred = nil
+	w.scheduler.feed(cycle.Configured{Profiles: usual})
+	w.scheduler.feed(cycle.Activate{Pods: slices.Sorted(maps.Keys(w.scheduler.pending))})
+	w.scheduler.settle()
+	return w.Err()
+}
+
+// asPlanned keeps pods from nodes that are not planned for them.
+type asPlanned struct{ nodes map[types.UID]string }
+
+// Name implements [cycle.Extension].
+func (asPlanned) Name() string { return "Plan" }
+
+// Reserve implements [cycle.Reserver].
+func (k asPlanned) Reserve(a *cycle.Attempt) *plugins.Rejection {
+	if node := k.nodes[a.Pod.UID]; node != "" && node != a.Node {
+		return &plugins.Rejection{Code: "PlannedElsewhere", Reasons: []string{"the plan has another node for it"}}
+	}
+	return nil
+}
+
+// Unreserve implements [cycle.Reserver].
+func (asPlanned) Unreserve(*cycle.Attempt) {}
