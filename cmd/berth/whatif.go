@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
@@ -29,6 +30,7 @@ type forecast struct {
 	namespace string
 	time      time.Duration
 	failOn    []string
+	catalog   []string // files with what provision may buy
 	help      bool
 	path      string // of the command, for messages
 }
@@ -120,10 +122,8 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
 	}
-	for i, s := range steps {
-		if s.Catalog != nil && i < len(steps)-1 {
-			return usagef("provision: is for what the other operations leave pending: name it last")
-		}
+	if err := f.readCatalog(steps); err != nil {
+		return err
 	}
 	if f.output == nodeClaims && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
 		return usagef("-o %s: is for what-if provision", nodeClaims)
@@ -161,6 +161,26 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return f.held(answer)
+}
+
+// readCatalog reads what provision may buy.
+func (f *forecast) readCatalog(steps []whatif.Step) error {
+	for i, s := range steps {
+		switch {
+		case s.Catalog == nil:
+			continue
+		case i < len(steps)-1:
+			return usagef("provision: is for what the other operations leave pending: name it last")
+		case len(f.catalog) == 0:
+			return usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance types, or Nodes with the annotation %s", provision.PriceAnnotation)
+		}
+		catalog, err := provision.ReadCatalog(f.catalog)
+		if err != nil {
+			return err
+		}
+		*s.Catalog = *catalog
+	}
+	return nil
 }
 
 // forecasting says how far a forecast is.

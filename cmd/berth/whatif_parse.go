@@ -113,6 +113,7 @@ func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
 	}
 	step, err := p.step(word)
 	if err == nil {
+		f.catalog = append(f.catalog, p.catalog...)
 		step.Words = words(word, flags, general)
 	}
 	return step, err
@@ -223,14 +224,10 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		}
 		op.Use = &simulate.Use{Pod: p.rest[0], Memory: p.memory, EphemeralStorage: p.disk}
 	case "provision":
-		if len(p.catalog) == 0 || len(p.rest) > 0 {
-			return nil, usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance types, or Nodes with the annotation %s", provision.PriceAnnotation)
+		if len(p.rest) > 0 {
+			return nil, usagef("provision %q: what can be bought is named with --catalog FILE", p.rest[0])
 		}
-		catalog, err := provision.ReadCatalog(p.catalog)
-		if err != nil {
-			return nil, err
-		}
-		return &whatif.Step{Catalog: catalog}, nil
+		return &whatif.Step{Catalog: &provision.Catalog{}}, nil
 	case "delete":
 		if p.reference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")

@@ -35,8 +35,8 @@ type Plan struct {
 	// Hour and Month are what they cost.
 	Hour  float64 `json:"costPerHour"`
 	Month float64 `json:"costPerMonth"`
-	// Least is a cost an hour below which no nodes of the catalog take these pods, and Above how far
-	// the plan is above it at most, in percent.
+	// Least is a cost an hour below which no nodes of the catalog take these pods, and Above how
+	// far the plan is above it at most, in percent.
 	Least float64 `json:"leastPerHour"`
 	Above float64 `json:"atMostPercentAbove"`
 	// Pods is how many pods the new nodes take.
@@ -121,8 +121,8 @@ func (m *maker) say(format string, args ...any) {
 	}
 }
 
-// pending are the pods that new nodes might help: they were tried, and are not of a DaemonSet, which
-// has its own nodes.
+// pending are the pods that new nodes might help: they were tried, and are not of a DaemonSet,
+// which has its own nodes.
 func (m *maker) pending() (pods []*cluster.Pod) {
 	for _, f := range m.w.Each() {
 		if f.Pod == nil || f.Pod.NodeName != "" || f.Refused != "" || m.w.Gate(f.Pod) != "" {
@@ -181,7 +181,8 @@ func (m *maker) read(pods []*cluster.Pod) *demand {
 	return d
 }
 
-// limit tells the packing what is left of the limits of pools, and of offers of which there are few.
+// limit tells the packing what is left of the limits of pools, and of offers of which there are
+// few.
 func (m *maker) limit(d *demand) {
 	used := make([]int, len(m.c.Offers))
 	for _, offer := range m.bought {

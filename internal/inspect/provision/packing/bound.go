@@ -25,8 +25,8 @@ func (f *filler) bound(values []float64, counts []int) float64 {
 }
 
 // ceiling returns a value that no filling of the bin exceeds: that of the best filling where things
-// may be cut in pieces, and all resources are one, their weighted sum. Any weights give a ceiling; a
-// few steps look for low ones. It stops at enough: a value that changes nothing.
+// may be cut in pieces, and all resources are one, their weighted sum. Any weights give a ceiling;
+// a few steps look for low ones. It stops at enough: a value that changes nothing.
 //
 // A bin holds few things of a group, however much room it has. For that, each thing of the group is
 // charged, and the charges of as many as the bin holds are added.
@@ -57,8 +57,9 @@ func (f *filler) ceiling(bin int, values []float64, counts []int, enough float64
 	return least
 }
 
-// divisible fills a bin with things that may be cut in pieces, by their weighted sizes. use is which
-// share of each resource that takes: more than 1 is possible, because only the sum is limited.
+// divisible fills a bin with things that may be cut in pieces, by their weighted sizes. use is
+// which share of each resource that takes: more than 1 is possible, because only the sum is
+// limited.
 func (f *filler) divisible(bin int, values []float64, counts []int) (value float64, use []float64) {
 	b := &f.p.Bins[bin]
 	total := 0.0

@@ -16,8 +16,8 @@ import (
 // wanted than there is becomes dearer). That things choose one bin makes it jump; they choose the
 // cheap ones in shares instead, which become sharper from step to step.
 //
-// Bins of nearly the same size and proportions spread their prices alike: the search is about one of
-// each such family, the roomiest.
+// Bins of nearly the same size and proportions spread their prices alike: the search is about one
+// of each such family, the roomiest.
 func (f *filler) fluid(counts []int) (values, spending []float64) {
 	g := newSpreading(f, counts)
 	values = make([]float64, len(counts))
@@ -47,9 +47,9 @@ type spreading struct {
 	f      *filler
 	counts []int
 	bins   []int
-	// leaders are the positions in bins of those that the search is about. weights are the shares of
-	// a bin's price that its resources and groups bear, those of its leader, and load is how full all
-	// things would make so many bins as they buy of it.
+	// leaders are the positions in bins of those that the search is about. weights are the shares
+	// of a bin's price that its resources and groups bear, those of its leader, and load is how
+	// full all things would make so many bins as they buy of it.
 	leaders       []int
 	weights, load [][]float64
 	// at and leading are, by item, the positions in bins of all into which it may go, and of the

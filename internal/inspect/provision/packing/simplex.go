@@ -57,13 +57,6 @@ func (m *master) values(into []float64) {
 	}
 }
 
-func (m *master) cost() (sum float64) {
-	for row := range m.basis {
-		sum += m.basis[row].cost() * m.amount[row]
-	}
-	return sum
-}
-
 const tiny = 1e-9
 
 // enter brings a column into the basis. It returns false if nothing limits it or nothing changes,
