@@ -37,9 +37,9 @@ spec:
 
 // A pod runs, is heard and entered, reaches the API server where it is told that it is, has its
 // overhead in its cgroup, and outlives the kubelet and containerd. Of a berth up that is killed
-// nothing stays.
+// nothing stays. It is not parallel: a cluster that another test begins while this one is down may
+// take its service range.
 func TestNodeOfUp(t *testing.T) {
-	t.Parallel()
 	c := start(t)
 	hello := c.run("hello", "echo up; sleep 10000")
 	if logs := c.kubectl("logs", "hello"); logs != "up" {
