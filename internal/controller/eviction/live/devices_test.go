@@ -68,7 +68,7 @@ func TestEvictsFromTaintedDevices(t *testing.T) {
 		within(t, 10*time.Second, "synced", e.Synced)
 		a.taintDevice(slice, 3)
 		within(t, 10*time.Second, "the pod of the device is gone", func() bool { return len(a.Pods()) == 19 })
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute) // of virtual time, in which no other pod may go
 		if len(a.Pods()) != 19 {
 			t.Errorf("%d pods, want all but one", len(a.Pods()))
 		}
@@ -113,7 +113,7 @@ func TestServerWithoutTheAPIs(t *testing.T) {
 				a.fill("m", 1)
 				a.addNode("m", taint)
 				within(t, 10*time.Second, "the pod of the node is gone", func() bool { return a.podsOn("m") == 0 })
-				time.Sleep(3 * devicesAgain)
+				<-time.After(3 * devicesAgain) // of virtual time, in which it asks again
 				if left := a.podsOn("n"); left != map[bool]int{true: 1, false: 2}[name == "no rules"] {
 					t.Errorf("%d pods are left on n", left)
 				}

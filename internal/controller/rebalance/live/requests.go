@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,12 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
-	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // The ConfigMap that is the journal.
@@ -329,76 +325,4 @@ func (r *requests) identified(ctx context.Context, a execute.Evict, err error) e
 		return apierrors.NewNotFound(v1.Resource("pods"), a.Name)
 	}
 	return apierrors.NewTooManyRequests(err.Error(), 0)
-}
-
-// keepRoom has Berth's scheduler keep the room of the successor of the journal's move; nil: none
-// any longer. A move does not depend on it: where another scheduler places, nobody reads the Lease.
-func (r *requests) keepRoom(ctx context.Context, move *execute.Flight) {
-	was := r.room
-	if r.room = roomOf(move); r.room == "" {
-		r.freeRoom(ctx, was)
-		return
-	}
-	r.showRoom(ctx, r.room)
-}
-
-// roomOf is what the Lease shows of a move: the same for the same move, in every process.
-func roomOf(move *execute.Flight) string {
-	if move == nil || move.To == "" {
-		return ""
-	}
-	text, err := json.Marshal(cycle.Room{
-		Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
-		GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.UTC().Format(time.RFC3339),
-	})
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
-func (r *requests) showRoom(ctx context.Context, room string) {
-	annotations := map[string]string{cycle.RoomAnnotation: room}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, roomWithin)
-	defer cancel()
-	leases := r.client.CoordinationV1().Leases(cycle.RoomNamespace)
-	_, err = leases.Patch(ctx, cycle.RoomName, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cycle.RoomNamespace, Name: cycle.RoomName, Annotations: annotations}}
-		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
-	}
-	if err != nil {
-		r.roomless(ctx, err)
-	}
-}
-
-// freeRoom has a room kept no longer, if there is one. Any other stays: another process has shown
-// it. A room that a process leaves behind because it is killed right before this is kept for a
-// limited time anyway.
-func (r *requests) freeRoom(ctx context.Context, room string) {
-	if room == "" {
-		return
-	}
-	path := "/metadata/annotations/" + strings.ReplaceAll(cycle.RoomAnnotation, "/", "~1")
-	patch, err := json.Marshal([]map[string]any{{"op": "test", "path": path, "value": room}, {"op": "remove", "path": path}})
-	if err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, roomWithin)
-	defer cancel()
-	_, err = r.client.CoordinationV1().Leases(cycle.RoomNamespace).Patch(ctx, cycle.RoomName, types.JSONPatchType, patch, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) { // invalid: it shows another room, or none
-		r.roomless(ctx, err)
-	}
-}
-
-func (r *requests) roomless(ctx context.Context, err error) {
-	klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
-	if r.noRoom != nil {
-		r.noRoom(fmt.Sprintf("no room is kept for successors: the Lease %s/%s cannot be written: %v; each arrival is checked", cycle.RoomNamespace, cycle.RoomName, err))
-	}
 }
