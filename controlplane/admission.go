@@ -30,7 +30,8 @@ func berthAdmission(rules admission.Config) []AdmissionPlugin {
 	}
 	return []AdmissionPlugin{
 		plugin(admissionplugin.NodeName, admissionplugin.ReplacedByNode(), admissionplugin.NewNode),
-		plugin(admissionplugin.PodName, admissionplugin.ReplacedByPod(), func() apiserver.Interface { return admissionplugin.NewPod(rules) }),
+		plugin(admissionplugin.PodName, admissionplugin.ReplacedByPod(),
+			func() apiserver.Interface { return admissionplugin.NewPod(rules) }),
 		plugin(admissionplugin.PriorityName, admissionplugin.ReplacedByPriority(), admissionplugin.NewPriority),
 		plugin(admissionplugin.ReplicasName, nil, admissionplugin.NewReplicas),
 		plugin(admissionplugin.BootstrapName, nil, admissionplugin.NewBootstrap),
@@ -62,10 +63,12 @@ func (o Options) validateAdmission() error {
 	}{{"enable-admission-plugins", o.EnableAdmission}, {"disable-admission-plugins", o.DisableAdmission}} {
 		for _, name := range list.names {
 			if !slices.Contains(kubeoptions.AllOrderedPlugins, name) {
-				return fmt.Errorf("--%s: %q: no such plugin; there are %s", list.flag, name, strings.Join(kubeoptions.AllOrderedPlugins, ", "))
+				return fmt.Errorf("--%s: %q: no such plugin; there are %s", list.flag, name,
+					strings.Join(kubeoptions.AllOrderedPlugins, ", "))
 			}
 		}
 	}
+
 	for _, of := range []struct {
 		state   string
 		seconds *int64
@@ -74,6 +77,7 @@ func (o Options) validateAdmission() error {
 			return fmt.Errorf("--default-%s-toleration-seconds: %d: must be zero or more", of.state, *of.seconds)
 		}
 	}
+
 	return nil
 }
 

@@ -64,6 +64,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	if err != nil {
 		return nil, err
 	}
+
 	completed, err := run.Complete(ctx)
 	if err != nil {
 		return nil, err
@@ -71,6 +72,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	if errs := completed.Validate(); len(errs) > 0 {
 		return nil, utilerrors.NewAggregate(errs)
 	}
+
 	config, err := app.NewConfig(completed)
 	if err != nil {
 		return nil, err
@@ -78,6 +80,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	if err := replaceBootstrapHooks(config.KubeAPIs.ControlPlane.Generic); err != nil {
 		return nil, err
 	}
+
 	complete, err := config.Complete()
 	if err != nil {
 		return nil, err
@@ -115,6 +118,7 @@ func (s *apiServer) waitReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	url := s.loopback().Host + "/readyz"
 	return wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
 		select {
@@ -163,11 +167,13 @@ func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener
 	for _, set := range run.Flags().FlagSets {
 		flags.AddFlagSet(set)
 	}
+
 	for name, value := range apiServerFlags(o, d, p) {
 		if err := flags.Set(name, value); err != nil {
 			return nil, fmt.Errorf("--%s=%s: %w", name, value, err)
 		}
 	}
+
 	run.SecureServing.Listener = l
 	run.SecureServing.BindPort = portOf(l)
 	run.Etcd.StorageConfig.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {

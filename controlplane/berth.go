@@ -55,7 +55,8 @@ func (c *Cluster) RunBerth(nodes int) {
 	client := c.protobuf()
 	run("nodes", func(ctx context.Context) error {
 		return simnodes.Run(ctx, client, simnodes.Options{
-			Shape: testNodes(nodes), Workers: binders, Log: slog.New(slog.DiscardHandler), Ready: func(int, time.Duration) { ready <- "nodes" },
+			Shape: testNodes(nodes), Workers: binders, Log: slog.New(slog.DiscardHandler),
+			Ready: func(int, time.Duration) { ready <- "nodes" },
 		})
 	})
 	for range cap(ready) {

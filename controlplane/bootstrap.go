@@ -72,6 +72,7 @@ func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
+
 	bootstrapClusterRoles(group, client, own)
 	bootstrapNamespacedRoles(group, client, own)
 	for _, class := range schedulingv1.SystemPriorityClasses() {
@@ -84,6 +85,7 @@ func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 			return err
 		})
 	}
+
 	return group.Wait()
 }
 
@@ -99,9 +101,11 @@ func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, o
 			})
 		}
 	}
+
 	add(slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()), false)
 	add(own.cluster, true)
-	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), identityBindings(), own.clusterBindings) {
+	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(),
+		bootstrappolicy.ControllerRoleBindings(), identityBindings(), own.clusterBindings) {
 		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
 			RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
 			Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()},
@@ -121,6 +125,7 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 			})
 		}
 	}
+
 	for _, roles := range bootstrappolicy.NamespaceRoles() {
 		add(roles, false)
 	}
@@ -129,6 +134,7 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 	for _, upstream := range bootstrappolicy.NamespaceRoleBindings() {
 		bindings = append(bindings, upstream...)
 	}
+
 	for _, binding := range bindings {
 		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
 			RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: &binding},

@@ -25,6 +25,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range more {
 		if ip := net.ParseIP(name); ip != nil {
 			ips = append(ips, ip)
@@ -32,18 +33,22 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 			names = append(names, name)
 		}
 	}
+
 	serverCert, serverKey, err := p.cluster.issueServer("kube-apiserver", names, ips)
 	if err != nil {
 		return err
 	}
+
 	proxyCert, proxyKey, err := p.frontProxy.issueClient(frontProxyUser)
 	if err != nil {
 		return err
 	}
+
 	kubeletCert, kubeletKey, err := p.cluster.issueClient(kubeletClientUser)
 	if err != nil {
 		return err
 	}
+
 	for name, content := range map[string][]byte{
 		apiServerCert: serverCert, apiServerKey: serverKey,
 		proxyClientCert: proxyCert, proxyClientKey: proxyKey,
@@ -53,6 +58,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 

@@ -78,6 +78,7 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 			verbs[key] = append(verbs[key], right.Verb)
 		}
 	}
+
 	var rules []rbacv1.PolicyRule
 	for _, of := range slices.SortedFunc(maps.Keys(verbs), func(a, b deploy.Right) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))
@@ -88,6 +89,7 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 		}
 		rules = append(rules, rule)
 	}
+
 	return rules
 }
 
@@ -117,6 +119,7 @@ func componentRoles() (r roles, err error) {
 	if err != nil {
 		return roles{}, err
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		user := componentUser(name)
 		r.cluster = append(r.cluster, rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: all[name].everywhere})
@@ -130,6 +133,7 @@ func componentRoles() (r roles, err error) {
 			})
 		}
 	}
+
 	return r, nil
 }
 
@@ -139,6 +143,7 @@ func (c *controlPlane) writeComponents() error {
 	if err != nil {
 		return err
 	}
+
 	for name := range all {
 		config, err := c.pki.kubeconfig(c.server, componentUser(name))
 		if err != nil {
@@ -152,5 +157,6 @@ func (c *controlPlane) writeComponents() error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -158,7 +158,8 @@ func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControll
 	return config, nil
 }
 
-func controllerContext(ctx context.Context, builder clientbuilder.ControllerClientBuilder, config kcmconfig.KubeControllerManagerConfiguration) (app.ControllerContext, error) {
+func controllerContext(ctx context.Context, builder clientbuilder.ControllerClientBuilder,
+	config kcmconfig.KubeControllerManagerConfiguration) (app.ControllerContext, error) {
 	resync := config.Generic.MinResyncPeriod.Duration
 	typed, err := kubernetes.NewForConfig(builder.ConfigOrDie("shared-informers"))
 	if err != nil {
@@ -193,7 +194,8 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 		for _, r := range config.GarbageCollectorController.GCIgnoredResources {
 			ignored[schema.GroupResource{Group: r.Group, Resource: r.Resource}] = struct{}{}
 		}
-		c.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(ctx, partial, mapper, ignored, c.ObjectOrMetadataInformerFactory, c.InformersStarted)
+		c.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(ctx, partial, mapper, ignored,
+			c.ObjectOrMetadataInformerFactory, c.InformersStarted)
 	}
 	return c, nil
 }
@@ -215,23 +217,28 @@ type tokenController struct {
 func (c *tokenController) Name() string            { return names.ServiceAccountTokenController }
 func (c *tokenController) Run(ctx context.Context) { c.TokensController.Run(ctx, c.workers) }
 
-func newTokenController(ctx context.Context, c app.ControllerContext, builder clientbuilder.ControllerClientBuilder, p *pki) (app.Controller, error) {
+func newTokenController(ctx context.Context, c app.ControllerContext, builder clientbuilder.ControllerClientBuilder,
+	p *pki) (app.Controller, error) {
 	key, err := keyutil.PrivateKeyFromFile(p.path(tokenKeyFile))
 	if err != nil {
 		return nil, err
 	}
+
 	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
 	if err != nil {
 		return nil, err
 	}
+
 	root, err := os.ReadFile(p.path(caCertFile))
 	if err != nil {
 		return nil, err
 	}
+
 	client, err := builder.Client("tokens-controller")
 	if err != nil {
 		return nil, err
 	}
+
 	tokens, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
 		c.InformerFactory.Core().V1().ServiceAccounts(), c.InformerFactory.Core().V1().Secrets(), client,
 		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: root})

@@ -153,6 +153,7 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 	}
 	c.onStop(c.dir.close)
 	log = c.options.LogTo
+
 	if log == nil {
 		file, err := openLog(c.dir.path("controlplane.log"))
 		if err != nil {
@@ -161,11 +162,13 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 		c.onStop(func() { file.Close() })
 		log = file
 	}
+
 	c.onStop(sendLogs(log, c.options.Verbosity))
 	release, err := claimGates(c.options.FeatureGates)
 	if err != nil {
 		return nil, err
 	}
+
 	c.onStop(release)
 	c.pki, err = openPKI(c.dir.path("pki"))
 	return log, err
@@ -226,6 +229,7 @@ func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPLis
 		api, err := c.configureAPI(ctx, listener)
 		configured <- result{api, err}
 	}()
+
 	if err := <-etcdStarted; err != nil {
 		return nil, err
 	}
@@ -260,10 +264,12 @@ func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 	if c.workers, err = startControllers(running, c.api.loopback(), c.pki, selected); err != nil {
 		return fmt.Errorf("controllers: %w", err)
 	}
+
 	c.onStop(func() {
 		end()
 		<-c.workers.done
 	})
+
 	if !selected.Has(names.ServiceAccountController) {
 		return nil
 	}

@@ -107,7 +107,8 @@ func (d *dataDir) checkVersion() error {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, state := range []string{"etcd", "pki"} {
 			if _, err := os.Lstat(d.path(state)); err == nil {
-				return fmt.Errorf("data directory %s: has %s but no version file: restore the file or name an empty directory with --data-dir", d.root, state)
+				return fmt.Errorf("data directory %s: has %s but no version file: restore the file or name an empty "+
+					"directory with --data-dir", d.root, state)
 			}
 		}
 	case err != nil:
@@ -115,7 +116,8 @@ func (d *dataDir) checkVersion() error {
 	default:
 		var found dataVersion
 		if err := json.Unmarshal(content, &found); err != nil || found.Format < 1 {
-			return fmt.Errorf("%s: %q: not a version of Berth's data: restore the file or name an empty directory with --data-dir", path, firstLine(content))
+			return fmt.Errorf("%s: %q: not a version of Berth's data: restore the file or name an empty directory "+
+				"with --data-dir", path, firstLine(content))
 		}
 		if err := found.admits(d.root); err != nil {
 			return err
@@ -124,6 +126,7 @@ func (d *dataDir) checkVersion() error {
 			return nil
 		}
 	}
+
 	ours, err := json.Marshal(dataVersion{dataFormat, KubernetesVersion})
 	if err != nil {
 		return err
@@ -136,12 +139,14 @@ func (d *dataDir) checkVersion() error {
 func (v dataVersion) admits(root string) error {
 	theirs, err := utilversion.ParseGeneric(v.Kubernetes)
 	if err != nil {
-		return fmt.Errorf("%s: kubernetes: %q: not a version: restore the file or name an empty directory with --data-dir", filepath.Join(root, "version"), v.Kubernetes)
+		return fmt.Errorf("%s: kubernetes: %q: not a version: restore the file or name an empty "+
+			"directory with --data-dir", filepath.Join(root, "version"), v.Kubernetes)
 	}
 	ours := utilversion.MustParseGeneric(KubernetesVersion)
 	newer := theirs.Major() > ours.Major() || theirs.Major() == ours.Major() && theirs.Minor() > ours.Minor()
 	if v.Format > dataFormat || newer {
-		return fmt.Errorf("data directory %s: was written by a newer version (format %d, Kubernetes %s; this is format %d, Kubernetes %s): use that version or name another directory with --data-dir",
+		return fmt.Errorf("data directory %s: was written by a newer version (format %d, Kubernetes %s; this is "+
+			"format %d, Kubernetes %s): use that version or name another directory with --data-dir",
 			root, v.Format, v.Kubernetes, dataFormat, KubernetesVersion)
 	}
 	return nil

@@ -130,6 +130,7 @@ func (e *etcd) startMember(config *embed.Config) error {
 		err    error
 	}
 	started := make(chan result, 1)
+
 	go func() {
 		defer func() {
 			if cause := recover(); cause != nil {
@@ -139,6 +140,7 @@ func (e *etcd) startMember(config *embed.Config) error {
 		member, err := embed.StartEtcd(config)
 		started <- result{member, err}
 	}()
+
 	select {
 	case r := <-started:
 		if r.err != nil {
@@ -148,6 +150,7 @@ func (e *etcd) startMember(config *embed.Config) error {
 	case err := <-e.gaveUp:
 		return err
 	}
+
 	select {
 	case <-e.member.Server.ReadyNotify():
 		return nil

@@ -36,10 +36,12 @@ func (p *pki) writeAdminKubeconfig(path, server string) error {
 	if err == nil && p.leadsTo(existing, server) {
 		return os.Chmod(path, 0o600)
 	}
+
 	fresh, err2 := p.kubeconfig(server, adminUser, mastersGroup)
 	if err2 != nil {
 		return err2
 	}
+
 	if err == nil {
 		existing.Clusters[kubeconfigName] = fresh.Clusters[kubeconfigName]
 		existing.AuthInfos[kubeconfigName] = fresh.AuthInfos[kubeconfigName]
@@ -51,6 +53,7 @@ func (p *pki) writeAdminKubeconfig(path, server string) error {
 		}
 		fresh = existing
 	}
+
 	content, err := clientcmd.Write(*fresh)
 	if err != nil {
 		return err

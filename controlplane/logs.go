@@ -89,6 +89,7 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	if len(l.targets) == 0 {
 		l.restore = l.capture()
 	}
+
 	l.targets = append(l.targets, w)
 	setKlog("v", strconv.Itoa(verbosity))
 	return sync.OnceFunc(func() {

@@ -36,8 +36,10 @@ func identityBindings() []rbacv1.ClusterRoleBinding {
 	bind := bindClusterRole
 	return []rbacv1.ClusterRoleBinding{
 		bind("berth:node-bootstrapper", "system:node-bootstrapper", rbacv1.GroupKind, bootstrappers),
-		bind("berth:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", rbacv1.GroupKind, bootstrappers),
-		bind("berth:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", rbacv1.GroupKind, user.NodesGroup),
+		bind("berth:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+			rbacv1.GroupKind, bootstrappers),
+		bind("berth:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+			rbacv1.GroupKind, user.NodesGroup),
 		bind("berth:kubelet-api-admin", "system:kubelet-api-admin", rbacv1.UserKind, kubeletClientUser),
 	}
 }
@@ -56,14 +58,17 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	id, err := randomWord(6)
 	if err != nil {
 		return err
 	}
+
 	secret, err := randomWord(16)
 	if err != nil {
 		return err
 	}
+
 	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: bootstrapapi.BootstrapTokenSecretPrefix + id},
 		Type:       bootstrapapi.SecretTypeBootstrapToken,
@@ -76,6 +81,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 			bootstrapapi.BootstrapTokenDescriptionKey:      "for nodes of berth up",
 		},
 	}, metav1.CreateOptions{})
+
 	if err != nil {
 		return fmt.Errorf("bootstrap token: %w", err)
 	}
@@ -84,6 +90,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	config.AuthInfos[kubeconfigName] = &clientcmdapi.AuthInfo{Token: id + "." + secret}
 	config.Contexts[kubeconfigName] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: kubeconfigName}
 	config.CurrentContext = kubeconfigName
+
 	content, err := clientcmd.Write(*config)
 	if err != nil {
 		return err

@@ -106,14 +106,17 @@ func (o Options) Validate() error {
 	if o.EventTTL < 0 {
 		return fmt.Errorf("--event-ttl: %v: must not be negative", o.EventTTL)
 	}
+
 	if o.EtcdCompaction < 0 {
 		return fmt.Errorf("--etcd-compaction-interval: %v: must not be negative", o.EtcdCompaction)
 	}
 	if o.ServiceClusterIPRange != "" {
 		if _, _, err := netutils.ParseCIDRSloppy(o.ServiceClusterIPRange); err != nil {
-			return fmt.Errorf("--service-cluster-ip-range: %q: must be a CIDR such as %s", o.ServiceClusterIPRange, defaultServiceClusterIPRange)
+			return fmt.Errorf("--service-cluster-ip-range: %q: must be a CIDR such as %s", o.ServiceClusterIPRange,
+				defaultServiceClusterIPRange)
 		}
 	}
+
 	if err := o.validateAdmission(); err != nil {
 		return err
 	}

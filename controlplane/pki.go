@@ -58,6 +58,7 @@ func openPKI(dir string) (*pki, error) {
 			return nil, err
 		}
 	}
+
 	p := &pki{dir: dir}
 	var err error
 	if p.cluster, err = loadAuthority(p.path(caCertFile), p.path(caKeyFile)); err != nil {
@@ -82,24 +83,29 @@ func createPKI(dir string) error {
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return fmt.Errorf("create %s: %w", temp, bare(err))
 	}
+
 	files := map[string][]byte{}
-	for name, certFile := range map[string][2]string{"berth-ca": {caCertFile, caKeyFile}, "berth-front-proxy-ca": {frontProxyCertFile, frontProxyKeyFile}} {
+	for name, certFile := range map[string][2]string{"berth-ca": {caCertFile, caKeyFile},
+		"berth-front-proxy-ca": {frontProxyCertFile, frontProxyKeyFile}} {
 		cert, key, err := newAuthority(name)
 		if err != nil {
 			return err
 		}
 		files[certFile[0]], files[certFile[1]] = cert, key
 	}
+
 	_, tokenKey, err := newKey()
 	if err != nil {
 		return err
 	}
+
 	files[tokenKeyFile] = tokenKey
 	for name, content := range files {
 		if err := writeDurably(filepath.Join(temp, name), content, 0o600); err != nil {
 			return err
 		}
 	}
+
 	if err := os.Rename(temp, dir); err != nil {
 		return err
 	}
@@ -182,19 +188,23 @@ func loadAuthority(certPath, keyPath string) (*authority, error) {
 	if err != nil {
 		return nil, brokenPKI(certPath, bare(err))
 	}
+
 	certificates, err := certutil.ParseCertsPEM(content)
 	if err != nil {
 		return nil, brokenPKI(certPath, errors.New("not a certificate"))
 	}
+
 	certificate := certificates[0]
 	if now := time.Now(); now.After(certificate.NotAfter) || now.Before(certificate.NotBefore) {
 		return nil, brokenPKI(certPath, fmt.Errorf("valid from %s to %s only",
 			certificate.NotBefore.Format(time.DateOnly), certificate.NotAfter.Format(time.DateOnly)))
 	}
+
 	key, err := loadKey(keyPath)
 	if err != nil {
 		return nil, err
 	}
+
 	public, ok := key.Public().(*ecdsa.PublicKey)
 	if !ok || !public.Equal(certificate.PublicKey) {
 		return nil, brokenPKI(keyPath, fmt.Errorf("not the key of %s", filepath.Base(certPath)))

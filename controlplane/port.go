@@ -44,7 +44,8 @@ func listen(asked int, memory string) (*net.TCPListener, error) {
 			return l, remember(l, memory)
 		}
 	}
-	return nil, fmt.Errorf("no free port on 127.0.0.1 found in %d tries between %d and %d: name one with --port", tries, firstPickedPort, lastPickedPort)
+	return nil, fmt.Errorf("no free port on 127.0.0.1 found in %d tries between %d and %d: name one with --port",
+		tries, firstPickedPort, lastPickedPort)
 }
 
 func bind(port int) (*net.TCPListener, error) {

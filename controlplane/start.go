@@ -48,6 +48,7 @@ func Start(t TB, options ...func(*Options)) *Cluster {
 	for _, option := range options {
 		option(&o)
 	}
+
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
@@ -58,6 +59,7 @@ func Start(t TB, options ...func(*Options)) *Cluster {
 		t.Fatalf("control plane: %v%s", err, logTail(o.DataDir))
 		return nil
 	}
+
 	c := &Cluster{t: t, running: running, Kubeconfig: running.kubeconfigPath()}
 	t.Cleanup(c.Stop)
 	c.Config = c.ConfigFor(adminUser, mastersGroup)

@@ -131,6 +131,7 @@ func (r *roles) read(manifests string) error {
 			r.bindings = append(r.bindings, binding)
 		}
 	}
+
 	return nil
 }
 
@@ -168,5 +169,6 @@ func flat(namespace string, rules []rbacv1.PolicyRule) []Right {
 			}
 		}
 	}
+
 	return rights
 }

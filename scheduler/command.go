@@ -107,16 +107,19 @@ func (c *command) run(cmd *cobra.Command) error {
 	if err := c.flags.Validate(); err != nil {
 		return usage.Of(err)
 	}
+
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	if err := logsapi.ValidateAndApply(c.flags.Logs, nil); err != nil {
 		return usage.Of(err)
 	}
+
 	if c.flags.MetricsChosen() {
 		c.flags.Metrics.Apply()
 	}
 	for _, note := range c.flags.Notes() {
 		fmt.Fprintln(c.err, note)
 	}
+
 	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	return c.schedule(ctx)

@@ -36,7 +36,8 @@ func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	case d == nil:
-		http.Error(w, fmt.Sprintf("pod %s/%s does not wait, and was not among the last to be placed by this scheduler", namespace, name), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("pod %s/%s does not wait, and was not among the last to be "+
+			"placed by this scheduler", namespace, name), http.StatusNotFound)
 		return
 	}
 	tell(w, d)

@@ -98,14 +98,17 @@ func (p *process) apply(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	settings, err := p.flags.Settings(next.config, data)
 	if err == nil {
 		err = next.use(ctx, p.scheduler)
 	}
+
 	var source []byte
 	if err == nil {
 		source, err = options.YAML(settings.Full(next.config))
 	}
+
 	if err == nil {
 		err = p.scheduler.SetProfiles(ctx, next.profiles, source)
 	}
@@ -113,12 +116,14 @@ func (p *process) apply(ctx context.Context, data []byte) error {
 		next.close()
 		return err
 	}
+
 	before := p.inUse.Swap(next)
 	before.close()
 	log := klog.FromContext(ctx)
 	for _, note := range next.config.Notes {
 		log.Info("Note on the configuration", "file", p.source.Name, "note", note)
 	}
+
 	for _, field := range p.settings.Changed(settings) {
 		log.Info("A change takes effect after a restart of the scheduler", "file", p.source.Name, "field", field)
 	}

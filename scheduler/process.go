@@ -86,7 +86,8 @@ func (c *command) schedule(ctx context.Context) error {
 		return p.write(first)
 	}
 	if first.config.Legacy {
-		fmt.Fprintf(c.err, "%s: is translated; the same flags and --write-config-to - print the KubeSchedulerConfiguration that replaces it\n", p.source.Name)
+		fmt.Fprintf(c.err, "%s: is translated; the same flags and --write-config-to - print the "+
+			"KubeSchedulerConfiguration that replaces it\n", p.source.Name)
 	}
 	if connecting != nil {
 		return connecting
@@ -268,11 +269,13 @@ func (p *process) endpoints() serve.Handlers {
 		},
 		Flags: p.flags.Set,
 	}
+
 	e.Profiling = p.settings.PlainProfiling
 	plain := e.Handler()
 	if loopback(p.server.PlainAddress()) {
 		plain = p.withDecisions(plain)
 	}
+
 	e.Profiling = p.settings.Profiling
 	return serve.Handlers{Secure: p.withDecisions(e.Handler()), Plain: plain}
 }

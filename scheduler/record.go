@@ -22,6 +22,7 @@ func (p *process) record(first *loaded, o *live.Options) error {
 	if err != nil {
 		return err
 	}
+
 	o.Seed = rand.Uint64()
 	h := p.flags.JournalHeader()
 	h.Build, h.Began, h.Seed, h.Configuration = version.Get().GitVersion, time.Now(), o.Seed, string(text)
@@ -32,9 +33,12 @@ func (p *process) record(first *loaded, o *live.Options) error {
 	if p.journal, err = journal.Create(p.flags.Journal.Dir, h, p.flags.Journal.Limits); err != nil {
 		return fmt.Errorf("--journal: %w", err)
 	}
+
 	if h.Outside {
-		fmt.Fprintln(p.err, "--journal: out-of-tree plugins and extenders take part, whose answers are not written down; berth replay may part from it")
+		fmt.Fprintln(p.err, "--journal: out-of-tree plugins and extenders take part, whose answers are not written "+
+			"down; berth replay may part from it")
 	}
+
 	o.Journal = p.journal
 	return nil
 }

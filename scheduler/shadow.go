@@ -21,6 +21,7 @@ func (p *process) follow(ctx context.Context) error {
 	go func() { ended <- p.scheduler.Run(watching, p.flags.Binders) }()
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
+
 	for {
 		select {
 		case err := <-ended:

@@ -66,25 +66,30 @@ const defaultRoot = "/var/lib/berth-agent"
 
 func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	k := &f.kubelet
-	flags.StringVar(&f.program, "kubelet", "", "the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
+	flags.StringVar(&f.program, "kubelet", "",
+		"the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
 	flags.StringVar(&f.file, "config", "", "KubeletConfiguration file; flags that are given override its fields")
 	flags.StringVar(&k.Bootstrap, "bootstrap-kubeconfig", "",
 		"kubeconfig file with a bootstrap token, with which the kubelet requests its client certificate, which it renews")
 	flags.StringVar(&k.Kubeconfig, "kubeconfig", "",
 		"kubeconfig file of the node; with --bootstrap-kubeconfig the kubelet writes it (default: kubeconfig in --root-dir)")
+
 	flags.StringVar(&k.Certificates, "cert-dir", "", "folder for the node's certificates (default: pki in --root-dir)")
 	flags.StringVar(&k.Root, "root-dir", defaultRoot, "folder for the kubelet's state and the pods' volumes")
 	flags.StringVar(&k.Name, "hostname-override", "", "the node's name (default: this machine's host name)")
-	flags.StringVar(&k.Addresses, "node-ip", "", "IP address of the node, or two separated by a comma for dual stack (default: that of the interface with the default route)")
+	flags.StringVar(&k.Addresses, "node-ip", "",
+		"IP address of the node, or two separated by a comma for dual stack (default: that of the interface with the default route)")
 	flags.StringToStringVar(&k.Labels, "node-labels", nil, "labels of the node, as key=value,...")
 	flags.StringSliceVar(&f.taints, "register-with-taints", nil,
 		"taints to register the node with, as key=value:NoSchedule,...; an existing node keeps its own; field registerWithTaints")
+
 	flags.StringVar(&f.endpoint, "container-runtime-endpoint", "",
 		"socket of the container runtime (default "+kubelet.DefaultEndpoint+"); field containerRuntimeEndpoint")
 	flags.StringVar(&f.cgroupRoot, "cgroup-root", "", "parent cgroup of the pods' cgroups (default: the root); field cgroupRoot")
 	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil,
 		"resources reserved for Kubernetes components, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000; field kubeReserved")
-	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil, "resources reserved for the rest of the system; field systemReserved")
+	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil,
+		"resources reserved for the rest of the system; field systemReserved")
 	for name, remedy := range removedFlags {
 		flags.Var(removed(remedy), name, "")
 		flags.Lookup(name).Hidden = true
@@ -98,6 +103,7 @@ func (f *agentFlags) run(ctx context.Context, arguments []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a node is run by root: start it with sudo")
 	}
+
 	endpoint, _ := f.kubelet.Configuration["containerRuntimeEndpoint"].(string)
 	if err := kubelet.Refuse(kubelet.Running("/proc"), endpoint, true); err != nil {
 		return err
@@ -105,6 +111,7 @@ func (f *agentFlags) run(ctx context.Context, arguments []string) error {
 	if err := f.kubelet.Write(); err != nil {
 		return err
 	}
+
 	argv := f.kubelet.Argv()
 	if err := syscall.Exec(argv[0], argv, os.Environ()); err != nil {
 		return fmt.Errorf("%s: %w", argv[0], err)
@@ -122,17 +129,20 @@ func (f *agentFlags) complete(ctx context.Context, arguments []string) (err erro
 	if k.Program, err = kubelet.FindOrBuild(ctx, f.program, os.Stderr); err != nil {
 		return err
 	}
+
 	if k.Name == "" {
 		if k.Name, err = machineName(); err != nil {
 			return err
 		}
 	}
+
 	if k.Kubeconfig == "" {
 		k.Kubeconfig = k.Path("kubeconfig")
 	}
 	if k.Certificates == "" {
 		k.Certificates = k.Path("pki")
 	}
+
 	if err := checkOwnLabels(k.Labels); err != nil {
 		return err
 	}
@@ -150,18 +160,21 @@ func (f *agentFlags) configure() error {
 		}
 		maps.Copy(fields, users)
 	}
+
 	if f.endpoint != "" {
 		fields["containerRuntimeEndpoint"] = f.endpoint
 	}
 	if f.cgroupRoot != "" {
 		fields["cgroupRoot"] = f.cgroupRoot
 	}
+
 	if len(f.kubeReserved) > 0 {
 		fields["kubeReserved"] = f.kubeReserved
 	}
 	if len(f.systemReserved) > 0 {
 		fields["systemReserved"] = f.systemReserved
 	}
+
 	if len(f.taints) > 0 {
 		taints, err := parseTaints(f.taints)
 		if err != nil {
@@ -169,6 +182,7 @@ func (f *agentFlags) configure() error {
 		}
 		fields["registerWithTaints"] = taints
 	}
+
 	f.kubelet.Configuration = fields
 	return nil
 }
@@ -186,7 +200,8 @@ func machineName() (string, error) {
 // kubelet.kubernetes.io and node.kubernetes.io.
 var ownLabels = []string{
 	v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceTypeStable,
-	v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, "beta.kubernetes.io/os",
+	"beta.kubernetes.io/arch",
 }
 
 // checkOwnLabels refuses what the admission plugin NodeRestriction would not let a node write in
@@ -196,7 +211,8 @@ func checkOwnLabels(labels map[string]string) error {
 	for key := range labels {
 		domain, _, prefixed := strings.Cut(key, "/")
 		kubernetes := prefixed && (within(domain, "kubernetes.io") || within(domain, "k8s.io"))
-		if kubernetes && !slices.Contains(ownLabels, key) && !within(domain, "kubelet.kubernetes.io") && !within(domain, "node.kubernetes.io") {
+		if kubernetes && !slices.Contains(ownLabels, key) && !within(domain, "kubelet.kubernetes.io") &&
+			!within(domain, "node.kubernetes.io") {
 			return usagef("--node-labels %q: a node may not give itself this label: give it with kubectl label node", key)
 		}
 	}
@@ -218,19 +234,22 @@ var removedFlags = func() map[string]string {
 		"address": "address", "port": "port", "healthz-bind-address": "healthzBindAddress", "healthz-port": "healthzPort",
 		"tls-private-key-file": "tlsPrivateKeyFile", "max-pods": "maxPods", "pod-max-pids": "podPidsLimit", "cgroup-driver": "cgroupDriver",
 		"cluster-dns": "clusterDNS", "cluster-domain": "clusterDomain", "resolv-conf": "resolvConf",
-		"cpu-manager-policy": "cpuManagerPolicy", "cpu-manager-policy-options": "cpuManagerPolicyOptions", "reserved-cpus": "reservedSystemCPUs",
+		"cpu-manager-policy": "cpuManagerPolicy", "cpu-manager-policy-options": "cpuManagerPolicyOptions",
+		"reserved-cpus":         "reservedSystemCPUs",
 		"memory-manager-policy": "memoryManagerPolicy", "reserved-memory": "reservedMemory",
 		"topology-manager-policy": "topologyManagerPolicy", "topology-manager-scope": "topologyManagerScope",
 		"topology-manager-policy-options": "topologyManagerPolicyOptions",
-		"eviction-hard":                   "evictionHard", "eviction-soft": "evictionSoft", "eviction-soft-grace-period": "evictionSoftGracePeriod",
-		"eviction-minimum-reclaim": "evictionMinimumReclaim", "eviction-pressure-transition-period": "evictionPressureTransitionPeriod",
+		"eviction-hard":                   "evictionHard", "eviction-soft": "evictionSoft",
+		"eviction-soft-grace-period": "evictionSoftGracePeriod",
+		"eviction-minimum-reclaim":   "evictionMinimumReclaim", "eviction-pressure-transition-period": "evictionPressureTransitionPeriod",
 		"eviction-max-pod-grace-period":              "evictionMaxPodGracePeriod",
 		"image-pull-credentials-verification-policy": "imagePullCredentialsVerificationPolicy",
 		"preloaded-images-verification-allowlist":    "preloadedImagesVerificationAllowlist",
-		"shutdown-grace-period":                      "shutdownGracePeriod", "shutdown-grace-period-critical-pods": "shutdownGracePeriodCriticalPods",
-		"shutdown-grace-period-by-pod-priority": "shutdownGracePeriodByPodPriority",
-		"node-status-update-frequency":          "nodeStatusUpdateFrequency",
-		"container-log-max-size":                "containerLogMaxSize", "container-log-max-files": "containerLogMaxFiles",
+		"shutdown-grace-period":                      "shutdownGracePeriod",
+		"shutdown-grace-period-critical-pods":        "shutdownGracePeriodCriticalPods",
+		"shutdown-grace-period-by-pod-priority":      "shutdownGracePeriodByPodPriority",
+		"node-status-update-frequency":               "nodeStatusUpdateFrequency",
+		"container-log-max-size":                     "containerLogMaxSize", "container-log-max-files": "containerLogMaxFiles",
 	} {
 		if all[name] == "" {
 			all[name] = "set the field " + field + " in --config FILE"

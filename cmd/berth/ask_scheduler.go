@@ -101,6 +101,7 @@ func (s *schedulerAddress) get(ctx context.Context, path ...string) (text []byte
 	if where == "" || err != nil {
 		return nil, "", err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, schedulerAnswersWithin)
 	defer cancel()
 	client, err := s.client(where)
@@ -110,14 +111,17 @@ func (s *schedulerAddress) get(ctx context.Context, path ...string) (text []byte
 	if at, err = url.JoinPath(where, path...); err != nil {
 		return nil, "", err
 	}
+
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return nil, "", err
 	}
+
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, "", err
 	}
+
 	defer response.Body.Close()
 	const longest = 4 << 20
 	text, err = io.ReadAll(io.LimitReader(response.Body, longest))
@@ -129,6 +133,7 @@ func (s *schedulerAddress) get(ctx context.Context, path ...string) (text []byte
 	case response.StatusCode != http.StatusOK:
 		return nil, "", fmt.Errorf("%s: %s: %s", at, response.Status, strings.TrimSpace(firstLine(string(text))))
 	}
+
 	return text, at, nil
 }
 
@@ -144,6 +149,7 @@ func (s *schedulerAddress) client(where string) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	switch to.Scheme {
 	case "http":
 		elsewhere := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -154,17 +160,21 @@ func (s *schedulerAddress) client(where string) (*http.Client, error) {
 			return nil, err
 		}
 		if config.Insecure {
-			return nil, errors.New("the kubeconfig does not verify servers (insecure-skip-tls-verify), so no credentials are sent to " + where)
+			return nil, errors.New("the kubeconfig does not verify servers (insecure-skip-tls-verify), so no " +
+				"credentials are sent to " + where)
 		}
 		return rest.HTTPClientFor(config)
 	}
+
 	return nil, usagef("--scheduler-url %q: must begin with http:// or https://", where)
 }
 
 // addSchedulerFlags adds the flags that say by which configuration questions are answered.
 func (q *question) addSchedulerFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&q.config, "config", "", "the scheduler's configuration file, as for kube-scheduler (default: that of the scheduler that runs)")
-	flags.StringVar(&q.schedulerURL, "scheduler-url", "", "endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
+	flags.StringVar(&q.config, "config", "",
+		"the scheduler's configuration file, as for kube-scheduler (default: that of the scheduler that runs)")
+	flags.StringVar(&q.schedulerURL, "scheduler-url", "",
+		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
 }
 
 // scheduler is the one to ask. Of files nobody is asked, unless a flag says whom.
@@ -198,6 +208,7 @@ func (q *question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 	if q.config != "" {
 		return &config.Running{Profiles: q.named.Profiles}, nil
 	}
+
 	var told *config.InUse
 	if s := q.scheduler(); s != nil {
 		var err error
@@ -205,10 +216,12 @@ func (q *question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 			q.silent(cmd, err)
 		}
 	}
+
 	r, err := config.RunningOf(told, leases, now)
 	if err != nil {
 		return nil, err
 	}
+
 	q.assumed = r.Assumed
 	return r, nil
 }
@@ -251,7 +264,8 @@ func (q *question) proving(cmd *cobra.Command, client kubernetes.Interface) (*co
 	}
 	r, err := q.running(cmd, leases, time.Now())
 	if err == nil && r.Assumed != "" {
-		err = fmt.Errorf("no pod is evicted on an assumption (%s): name the scheduler's file with --config, or its endpoints with --scheduler-url",
+		err = fmt.Errorf("no pod is evicted on an assumption (%s): name the scheduler's file with --config, or its "+
+			"endpoints with --scheduler-url",
 			strings.TrimSuffix(strings.TrimPrefix(r.Assumed, "Assumed: "), "."))
 	}
 	return r, err

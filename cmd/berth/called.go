@@ -18,6 +18,7 @@ func calledAs(root *cobra.Command, name string) {
 	for _, cmd := range root.Commands() {
 		words = append(words, cmd.Name())
 	}
+
 	own := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(words, "|") + `)\b`)
 	as := func(text string) string { return own.ReplaceAllString(text, name+" $1") }
 	var visit func(cmd *cobra.Command)
@@ -30,5 +31,6 @@ func calledAs(root *cobra.Command, name string) {
 			visit(sub)
 		}
 	}
+
 	visit(root)
 }

@@ -61,16 +61,19 @@ func (c *checking) run(cmd *cobra.Command) error {
 	if c.part != "" && !slices.Contains(deploy.Parts(), deploy.Part(c.part)) {
 		return usagef("--for %q: must be one of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
+
 	cfg, err := c.connection.config("berth-check")
 	if err != nil {
 		return err
 	}
+
 	cfg = reachable(cfg)
 	cfg.QPS, cfg.Burst = 50, 100
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
+
 	meter := startMeter(cmd.ErrOrStderr())
 	meter.begin("checking the cluster")
 	said, err := c.ask(cmd, client)
@@ -81,6 +84,7 @@ func (c *checking) run(cmd *cobra.Command) error {
 	if err := said.Write(cmd.OutOrStdout(), c.output); err != nil {
 		return err
 	}
+
 	if c.failOn != "" && said.Held(check.Level(c.failOn)) > 0 {
 		return heldError{fmt.Errorf("--fail-on %s: condition met", c.failOn)}
 	}
@@ -102,7 +106,8 @@ func (c *checking) ask(cmd *cobra.Command, client kubernetes.Interface) (*check.
 	denied, err := checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part), version.GitVersion, "")
 	if err == nil && len(denied) > 0 { // it may be meant to elect by kube-scheduler's Lease
 		var other []string
-		if other, err = checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part), version.GitVersion, check.UpstreamLease); len(other) < len(denied) {
+		if other, err = checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part),
+			version.GitVersion, check.UpstreamLease); len(other) < len(denied) {
 			denied = other
 		}
 	}

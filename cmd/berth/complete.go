@@ -33,18 +33,25 @@ var (
 	podSubject = subject{podWords, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, false,
 		func(s *manifest.Set) []metav1.Object { return objects(s.Pods) }}
 	scalable = []subject{
-		{[]string{"deployment", "deployments", "deploy"}, apps("deployments"), false, func(s *manifest.Set) []metav1.Object { return objects(s.Deployments) }},
-		{[]string{"statefulset", "statefulsets", "sts"}, apps("statefulsets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.StatefulSets) }},
-		{[]string{"replicaset", "replicasets", "rs"}, apps("replicasets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.ReplicaSets) }},
-		{[]string{"replicationcontroller", "replicationcontrollers", "rc"}, v1.SchemeGroupVersion.WithResource("replicationcontrollers"), false,
+		{[]string{"deployment", "deployments", "deploy"}, apps("deployments"), false,
+			func(s *manifest.Set) []metav1.Object { return objects(s.Deployments) }},
+		{[]string{"statefulset", "statefulsets", "sts"}, apps("statefulsets"), false,
+			func(s *manifest.Set) []metav1.Object { return objects(s.StatefulSets) }},
+		{[]string{"replicaset", "replicasets", "rs"}, apps("replicasets"), false,
+			func(s *manifest.Set) []metav1.Object { return objects(s.ReplicaSets) }},
+		{[]string{"replicationcontroller", "replicationcontrollers", "rc"},
+			v1.SchemeGroupVersion.WithResource("replicationcontrollers"), false,
 			func(s *manifest.Set) []metav1.Object { return objects(s.ReplicationControllers) }},
 	}
-	groupSubject = subject{groupWords, schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1beta1", Resource: "podgroups"}, false,
+	groupSubject = subject{groupWords, schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1beta1",
+		Resource: "podgroups"}, false,
 		func(s *manifest.Set) []metav1.Object { return objects(s.PodGroups) }}
 	// podsAndWorkloads are what is explained, deleted, or taken as a model.
 	podsAndWorkloads = slices.Concat([]subject{podSubject}, scalable, []subject{
-		{[]string{"daemonset", "daemonsets", "ds"}, apps("daemonsets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.DaemonSets) }},
-		{[]string{"job", "jobs"}, schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, false, func(s *manifest.Set) []metav1.Object { return objects(s.Jobs) }},
+		{[]string{"daemonset", "daemonsets", "ds"}, apps("daemonsets"), false,
+			func(s *manifest.Set) []metav1.Object { return objects(s.DaemonSets) }},
+		{[]string{"job", "jobs"}, schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, false,
+			func(s *manifest.Set) []metav1.Object { return objects(s.Jobs) }},
 	})
 )
 
@@ -113,7 +120,8 @@ func (q *question) namesOf(cmd *cobra.Command, of subject, namespace string) (na
 }
 
 // completeRef completes TYPE/NAME, or behind a type that stands alone a name.
-func (q *question) completeRef(cmd *cobra.Command, of []subject, before, toComplete, namespace string) ([]string, cobra.ShellCompDirective) {
+func (q *question) completeRef(cmd *cobra.Command, of []subject, before, toComplete, namespace string) ([]string,
+	cobra.ShellCompDirective) {
 	kind, _, slashed := strings.Cut(toComplete, "/")
 	for _, s := range of {
 		switch {
@@ -127,6 +135,7 @@ func (q *question) completeRef(cmd *cobra.Command, of []subject, before, toCompl
 			return matching(q.namesOf(cmd, s, namespace), toComplete), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
+
 	if slashed {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -168,11 +177,13 @@ func (q *question) completeFlags(cmd *cobra.Command, namespace *string) {
 		if cmd.Flags().Lookup(name) == nil {
 			continue
 		}
-		must(cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		must(cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, toComplete string) ([]string,
+			cobra.ShellCompDirective) {
 			space := ""
 			if namespace != nil {
 				space = q.space(*namespace)
 			}
+
 			words, _ := q.flagValues(cmd, name, toComplete, space)
 			directive := cobra.ShellCompDirectiveNoFileComp
 			if name == "like" && !strings.Contains(toComplete, "/") {
@@ -186,10 +197,11 @@ func (q *question) completeFlags(cmd *cobra.Command, namespace *string) {
 // completeContexts completes --context of a command and of those below it.
 func completeContexts(cmd *cobra.Command) {
 	if _, done := cmd.GetFlagCompletionFunc("context"); !done && cmd.LocalFlags().Lookup("context") != nil {
-		must(cmd.RegisterFlagCompletionFunc("context", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			to := connect.Flags{Kubeconfig: cmd.Flag("kubeconfig").Value.String()}
-			return matching(to.Contexts(), toComplete), cobra.ShellCompDirectiveNoFileComp
-		}))
+		must(cmd.RegisterFlagCompletionFunc("context",
+			func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+				to := connect.Flags{Kubeconfig: cmd.Flag("kubeconfig").Value.String()}
+				return matching(to.Contexts(), toComplete), cobra.ShellCompDirectiveNoFileComp
+			}))
 	}
 	for _, sub := range cmd.Commands() {
 		completeContexts(sub)

@@ -90,19 +90,23 @@ command goes on; what a killed one has left scaled up is put back first.`,
 	}
 	flags := cmd.Flags()
 	o := &d.options
-	flags.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false, "leave pods of DaemonSets alone, instead of refusing to begin because of them")
+	flags.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false,
+		"leave pods of DaemonSets alone, instead of refusing to begin because of them")
 	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "evict pods with emptyDir volumes, too: their data is lost")
 	flags.BoolVar(&o.Force, "force", false, "evict pods without a controller, too: they are lost")
 	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, past disruption budgets")
 	flags.BoolVar(&o.AllowPending, "allow-pending", false, "go on although successors find no other node")
-	flags.BoolVar(&o.Surge, "surge", false, "have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
+	flags.BoolVar(&o.Surge, "surge", false,
+		"have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")
 	flags.Int64Var(&d.grace, "grace-period", -1, "seconds that each pod has to terminate; negative: what the pod says")
-	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0, "do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
+	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0,
+		"do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
 	flags.Int64("chunk-size", 0, "as in kubectl, without effect: the cluster is read as a whole, in chunks")
 	flags.StringVar(&d.podSelector, "pod-selector", "", "only pods with these labels")
 	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
-	flags.StringVar(&d.dryRun, "dry-run", "none", "client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
+	flags.StringVar(&d.dryRun, "dry-run", "none",
+		"client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
 	flags.Lookup("dry-run").NoOptDefVal = "client"
 	d.addRollFlags(cmd)
 	d.addSchedulerFlags(flags)
@@ -145,7 +149,8 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 			tellDrain(cmd.OutOrStdout(), &a)
 		}
 	}, func(a execute.DrainDone) { meter.stop(); ended = &a; cancel() })
-	returned, err := untilTwice(cmd.ErrOrStderr(), "no further pod is evicted; again to end at once", drainer.Stop, cancel, func() error { return drainer.Run(ctx) })
+	returned, err := untilTwice(cmd.ErrOrStderr(), "no further pod is evicted; again to end at once", drainer.Stop,
+		cancel, func() error { return drainer.Run(ctx) })
 	cancel()
 	switch {
 	case err != nil:
@@ -243,6 +248,7 @@ func (d *drain) nodes(ctx context.Context, client kubernetes.Interface, args []s
 		}
 		return names, nil
 	}
+
 	if names, err = nodesNamed(args); err != nil {
 		return nil, err
 	}
@@ -251,6 +257,7 @@ func (d *drain) nodes(ctx context.Context, client kubernetes.Interface, args []s
 			return nil, err
 		}
 	}
+
 	return names, nil
 }
 
@@ -277,7 +284,8 @@ func (d *drain) ask(ctx context.Context, out io.Writer, client kubernetes.Interf
 	refused := 0
 	for i := range plan.Pods {
 		p := &plan.Pods[i]
-		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)), GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
+		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
+			GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
 		if err := live.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
 			tell(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
 			refused++
@@ -313,6 +321,7 @@ func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) erro
 		}
 		rows = append(rows, []string{p.Namespace + "/" + p.Name, p.From, to, note})
 	}
+
 	if len(plan.Pods) > 0 {
 		page.Table("", rows)
 	}
@@ -320,11 +329,13 @@ func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) erro
 	for _, k := range plan.Ignored {
 		reasons[k.Why] = append(reasons[k.Why], k.Namespace+"/"+k.Name)
 	}
+
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
 		page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
 	}
 	if len(plan.Ending) > 0 {
-		page.Line("being deleted already: %s", answer.List(len(plan.Ending), func(i int) string { return plan.Ending[i].Namespace + "/" + plan.Ending[i].Name }))
+		page.Line("being deleted already: %s",
+			answer.List(len(plan.Ending), func(i int) string { return plan.Ending[i].Namespace + "/" + plan.Ending[i].Name }))
 	}
 	return page.Flush()
 }
@@ -342,6 +353,7 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 		}
 		return
 	}
+
 	name := a.Pod.Namespace + "/" + a.Pod.Name
 	switch a.Result {
 	case execute.Evicted:

@@ -106,7 +106,8 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 	case (e.selector != "" || ofWorkload(arg)) && e.node != "":
 		return usagef("--node: goes with one pod")
 	case !explained(arg):
-		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, replicationcontroller, statefulset, daemonset or job", arg)
+		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, replicationcontroller, "+
+			"statefulset, daemonset or job", arg)
 	case ofGroup(arg):
 		_, name, _ := strings.Cut(arg, "/")
 		return e.ask(cmd, func() (*spoken, error) { return e.ofGroup(cmd, name) })
@@ -150,7 +151,8 @@ func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, err
 // explained tells whether TYPE/NAME is of a type that can be explained; a name alone is a pod's.
 func explained(arg string) bool {
 	kind, _, typed := strings.Cut(arg, "/")
-	return !typed || slices.ContainsFunc(append(slices.Clone(podsAndWorkloads), groupSubject), func(s subject) bool { return slices.Contains(s.words, strings.ToLower(kind)) })
+	return !typed || slices.ContainsFunc(append(slices.Clone(podsAndWorkloads), groupSubject),
+		func(s subject) bool { return slices.Contains(s.words, strings.ToLower(kind)) })
 }
 
 // groupWords name pod groups.

@@ -168,6 +168,7 @@ func (s *several) tell(p *answer.Page, wide bool) {
 	} else {
 		p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)
 	}
+
 	told := 0
 	for i := range s.Items {
 		p.Line("")
@@ -177,6 +178,7 @@ func (s *several) tell(p *answer.Page, wide bool) {
 			p.Line("The same holds for %s.", answer.List(len(others), func(j int) string { return others[j] }))
 		}
 	}
+
 	if told < s.Pods {
 		p.Line("")
 		p.Line("%s more were not looked at one by one.", answer.Count(s.Pods-told, "pod"))
@@ -192,11 +194,13 @@ func (e *explanation) pods(w *simulate.World, of, namespace string) (found []sim
 	if err != nil {
 		return nil, usagef("--selector %q: %w", e.selector, err)
 	}
+
 	for _, f := range w.Each() {
 		if (e.allNamespaces || f.Object.Namespace == namespace) && selector.Matches(labels.Set(f.Object.Labels)) {
 			found = append(found, f)
 		}
 	}
+
 	if len(found) == 0 {
 		where := "in namespace " + namespace
 		if e.allNamespaces {

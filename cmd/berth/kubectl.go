@@ -34,6 +34,7 @@ func newKubectl() *cobra.Command {
 			if err := pointAt(dataDir, args); err != nil {
 				return err
 			}
+
 			runKubectl(cmd.Root().DisplayName()+" kubectl", args)
 			return nil
 		},
@@ -75,7 +76,8 @@ func pointAt(dataDir string, args []string) error {
 	switch {
 	case kubeconfig != "" && needsCluster(args):
 		if at, runs := connect.Answers(kubeconfig); !runs {
-			return fmt.Errorf("the cluster in %s is not running: nothing answers at %s: start it with `%s`, or name another one with --data-dir, KUBECONFIG or --kubeconfig",
+			return fmt.Errorf("the cluster in %s is not running: nothing answers at %s: start it with `%s`, or name "+
+				"another one with --data-dir, KUBECONFIG or --kubeconfig",
 				dataDir, at, upIn(dataDir))
 		}
 	case kubeconfig == "":
@@ -105,7 +107,8 @@ func names(args []string, flag string) bool {
 
 // needsCluster is false for the kubectl commands that work without a cluster.
 func needsCluster(args []string) bool {
-	if len(args) == 0 || slices.ContainsFunc([]string{"--help", "-h", "--client", "--local"}, func(flag string) bool { return names(args, flag) }) ||
+	if len(args) == 0 || slices.ContainsFunc([]string{"--help", "-h", "--client", "--local"},
+		func(flag string) bool { return names(args, flag) }) ||
 		slices.Contains(args, "--dry-run=client") {
 		return false
 	}

@@ -46,7 +46,8 @@ const fetchFlag = "fetch"
 
 // addFetch adds the flag that lets -k fetch.
 func addFetch(flags *pflag.FlagSet) {
-	flags.Bool(fetchFlag, false, "with -k, fetch what the kustomization refers to elsewhere, over HTTP and with git, from hosts that the folder names")
+	flags.Bool(fetchFlag, false, "with -k, fetch what the kustomization refers to elsewhere, over HTTP and with git, "+
+		"from hosts that the folder names")
 }
 
 // kustomizer returns what makes the manifests of a folder, as kubectl kustomize does: in the same
@@ -59,7 +60,8 @@ func kustomizer(fetch bool) func(folder string) ([]byte, error) {
 	return func(folder string) ([]byte, error) {
 		defer offline()()
 		text, err := kustomize(folder)
-		if err != nil && (errors.Is(err, errOffline) || strings.Contains(err.Error(), errOffline.Error()) || strings.Contains(err.Error(), "no 'git' program")) {
+		if err != nil && (errors.Is(err, errOffline) || strings.Contains(err.Error(), errOffline.Error()) ||
+			strings.Contains(err.Error(), "no 'git' program")) {
 			err = fmt.Errorf("%w: nothing is fetched without --%s", err, fetchFlag)
 		}
 		return text, err

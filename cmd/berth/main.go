@@ -37,11 +37,13 @@ func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
+
 	text := strings.ReplaceAll(oneLine(err), "`berth ", "`"+name+" ")
 	fmt.Fprintf(stderr, "%s: %s\n", name, answer.Visible(text))
 	if usage.Is(err) {
 		return exitUsage
 	}
+
 	var held heldError
 	if errors.As(err, &held) {
 		return exitHeld

@@ -47,6 +47,7 @@ func (m *meter) show() {
 	if m.out.terminal {
 		every = meterEvery
 	}
+
 	next := time.NewTimer(time.Until(m.next))
 	defer next.Stop()
 	for {

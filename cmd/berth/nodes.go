@@ -86,12 +86,16 @@ func (s *nodesShape) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.memory, "memory", "64Gi", "memory of each node")
 	flags.IntVar(&s.pods, "pods", 110, "maximum number of pods per node, as the kubelet's --max-pods")
 	flags.StringArrayVar(&s.resources, "resource", nil, "another resource of each node, as nvidia.com/gpu=8 (repeatable)")
+
 	flags.StringArrayVar(&s.labels, "label", nil, "a label of each node, as key=value (repeatable)")
 	flags.StringArrayVar(&s.taints, "taint", nil, "a taint that each node is created with, as key=value:NoSchedule (repeatable)")
 	flags.DurationVar(&s.renewInterval, "lease-renew-interval", 0,
-		"time between two renewals of a node's Lease of 40s (default 10s, the kubelet's, up to 1,000 nodes; then longer, up to 20s, to spare the API server)")
-	flags.DurationVar(&s.statusInterval, "node-status-report-frequency", 5*time.Minute, "time between two status reports of a node whose status does not change")
+		"time between two renewals of a node's Lease of 40s (default 10s, the kubelet's, up to 1,000 nodes; then "+
+			"longer, up to 20s, to spare the API server)")
+	flags.DurationVar(&s.statusInterval, "node-status-report-frequency", 5*time.Minute,
+		"time between two status reports of a node whose status does not change")
 	flags.DurationVar(&s.terminateAfter, "terminate-after", 0, "how long a pod takes to end after SIGTERM; at most its grace period")
+
 	s.eviction = pressure.DefaultConfig()
 	s.eviction.AddFlags(flags)
 	flags.IntVar(&s.workers, "workers", 32, "maximum number of pod requests in flight")
@@ -138,6 +142,7 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 	case s.zones < 0:
 		return nil, usagef("--zones %d: must be 0 or more", s.zones)
 	}
+
 	if errs := validation.IsValidLabelValue(s.region); len(errs) > 0 {
 		return nil, usagef("--region %q: %s", s.region, errs[0])
 	}
@@ -147,6 +152,7 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 	if s.workers < 1 {
 		return nil, usagef("--workers %d: must be 1 or more", s.workers)
 	}
+
 	if s.statusInterval <= 0 {
 		return nil, usagef("--node-status-report-frequency %s: must be more than 0", s.statusInterval)
 	}
@@ -156,6 +162,7 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 	if _, err := s.eviction.Thresholds(); err != nil {
 		return nil, usagef("%w", err)
 	}
+
 	renew := s.renewInterval
 	switch {
 	case renew == 0:
@@ -163,24 +170,29 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 	case renew < time.Second || renew >= kubelet.LeaseDuration:
 		return nil, usagef("--lease-renew-interval %s: must be between 1s and %s, the lease's duration", renew, kubelet.LeaseDuration)
 	}
+
 	capacity, err := s.capacity()
 	if err != nil {
 		return nil, err
 	}
+
 	labels, err := parseLabels(s.labels)
 	if err != nil {
 		return nil, err
 	}
+
 	taints, err := parseTaints(s.taints)
 	if err != nil {
 		return nil, err
 	}
+
 	shape := &kubelet.Shape{
 		Prefix: s.prefix, Count: s.count, Zones: s.zones, Region: s.region,
 		Labels: labels, Taints: taints, Capacity: capacity, Version: currentVersion().Kubernetes,
 		RenewInterval: renew, StatusInterval: s.statusInterval,
 		TerminateAfter: s.terminateAfter, JobRunFor: time.Second, Eviction: s.eviction,
 	}
+
 	if most := shape.MaxCount(); s.count > most {
 		return nil, usagef("%s %d: with %d pods each there are addresses for %d nodes", countFlag, s.count, s.pods, most)
 	}
@@ -197,6 +209,7 @@ func (s *nodesShape) capacity() (v1.ResourceList, error) {
 		capacity[name] = quantity
 		return nil
 	}
+
 	if err := set("--cpu", v1.ResourceCPU, s.cpu); err != nil {
 		return nil, err
 	}
@@ -206,6 +219,7 @@ func (s *nodesShape) capacity() (v1.ResourceList, error) {
 	if s.pods < 0 || s.pods > 4096 {
 		return nil, usagef("--pods %d: must be between 0 and 4096", s.pods)
 	}
+
 	capacity[v1.ResourcePods] = *resource.NewQuantity(int64(s.pods), resource.DecimalSI)
 	for _, text := range s.resources {
 		name, quantity, ok := strings.Cut(text, "=")
@@ -216,6 +230,7 @@ func (s *nodesShape) capacity() (v1.ResourceList, error) {
 			return nil, err
 		}
 	}
+
 	return capacity, nil
 }
 
@@ -252,5 +267,6 @@ func parseTaints(texts []string) ([]v1.Taint, error) {
 		}
 		taints = append(taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)})
 	}
+
 	return taints, nil
 }

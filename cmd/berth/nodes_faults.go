@@ -81,6 +81,7 @@ func newNodesRecover(to *connection) *cobra.Command {
 			return nil
 		},
 	}
+
 	selectionFlags(cmd, to, &which)
 	return cmd
 }
@@ -151,6 +152,7 @@ func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 			change[kind] = status
 		}
 	}
+
 	if len(change) == 0 {
 		return nil, nil, usagef("name a condition, such as MemoryPressure=True")
 	}

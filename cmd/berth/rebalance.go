@@ -61,9 +61,12 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 	b.question.addFlags(flags)
 	flags.StringVar(&b.policy, "policy", "", "a DeschedulerPolicy file to plan by, instead of goals")
 	flags.BoolVar(&b.execute, "execute", false, "make the moves: evict through the Eviction API, one pod at a time")
-	flags.BoolVar(&b.sampled, "sampled", false, "successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
+	flags.BoolVar(&b.sampled, "sampled", false,
+		"successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
 	flags.StringVarP(&b.namespace, "namespace", "n", "", "of the pods that defragment names (default: the context's, or default)")
-	flags.StringSliceVar(&b.failOn, "fail-on", nil, "exit with code 3 if there are moves to make, if something stays that should move, or if constraints are violated after the plan: "+strings.Join(rebalance.Conditions, ","))
+	flags.StringSliceVar(&b.failOn, "fail-on", nil,
+		"exit with code 3 if there are moves to make, if something stays that should move, or if constraints are "+
+			"violated after the plan: "+strings.Join(rebalance.Conditions, ","))
 	b.completeFlags(cmd, &b.namespace)
 	completeChoices(cmd, "fail-on", rebalance.Conditions...)
 	return cmd
@@ -178,6 +181,7 @@ func defragmented(goals *rebalance.Policy, find func(name types.NamespacedName) 
 			}
 		}
 	}
+
 	return nil
 }
 

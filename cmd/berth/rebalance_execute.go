@@ -75,13 +75,15 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	var others sync.WaitGroup
 	defer others.Wait()
 	others.Go(func() { events.Run(ctx) })
-	returned, err := untilTwice(cmd.ErrOrStderr(), "no further move begins; again to end at once", mover.Stop, cancel, func() error { return mover.Run(ctx) })
+	returned, err := untilTwice(cmd.ErrOrStderr(), "no further move begins; again to end at once", mover.Stop, cancel,
+		func() error { return mover.Run(ctx) })
 	cancel()
 	switch {
 	case err != nil:
 		return err
 	case !returned || ended == nil:
-		return fmt.Errorf("ended at once: what was under way is in the ConfigMap %s/%s, and is gone on with next time", live.JournalNamespace, live.JournalName)
+		return fmt.Errorf("ended at once: what was under way is in the ConfigMap %s/%s, and "+
+			"is gone on with next time", live.JournalNamespace, live.JournalName)
 	case ended.Stopped != "":
 		return fmt.Errorf("stopped after %s: %s", answer.Count(ended.Moves, "move"), ended.Stopped)
 	}
@@ -101,6 +103,7 @@ func untilTwice(out io.Writer, words string, stop, cancel func(), run func() err
 	defer signal.Stop(signals)
 	over := make(chan error, 1)
 	go func() { over <- run() }()
+
 	for _, do := range []func(){func() {
 		fmt.Fprintln(out, words)
 		stop()
@@ -112,6 +115,7 @@ func untilTwice(out io.Writer, words string, stop, cancel func(), run func() err
 			do()
 		}
 	}
+
 	select {
 	case err := <-over:
 		return true, err
@@ -126,6 +130,7 @@ func tellMove(out io.Writer, a execute.Told) {
 		tell(out, "%s", a.Message)
 		return
 	}
+
 	m := a.Move
 	name := m.Namespace + "/" + m.Name
 	switch a.Result {

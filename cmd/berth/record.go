@@ -66,14 +66,17 @@ func (r *recording) run(cmd *cobra.Command) error {
 	case r.options.Every <= 0:
 		return usagef("--every %s: must be positive", r.options.Every)
 	}
+
 	cfg, err := r.connection.config("berth-record")
 	if err != nil {
 		return err
 	}
+
 	client, err := snapshot.NewClient(cfg)
 	if err != nil {
 		return err
 	}
+
 	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	var objects, changes int
@@ -81,18 +84,21 @@ func (r *recording) run(cmd *cobra.Command) error {
 	terminal := &progress{out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.ErrOrStderr())}
 	var reading work
 	reading.begin(cmd.ErrOrStderr(), "reading the cluster")
+
 	r.options.Progress = func(o, c int) {
 		reading.end()
 		if objects, changes = o, c; terminal.terminal {
 			terminal.step("record", countOf(o, c)+"; Ctrl-C ends it")
 		}
 	}
+
 	err = record.Run(ctx, client, r.options)
 	reading.end()
 	terminal.finish("")
 	if err != nil {
 		return err
 	}
+
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.dir, countOf(objects, changes))
 	return nil
 }

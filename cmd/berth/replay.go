@@ -63,7 +63,8 @@ long, are preempted, or are pending at the end.`,
 	flags.StringVar(&r.node, "node", "", "print the history of this node, from a journal of the controllers")
 	flags.BoolVar(&r.goOn, "keep-going", false, "go on after the first event with another outcome")
 	flags.StringVar(&r.config, "config", "", "play the day under this KubeSchedulerConfiguration, and compare")
-	flags.StringSliceVar(&r.failOn, "fail-on", nil, "with --config, end with exit code 3 if there is any: pending, preempted, longer, elsewhere")
+	flags.StringSliceVar(&r.failOn, "fail-on", nil,
+		"with --config, end with exit code 3 if there is any: pending, preempted, longer, elsewhere")
 	flags.StringVarP(&r.output, "output", "o", "", formatsUsage(answer.Formats))
 	return cmd
 }
@@ -98,6 +99,7 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 	if r.pod != "" && r.node != "" {
 		return usagef("--pod: goes without --node")
 	}
+
 	if r.node != "" {
 		name, err := named(r.node, nodeWords...)
 		if err != nil {
@@ -105,6 +107,7 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 		}
 		r.node = name
 	}
+
 	if len(r.failOn) > 0 && r.config == "" {
 		return usagef("--fail-on: goes with --config")
 	}
@@ -115,6 +118,7 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 	if err := r.fits(files, ofControllers); err != nil {
 		return err
 	}
+
 	if r.config != "" {
 		return r.another(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, gaps(files, ofControllers))
 	}
@@ -143,17 +147,20 @@ func (r *replay) each(cmd *cobra.Command, files []string, ofControllers map[stri
 		all = append(all, one)
 		parted = parted || one.Parting != nil
 	}
+
 	switch {
 	case out.err != nil:
 		return out.err
 	case r.tells() && !out.any:
 		return fmt.Errorf("nothing is written of %s", cmp.Or(r.node, r.podName().String()))
 	}
+
 	if !r.tells() {
 		if err := answer.Write(cmd.OutOrStdout(), r.output, all, func(p *answer.Page) { tellReplayed(p, all) }); err != nil {
 			return err
 		}
 	}
+
 	if parted {
 		return heldError{errors.New("this build decides otherwise than the one that wrote the journal")}
 	}
@@ -165,11 +172,13 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 	if err != nil {
 		return one, err
 	}
+
 	defer f.Close()
 	in, err := journal.NewReader(f)
 	if err != nil {
 		return one, err
 	}
+
 	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.tells()}
 	if r.tells() {
 		o.Each = newStory(out, r.podName()).tell
@@ -178,6 +187,7 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 		defer stop()
 		o.Each = func(n int, record journal.Record, _ *cycle.Core) { each(n, record.At) }
 	}
+
 	began := time.Now()
 	result, err := journal.Replay(in, o)
 	return replayedIn(file, "", result, began), err
@@ -227,21 +237,25 @@ func tellReplayed(page *answer.Page, all []replayed) {
 		if took > 0 {
 			speed = fmt.Sprintf(", %.0f times as fast as it happened", lasted.Seconds()/took.Seconds())
 		}
+
 		bound := ""
 		if r.Component == "" {
 			bound = fmt.Sprintf(", %s bound", answer.Count(r.Bound, "pod"))
 		}
+
 		tellMissing(page, r.Missing)
 		page.Line("%s: %s, %s%s in %v; replayed in %v%s", r.File, answer.Count(r.Events, "event"), answer.Count(r.Actions, "action"),
 			bound, lasted.Round(time.Second), took.Round(time.Millisecond), speed)
 		if r.Cut {
 			page.Line("  its last record is not complete, as a kill leaves it")
 		}
+
 		p := r.Parting
 		if p == nil {
 			page.Line("  the same actions, byte for byte")
 			continue
 		}
+
 		page.Alarm("  parts at event %d, %s", p.Event, p.At.Format(time.RFC3339Nano))
 		page.Line("  recorded: %s", cmp.Or(p.Recorded, "nothing"))
 		page.Line("  replayed: %s", cmp.Or(p.Replayed, "nothing"))

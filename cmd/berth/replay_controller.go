@@ -40,6 +40,7 @@ func journalsAt(arg string) (files []string, err error) {
 	if !info.IsDir() {
 		return []string{arg}, nil
 	}
+
 	for _, dir := range []string{arg, filepath.Join(arg, journal.Eviction), filepath.Join(arg, journal.NodeHealth)} {
 		of, err := records.Files(dir)
 		if err != nil {
@@ -47,6 +48,7 @@ func journalsAt(arg string) (files []string, err error) {
 		}
 		files = append(files, of...)
 	}
+
 	if len(files) == 0 {
 		return nil, fmt.Errorf("%s: no journal there; berth scheduler --journal %s writes one", arg, arg)
 	}
@@ -117,6 +119,7 @@ func (r *replay) controllers(out io.Writer) func(_, stderr io.Writer, file strin
 			o.Story.Pod = r.podName()
 		}
 	}
+
 	return func(_, stderr io.Writer, file string) (one replayed, err error) {
 		f, err := owned.Open(file)
 		if err != nil {

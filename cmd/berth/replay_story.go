@@ -96,6 +96,7 @@ func (s *story) event(e cycle.Event) string {
 			return "gone"
 		}
 	}
+
 	return ""
 }
 
@@ -112,12 +113,14 @@ func podChange(was, is *v1.Pod) string {
 		}
 		return text
 	}
+
 	var changes []string
 	note := func(changed bool, text string) {
 		if changed {
 			changes = append(changes, text)
 		}
 	}
+
 	note(was.Spec.NodeName != is.Spec.NodeName, "bound to "+is.Spec.NodeName)
 	nominated := is.Status.NominatedNodeName
 	note(was.Status.NominatedNodeName != nominated && is.Spec.NodeName == "", "nominated to "+cmp.Or(nominated, "no node"))
@@ -134,6 +137,7 @@ func attemptInWords(d, after *decision.Decision) string {
 	if after != nil && after.Queue != nil && after.Queue.Attempts > 0 {
 		attempt = fmt.Sprintf("attempt %d", after.Queue.Attempts)
 	}
+
 	switch {
 	case d.Result == decision.Placed && d.Feasible > 1:
 		return fmt.Sprintf("%s: %s, the best of %d feasible nodes of %d, score %d", attempt, d.Node, d.Feasible, d.Nodes, d.Score)
@@ -142,6 +146,7 @@ func attemptInWords(d, after *decision.Decision) string {
 	case d.Result == decision.Placed:
 		return fmt.Sprintf("%s: %s, the nominated node", attempt, d.Node)
 	}
+
 	text := attempt + ": " + d.Message
 	if len(d.Victims) > 0 {
 		var names []string
@@ -150,5 +155,6 @@ func attemptInWords(d, after *decision.Decision) string {
 		}
 		text += fmt.Sprintf(" Preempts on %s: %s", d.NominatedNode, strings.Join(names, ", "))
 	}
+
 	return text
 }

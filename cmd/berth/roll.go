@@ -24,9 +24,14 @@ var rollFlags = []string{"max-unavailable", "uncordon-when", "wait-for-new", "re
 func (d *drain) addRollFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&d.roll, "roll", "", "roll the nodes with these labels: drain them in turn, wait for each, and open it again")
-	flags.StringVar(&d.maxUnavailable, "max-unavailable", "1", "with --roll, how many nodes of a zone have their turn together: a number, or a percentage of all of them, rounded down, at least 1")
-	flags.StringVar(&d.uncordonWhen, "uncordon-when", "", "with --roll, open a node when it is Ready (it has restarted since it was drained, and is ready again) or drained (at once, to try it)")
-	flags.BoolVar(&d.waitForNew, "wait-for-new", false, "with --roll, go on when another node has come in the place of the drained one, and is ready")
+	flags.StringVar(&d.maxUnavailable, "max-unavailable", "1",
+		"with --roll, how many nodes of a zone have their turn together: a number, or a percentage of all of them, "+
+			"rounded down, at least 1")
+	flags.StringVar(&d.uncordonWhen, "uncordon-when", "",
+		"with --roll, open a node when it is Ready (it has restarted since it was drained, and is ready again) or "+
+			"drained (at once, to try it)")
+	flags.BoolVar(&d.waitForNew, "wait-for-new", false,
+		"with --roll, go on when another node has come in the place of the drained one, and is ready")
 	flags.BoolVar(&d.restart, "restart", false, "with --roll, begin anew where an earlier roll was not finished")
 	flags.StringVarP(&d.output, "output", "o", "", "with --roll, "+formatsUsage(answer.Formats))
 	completeChoices(cmd, "uncordon-when", "Ready", "drained")
@@ -61,18 +66,22 @@ func (d *drain) rolling(args []string) (o execute.RollOptions, err error) {
 	case d.uncordonWhen != "":
 		return o, usagef("--uncordon-when %q: must be Ready or drained", d.uncordonWhen)
 	case d.dryRun == "none":
-		return o, usagef("--roll %s: needs --uncordon-when Ready, --wait-for-new or --uncordon-when drained: what is done with a node that is empty", d.roll)
+		return o, usagef("--roll %s: needs --uncordon-when Ready, --wait-for-new or --uncordon-when drained: what is "+
+			"done with a node that is empty", d.roll)
 	}
+
 	if o.Selector, err = labels.Parse(d.roll); err != nil {
 		return o, usagef("--roll %q: %w", d.roll, err)
 	}
 	if err := checkFormat(d.output, answer.Formats); err != nil {
 		return o, err
 	}
+
 	count := intstr.Parse(d.maxUnavailable)
 	if n, err := intstr.GetScaledValueFromIntOrPercent(&count, 100, false); err != nil || n < 1 {
 		return o, usagef("--max-unavailable %q: must be a number of nodes, at least 1, or a percentage", d.maxUnavailable)
 	}
+
 	o.AtOnce = func(nodes int) int {
 		n, _ := intstr.GetScaledValueFromIntOrPercent(&count, nodes, false)
 		return max(n, 1)
@@ -104,17 +113,18 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	defer meter.stop()
 	var plan *rebalance.RollAnswer
 	var ended *execute.RollDone
-	roller := live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { tellDrain(progress, &a) }, func(a execute.RollTold) {
-		meter.stop()
-		if a.Plan == nil {
-			tellRoll(progress, &a)
-			return
-		}
-		plan = a.Plan.Answer()
-		if d.output == "" {
-			_ = plan.Write(progress, "") // whoever cannot read it still wants the roll
-		}
-	}, func(a execute.RollDone) { meter.stop(); ended = &a; cancel() })
+	roller := live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { tellDrain(progress, &a) },
+		func(a execute.RollTold) {
+			meter.stop()
+			if a.Plan == nil {
+				tellRoll(progress, &a)
+				return
+			}
+			plan = a.Plan.Answer()
+			if d.output == "" {
+				_ = plan.Write(progress, "") // whoever cannot read it still wants the roll
+			}
+		}, func(a execute.RollDone) { meter.stop(); ended = &a; cancel() })
 	const words = "no further pod is evicted; again to end at once"
 	returned, err := untilTwice(cmd.ErrOrStderr(), words, roller.Stop, cancel, func() error { return roller.Run(ctx) })
 	switch {
@@ -136,10 +146,12 @@ func (d *drain) rolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute
 			return err
 		}
 	}
+
 	switch {
 	case ended.Stopped != "" && len(ended.Turn) > 0:
 		return fmt.Errorf("not rolled: %s; %d of %d nodes are done, and %s cordoned; the same command goes on",
-			ended.Stopped, ended.Done, ended.Nodes, strings.Join(ended.Turn, ", ")+map[bool]string{true: " is", false: " are"}[len(ended.Turn) == 1])
+			ended.Stopped, ended.Done, ended.Nodes, strings.Join(ended.Turn, ", ")+
+				map[bool]string{true: " is", false: " are"}[len(ended.Turn) == 1])
 	case ended.Stopped != "":
 		return fmt.Errorf("not rolled: %s; %d of %d nodes are done", ended.Stopped, ended.Done, ended.Nodes)
 	case d.output != "":
@@ -148,6 +160,7 @@ func (d *drain) rolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute
 	default:
 		fmt.Fprintf(out, "%s rolled, %s moved\n", answer.Count(ended.Nodes, "node"), answer.Count(ended.Evicted, "pod"))
 	}
+
 	return nil
 }
 

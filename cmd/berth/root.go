@@ -148,6 +148,7 @@ func plainFault(err error) string {
 	case strings.HasPrefix(cause, "strconv."):
 		return flag + " flag: must be a number"
 	}
+
 	return text
 }
 

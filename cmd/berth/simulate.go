@@ -85,7 +85,8 @@ The same manifests and seed give the same output, byte for byte.`,
 	flags.BoolVar(&s.explain, "explain", false, "add the verdict of every plugin on every node")
 	flags.DurationVar(&s.time, "for", 0, "how much time passes after scheduling, as 10m")
 	flags.StringVar(&s.scenario, "scenario", "", "a file with operations and the times at which they happen")
-	flags.DurationVar(&s.grace, "node-monitor-grace-period", nodehealth.Defaults().MonitorGracePeriod, "how long a node may be silent before it is unreachable")
+	flags.DurationVar(&s.grace, "node-monitor-grace-period", nodehealth.Defaults().MonitorGracePeriod,
+		"how long a node may be silent before it is unreachable")
 	flags.StringVarP(&s.output, "output", "o", "", formatsUsage(drawnFormats)+". svg needs --scenario")
 	return cmd
 }
@@ -104,6 +105,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	case s.time < 0:
 		return usagef("--for %s: must not be negative", s.time)
 	}
+
 	if err := s.gentle.Validate(); err != nil {
 		return usagef("%w", err)
 	}
@@ -113,26 +115,31 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err := checkGates(s.gates); err != nil {
 		return err
 	}
+
 	q := question{config: s.config, files: s.files, output: s.output}
 	if err := q.readConfig(cmd); err != nil {
 		return err
 	}
+
 	health := nodehealth.Defaults()
 	health.MonitorGracePeriod = s.grace
 	scenario, err := s.readScenario()
 	if err != nil {
 		return err
 	}
+
 	meter := startMeter(cmd.ErrOrStderr())
 	defer meter.stop()
 	set, err := readManifests(s.files, s.reading(), cmd)
 	if err != nil {
 		return err
 	}
+
 	end, err := endOf(s.files)
 	if err != nil {
 		return err
 	}
+
 	source := simulate.Source{AsOf: end}
 	running, err := q.configured(cmd, set, &source)
 	if err != nil {
@@ -141,6 +148,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err := s.gentle.Apply(running.Profiles); err != nil {
 		return usagef("%w", err)
 	}
+
 	if len(s.gates) == 0 && running.Groups != nil {
 		s.gates = running.Groups.Named()
 	}
@@ -149,6 +157,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 		Profiles: running.Profiles, Seed: s.seed, Gates: s.gates, Explain: s.explain, For: s.time, Discard: scenario == nil,
 		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at, Now: end.Time,
 	})
+
 	if err != nil {
 		return err
 	}
@@ -213,7 +222,8 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 // up.
 func tellClocks(stderr io.Writer, set *manifest.Set) {
 	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
-		tell(stderr, "times beyond the other nodes' clocks, not believed: those of %s", answer.List(len(ahead), func(i int) string { return ahead[i] }))
+		tell(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
+			answer.List(len(ahead), func(i int) string { return ahead[i] }))
 	}
 }
 

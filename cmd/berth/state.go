@@ -69,7 +69,8 @@ func (o *once) Write(text []byte) (int, error) {
 }
 
 func (q *question) addFlags(flags *pflag.FlagSet) {
-	addFiles(flags, &q.files, "ask about the cluster in these manifests or recordings instead of a live one: files, folders, or - (repeatable)",
+	addFiles(flags, &q.files, "ask about the cluster in these manifests or recordings instead of a live one: files, "+
+		"folders, or - (repeatable)",
 		"as -f, with what the kustomization in this folder makes (repeatable)")
 	addFetch(flags)
 	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read subfolders, too")
@@ -91,24 +92,29 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 	if err := q.readConfig(cmd); err != nil {
 		return nil, simulate.Source{}, err
 	}
+
 	set, source, err := q.set(cmd)
 	if err != nil {
 		return nil, source, err
 	}
+
 	running, err := q.configured(cmd, set, &source)
 	if err != nil {
 		return nil, source, err
 	}
+
 	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd), Now: source.AsOf.Time}
 	if len(q.gates) == 0 && running.Groups != nil {
 		options.Gates = running.Groups.Named()
 	}
+
 	q.work.begin(cmd.ErrOrStderr(), "taking in the cluster")
 	w, err := simulate.Open(set, options)
 	q.work.pause()
 	if err != nil {
 		return nil, source, err
 	}
+
 	if source.AsOf.IsZero() {
 		source.AsOf = metav1.NewTime(w.Now())
 	}
@@ -131,7 +137,8 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 		}
 		return set, simulate.Source{From: q.files[0], AsOf: metav1.NewTime(at)}, nil
 	case len(q.files) > 0:
-		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: recorded(q.files), Strict: q.strict}, cmd); err != nil {
+		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: recorded(q.files),
+			Strict: q.strict}, cmd); err != nil {
 			return nil, source, err
 		}
 		if _, set.JobGroups, err = simulate.Gates(q.gates, set); err != nil {
@@ -144,10 +151,12 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 		source.AsOf, err = endOf(q.files)
 		return set, source, err
 	}
+
 	s, err := q.live(cmd.Context(), meter)
 	if err != nil {
 		return nil, source, err
 	}
+
 	q.work.pause()
 	for _, missing := range s.Missing {
 		tell(q.notices(cmd), "not read: %s", missing)
@@ -195,7 +204,8 @@ const readWithin = 2 * time.Minute
 // addGates adds the flag with the features of pod groups that are on.
 func addGates(flags *pflag.FlagSet, gates *map[string]bool) {
 	flags.Var(cliflag.NewMapStringBool(gates), "feature-gates",
-		"features of pod groups, as Gate=true|false with commas between (default: those that the objects make use of): "+strings.Join(simulate.GateNames, ", "))
+		"features of pod groups, as Gate=true|false with commas between (default: those that "+
+			"the objects make use of): "+strings.Join(simulate.GateNames, ", "))
 }
 
 // checkGates refuses gates that have no effect, and those that lack another one.

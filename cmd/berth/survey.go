@@ -72,6 +72,7 @@ func (q *inquiry) run(cmd *cobra.Command, condition string, answered func(*simul
 	if err := checkFormat(q.output, formats); err != nil {
 		return err
 	}
+
 	return q.ask(cmd, func() (*spoken, error) {
 		w, source, err := q.world(cmd)
 		if err != nil {
@@ -126,6 +127,7 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
 			})
 		},
 	}
+
 	q.addFlags(cmd, "pending")
 	return cmd
 }
@@ -187,7 +189,8 @@ never secrets.`,
 				}
 				c := survey.CapacityOf(w, by, source)
 				if like != "" {
-					done, err := w.Do(&simulate.Operation{AddPods: &simulate.AddPods{Max: true, Like: like, Namespace: q.space(q.namespace)}})
+					done, err := w.Do(&simulate.Operation{AddPods: &simulate.AddPods{Max: true, Like: like,
+						Namespace: q.space(q.namespace)}})
 					if err != nil {
 						return nil, err
 					}

@@ -39,6 +39,7 @@ func (r *replay) another(out, stderr io.Writer, files []string, missing map[stri
 			return usagef("--fail-on %q: must be one of pending, preempted, longer, elsewhere", name)
 		}
 	}
+
 	if r.pod != "" {
 		return usagef("--pod: goes without --config")
 	}
@@ -46,6 +47,7 @@ func (r *replay) another(out, stderr io.Writer, files []string, missing map[stri
 	if err != nil {
 		return err
 	}
+
 	var all []compared
 	var held []string
 	for _, file := range files {
@@ -60,6 +62,7 @@ func (r *replay) another(out, stderr io.Writer, files []string, missing map[stri
 			}
 		}
 	}
+
 	if err := answer.Write(out, r.output, all, func(p *answer.Page) { tellCompared(p, all) }); err != nil {
 		return err
 	}
@@ -77,6 +80,7 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 	if err != nil {
 		return nil, err
 	}
+
 	defer f.Close()
 	read := func() (*journal.Reader, error) {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -84,6 +88,7 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 		}
 		return journal.NewReader(f)
 	}
+
 	in, err := read()
 	if err != nil {
 		return nil, err
@@ -91,10 +96,12 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 	if in.Header.Outside {
 		return nil, fmt.Errorf("out-of-tree plugins or extenders took part, which cannot be replayed")
 	}
+
 	known, err := trial.Recall(in)
 	if err != nil {
 		return nil, err
 	}
+
 	play := func(words string, other bool) (*trial.Course, error) {
 		in, err := read()
 		if err != nil {
@@ -112,10 +119,12 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 		}
 		return trial.Play(in, o)
 	}
+
 	before, err := play("as it was configured", false)
 	if err != nil {
 		return nil, err
 	}
+
 	after, err := play("under "+r.config, true)
 	if err != nil {
 		return nil, fmt.Errorf("under %s: %w", r.config, err)
@@ -134,6 +143,7 @@ func tellCompared(page *answer.Page, all []compared) {
 		row := func(name, format string, of func(s *trial.Summary) any) []string {
 			return []string{name, fmt.Sprintf(format, of(&c.Before)), fmt.Sprintf(format, of(&c.After))}
 		}
+
 		page.Table("  ", [][]string{
 			{"", "AS IT WAS", "NOW"},
 			row("pods", "%d", func(s *trial.Summary) any { return s.Pods }),
@@ -145,6 +155,7 @@ func tellCompared(page *answer.Page, all []compared) {
 			row("wait, 99 %", "%s", func(s *trial.Summary) any { return wait(s, s.Percentile) }),
 			row("wait, longest", "%s", func(s *trial.Summary) any { return wait(s, s.Longest) }),
 		})
+
 		for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {
 			page.Warning("  No profile of %s serves the scheduler %q, of %s.", c.Config, name, answer.Count(c.Unserved[name], "pod"))
 		}
@@ -152,12 +163,14 @@ func tellCompared(page *answer.Page, all []compared) {
 			m := &c.Elsewhere[i]
 			return fmt.Sprintf("%s/%s on %s, was %s", m.Namespace, m.Name.Name, m.After, m.Before)
 		})
+
 		waited := func(list []trial.Waited) func(i int) string {
 			return func(i int) string {
 				w := &list[i]
 				return fmt.Sprintf("%s/%s %s, was %s", w.Namespace, w.Name.Name, seconds(w.After), seconds(w.Before))
 			}
 		}
+
 		few(page, "waited longer", len(c.Longer), waited(c.Longer))
 		few(page, "waited less", len(c.Shorter), waited(c.Shorter))
 		named := func(list []trial.Name) func(i int) string {
@@ -166,8 +179,10 @@ func tellCompared(page *answer.Page, all []compared) {
 		few(page, "preempted now", len(c.Preempted), named(c.Preempted))
 		few(page, "preempted no longer", len(c.NoLonger), named(c.NoLonger))
 		few(page, "pending now", len(c.Pending), named(c.Pending))
+
 		few(page, "pending no longer", len(c.NowPlaced), named(c.NowPlaced))
-		page.Line("  Played under its own configuration, %d of %s go where they went%s.", c.Agreed, answer.Count(c.Recorded, "bound pod"), preempted(c.Comparison))
+		page.Line("  Played under its own configuration, %d of %s go where they went%s.", c.Agreed,
+			answer.Count(c.Recorded, "bound pod"), preempted(c.Comparison))
 	}
 }
 

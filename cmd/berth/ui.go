@@ -62,14 +62,19 @@ for a token, which is part of the URL that is printed.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")
-	flags.IntVar(&p.port, "port", uiPort, "port to listen on; 0 picks a free one. If the flag is not given and the port is in use, a free one is picked")
-	flags.StringVar(&p.tokenFile, "token-file", "", "file with the token for the dashboard, 16 characters or more (default: one is generated)")
+	flags.IntVar(&p.port, "port", uiPort,
+		"port to listen on; 0 picks a free one. If the flag is not given and the port is in use, a free one is picked")
+	flags.StringVar(&p.tokenFile, "token-file", "",
+		"file with the token for the dashboard, 16 characters or more (default: one is generated)")
 	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name that the dashboard answers to, besides localhost (repeatable)")
 	flags.StringVar(&p.options.CertFile, "tls-cert-file", "", "certificate for HTTPS (default: plain HTTP)")
 	flags.StringVar(&p.options.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	flags.StringVarP(&p.recording, "filename", "f", "", "folder of a recording of berth record, shown instead of a live cluster, with a slider for the time")
-	flags.StringVar(&p.config, "config", "", "the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
-	flags.StringVar(&p.scheduler, "scheduler-url", "", "endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
+	flags.StringVarP(&p.recording, "filename", "f", "",
+		"folder of a recording of berth record, shown instead of a live cluster, with a slider for the time")
+	flags.StringVar(&p.config, "config", "",
+		"the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
+	flags.StringVar(&p.scheduler, "scheduler-url", "",
+		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
 	p.to.addFlags(flags)
 	p.to.to.AddKubectlFlags(flags)
 	return cmd
@@ -112,7 +117,8 @@ func (p *pageFlags) asked() *schedulerAddress {
 
 // running returns the function that says by which configuration questions are answered: the file
 // that is named, or else what the schedulers that run decide by.
-func (p *pageFlags) running(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease, time.Time) (*config.Running, error), error) {
+func (p *pageFlags) running(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease,
+	time.Time) (*config.Running, error), error) {
 	if p.config != "" {
 		c, err := loadConfiguration(p.config, cmd.ErrOrStderr())
 		if err != nil {
@@ -142,6 +148,7 @@ func (p *pageFlags) check() error {
 	if (p.options.CertFile == "") != (p.options.KeyFile == "") {
 		return usagef("--tls-cert-file and --tls-private-key-file: must be given together")
 	}
+
 	if p.tokenFile == "" {
 		return nil
 	}
@@ -149,6 +156,7 @@ func (p *pageFlags) check() error {
 	if err != nil {
 		return fmt.Errorf("--token-file: %w", err)
 	}
+
 	p.options.Token = token
 	return nil
 }
@@ -195,11 +203,14 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	case len(steps) == 0:
 		return nil, usagef("no operation is named: such as drain node/NAME")
 	}
+
 	var meant forecast
 	meant.addFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
-	if len(f.files) > 0 || f.recursive || f.strict || len(f.gates) > 0 || f.at != "" || f.config != "" || f.output != "" || f.connection != meant.connection || f.seed != meant.seed || f.time != 0 || len(f.failOn) > 0 {
+	if len(f.files) > 0 || f.recursive || f.strict || len(f.gates) > 0 || f.at != "" || f.config != "" ||
+		f.output != "" || f.connection != meant.connection || f.seed != meant.seed || f.time != 0 || len(f.failOn) > 0 {
 		return nil, usagef("on the dashboard, only operations and --namespace can be given")
 	}
+
 	if f.namespace != "" {
 		namespace = f.namespace
 	}

@@ -36,9 +36,11 @@ What a "berth drain --surge" that was killed has left scaled up is put back.`,
 		},
 		RunE: d.uncordon,
 	}
+
 	flags := cmd.Flags()
 	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
-	flags.StringVar(&d.dryRun, "dry-run", "none", "client: say what would be changed, and change nothing; server: have the API server check it, too; none")
+	flags.StringVar(&d.dryRun, "dry-run", "none",
+		"client: say what would be changed, and change nothing; server: have the API server check it, too; none")
 	flags.Lookup("dry-run").NoOptDefVal = "client"
 	d.connection.addFlags(flags)
 	d.connection.to.AddKubectlFlags(flags)
@@ -55,10 +57,12 @@ func (d *drain) uncordon(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	client, err := kubernetes.NewForConfig(reachable(cfg))
 	if err != nil {
 		return err
 	}
+
 	names, err := d.nodes(cmd.Context(), client, args)
 	if err != nil {
 		return connect.Reach(err)

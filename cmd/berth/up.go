@@ -52,10 +52,13 @@ func (c *cluster) parts() []supervisor.Part {
 			supervisor.Part{Name: "scheduler", Argv: c.schedulerArgv},
 			supervisor.Part{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")})
 	}
-	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes), "--zones", strconv.Itoa(c.zones))})
+
+	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes),
+		"--zones", strconv.Itoa(c.zones))})
 	if c.own.wanted {
 		parts = append(parts, c.own.part(c))
 	}
+
 	if c.uiPort != noPage {
 		parts = append(parts, c.pagePart())
 	}
@@ -137,16 +140,22 @@ starts over.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.dataDir, "data-dir", dataDirFromEnv(), "where the cluster is kept; the kubeconfig is written into it (or $"+envDataDir+")")
+	flags.StringVar(&c.dataDir, "data-dir", dataDirFromEnv(),
+		"where the cluster is kept; the kubeconfig is written into it (or $"+envDataDir+")")
 	flags.IntVar(&c.port, "port", 0, "port of the API on 127.0.0.1 (default: the one used last here, or a free one)")
 	flags.IntVar(&c.nodes, "nodes", 3, "simulated nodes")
 	flags.IntVar(&c.zones, "zones", 3, "zones that the nodes are spread over")
 	flags.StringVar(&c.config, "config", "", "a KubeSchedulerConfiguration file for the scheduler (default: upstream's defaults)")
 	flags.Var(cliflag.NewMapStringBool(&c.gates), "feature-gates",
-		"Kubernetes feature gates for the API server, the controllers and the scheduler, as Name=true,Other=false; with GenericWorkload the API of pod groups is served")
-	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300, "tolerationSeconds for not-ready nodes of pods that set none")
-	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300, "tolerationSeconds for unreachable nodes of pods that set none")
-	flags.IntVar(&c.uiPort, "ui-port", anyPagePort, "port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+", or if it is taken, a free one)")
+		"Kubernetes feature gates for the API server, the controllers and the scheduler, as Name=true,Other=false; "+
+			"with GenericWorkload the API of pod groups is served")
+	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300,
+		"tolerationSeconds for not-ready nodes of pods that set none")
+	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300,
+		"tolerationSeconds for unreachable nodes of pods that set none")
+	flags.IntVar(&c.uiPort, "ui-port", anyPagePort,
+		"port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+
+			", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // said in words
 	c.own.addFlags(flags)
 	flags.BoolVar(&c.fresh, "fresh", false, "start over: delete the content of the data directory, without asking")
@@ -191,29 +200,35 @@ func (c *cluster) run(cmd *cobra.Command) error {
 	if err := c.findExecutables(); err != nil {
 		return err
 	}
+
 	dir, err := datadir.Open(c.dataDir)
 	if err != nil {
 		return err
 	}
+
 	defer dir.Close()
 	if err := c.checkPorts(); err != nil {
 		return err
 	}
+
 	if c.fresh {
 		if err := dir.Clear(); err != nil {
 			return err
 		}
 	}
+
 	c.kubeconfig = dir.Join("kubeconfig")
 	if c.uiPort != noPage {
 		if err := keepPageToken(c.pageToken()); err != nil {
 			return fmt.Errorf("the dashboard's token: %w", err)
 		}
 	}
+
 	out := &progress{out: cmd.OutOrStdout(), terminal: isTerminal(cmd.OutOrStdout())}
 	if err := c.own.start(ctx, c, out); err != nil {
 		return err
 	}
+
 	s := &supervisor.Supervisor{Dir: dir.Path, Progress: out.step, Trouble: out.trouble}
 	running, end := context.WithCancel(ctx)
 	defer end()
@@ -227,6 +242,7 @@ func (c *cluster) run(cmd *cobra.Command) error {
 		}
 		out.finish(c.welcome(time.Since(began)))
 	})
+
 	err = errors.Join(err, installed, c.own.stop())
 	if err == nil {
 		out.finish("stopped; berth up goes on from here\n")
@@ -266,6 +282,7 @@ func (c *cluster) findExecutables() error {
 		}
 		return nil
 	}
+
 	const name = "berth-controlplane"
 	for _, candidate := range []string{filepath.Join(filepath.Dir(c.berth), name), name} {
 		if path, err := exec.LookPath(candidate); err == nil {
@@ -284,7 +301,8 @@ func (c *cluster) welcome(took time.Duration) string {
 	if c.dataDir != defaultDataDir {
 		berth = envDataDir + "=" + shellWord(c.dataDir) + " " + berth
 	}
-	try := []string{"kubectl get nodes -L topology.kubernetes.io/zone", "kubectl create deployment web --image=nginx --replicas=3", "nodes fail --node node-1 --for 2m"}
+	try := []string{"kubectl get nodes -L topology.kubernetes.io/zone",
+		"kubectl create deployment web --image=nginx --replicas=3", "nodes fail --node node-1 --for 2m"}
 	if c.nodes == 0 && c.own.private != nil { // which can pull nothing
 		try = []string{"kubectl get nodes,pods -A", "kubectl run hello --image=busybox:1 -- sleep 1000", "kubectl exec hello -- hostname"}
 	} else if c.nodes == 0 { // none can fail

@@ -62,6 +62,7 @@ func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 	if isNew := !exists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
 		ranges = freeRanges(dir)
 	}
+
 	for _, text := range ranges {
 		d, err := listenAt(text, device)
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -79,7 +80,9 @@ func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 		}
 		return d, nil
 	}
-	return nil, fmt.Errorf("%s is in use: another cluster on this machine has this service range: end it, or start with another --data-dir or with --fresh", ranges[0])
+
+	return nil, fmt.Errorf("%s is in use: another cluster on this machine has this service range: end it, or start "+
+		"with another --data-dir or with --fresh", ranges[0])
 }
 
 func listenAt(serviceRange, device string) (*serviceDoor, error) {

@@ -49,6 +49,7 @@ func imageName(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	defer file.Close()
 	for archive := tar.NewReader(file); ; {
 		header, err := archive.Next()
@@ -128,6 +129,7 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 	if err := s.write(c); err != nil {
 		return err
 	}
+
 	client, err := s.client(c)
 	if err != nil {
 		return err
@@ -138,12 +140,15 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 	if err := labelNode(ctx, client); err != nil {
 		return err
 	}
-	if said, err := exec.CommandContext(ctx, c.berth, "kubectl", "--kubeconfig", c.kubeconfig, "apply", "-k", s.folder(c)).CombinedOutput(); err != nil {
+
+	if said, err := exec.CommandContext(ctx, c.berth, "kubectl", "--kubeconfig", c.kubeconfig, "apply", "-k",
+		s.folder(c)).CombinedOutput(); err != nil {
 		return fmt.Errorf("apply the manifests: %w: %s", err, strings.TrimSpace(string(said)))
 	}
 	if err := freeLeases(ctx, client); err != nil {
 		return err
 	}
+
 	standing, end := context.WithCancel(ctx)
 	defer end()
 	waited := make(chan error, 1)
@@ -151,6 +156,7 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 		waited <- s.awaitPods(standing, client, out)
 		end()
 	}()
+
 	standIns := &supervisor.Supervisor{Dir: filepath.Dir(c.kubeconfig), Progress: func(string, string) {}, Trouble: out.trouble}
 	if err := standIns.Run(standing, s.standIns(c), func() {}); err != nil {
 		return err
@@ -161,8 +167,10 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 // standIns are the scheduler and the controllers as processes.
 func (s *selfHosted) standIns(c *cluster) []supervisor.Part {
 	return []supervisor.Part{
-		{Name: "controller", Argv: c.part("controller", "--leader-elect-resource-namespace", deploy.Namespace, "--health-bind-address", "127.0.0.1:0")},
-		{Name: "scheduler", Argv: c.part("scheduler", "--leader-elect-resource-namespace", metav1.NamespaceSystem, "--leader-elect-resource-name", "kube-scheduler",
+		{Name: "controller", Argv: c.part("controller", "--leader-elect-resource-namespace", deploy.Namespace,
+			"--health-bind-address", "127.0.0.1:0")},
+		{Name: "scheduler", Argv: c.part("scheduler", "--leader-elect-resource-namespace", metav1.NamespaceSystem,
+			"--leader-elect-resource-name", "kube-scheduler",
 			"--secure-port", "0", "--health-bind-address", "127.0.0.1:0", "--feature-gates", c.schedulerGates())},
 	}
 }
@@ -200,7 +208,8 @@ func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interf
 // freeLeases makes the Leases that the stand-ins go by, held by nobody, in place of those of an
 // earlier run. The stand-ins may not create any: see components in controlplane.
 func freeLeases(ctx context.Context, client kubernetes.Interface) error {
-	for _, at := range []metav1.ObjectMeta{{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler"}, {Namespace: deploy.Namespace, Name: "berth-controller"}} {
+	for _, at := range []metav1.ObjectMeta{{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler"},
+		{Namespace: deploy.Namespace, Name: "berth-controller"}} {
 		leases := client.CoordinationV1().Leases(at.Namespace)
 		if err := leases.Delete(ctx, at.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -231,6 +240,7 @@ func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface,
 			out.step("berth", fmt.Sprintf("%d of %d pods ready", ready, want))
 			said = ready
 		}
+
 		select {
 		case <-ctx.Done():
 			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
@@ -248,6 +258,7 @@ func (s *selfHosted) pods(ctx context.Context, client kubernetes.Interface) (rea
 	if err != nil {
 		return 0, 0, "", err
 	}
+
 	for _, d := range deployments.Items {
 		want += int(*d.Spec.Replicas)
 	}
@@ -255,8 +266,10 @@ func (s *selfHosted) pods(ctx context.Context, client kubernetes.Interface) (rea
 	if err != nil {
 		return 0, want, "", err
 	}
+
 	for _, pod := range pods.Items {
-		isReady := slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+		isReady := slices.ContainsFunc(pod.Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
 		switch {
 		case pod.DeletionTimestamp != nil:
 		case isReady:
@@ -270,6 +283,7 @@ func (s *selfHosted) pods(ctx context.Context, client kubernetes.Interface) (rea
 			}
 		}
 	}
+
 	return ready, want, waiting, nil
 }
 

@@ -40,13 +40,17 @@ type ownNode struct {
 }
 
 func (n *ownNode) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&n.wanted, "agent", false, "make this machine a node, too, with upstream's kubelet: its pods really run; needs root, containerd and runc")
+	flags.BoolVar(&n.wanted, "agent", false,
+		"make this machine a node, too, with upstream's kubelet: its pods really run; needs root, containerd and runc")
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", "",
 		"with --agent: socket of the container runtime (default: a containerd is started for as long as berth up runs)")
-	flags.StringVar(&n.program, "kubelet", "", "with --agent: the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
-	flags.StringVar(&n.config, "kubelet-config", "", "with --agent: KubeletConfiguration file whose fields override those that berth up sets")
+	flags.StringVar(&n.program, "kubelet", "",
+		"with --agent: the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
+	flags.StringVar(&n.config, "kubelet-config", "",
+		"with --agent: KubeletConfiguration file whose fields override those that berth up sets")
 	flags.StringVar(&n.berth.file, "from-image", "",
-		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make image) and the manifests; on a containerd of its own")
+		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make "+
+			"image) and the manifests; on a containerd of its own")
 	flags.Var(removed("the kubelet reports the machine's CPUs; reserve some with systemReserved in --kubelet-config"), "cpus", "")
 	flags.Var(removed("the kubelet reports the machine's memory; reserve some with systemReserved in --kubelet-config"), "memory", "")
 	for _, name := range []string{"cpus", "memory"} {
@@ -66,7 +70,8 @@ func (n *ownNode) check(c *cluster) error {
 	case n.endpoint != "":
 		return usagef("--from-image: runs on a containerd of its own; leave --container-runtime-endpoint out")
 	case c.config != "":
-		return usagef("--config: has no effect with --from-image; the configuration is the ConfigMap berth-scheduler in the namespace berth-system")
+		return usagef("--config: has no effect with --from-image; the configuration is the ConfigMap berth-scheduler " +
+			"in the namespace berth-system")
 	}
 	return n.berth.read()
 }
@@ -132,7 +137,8 @@ func (n *ownNode) prepareKubelet(ctx context.Context, c *cluster, out *progress)
 func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
 	for _, tool := range []string{"containerd", "runc", "busybox"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("no %s to start a container runtime with: install containerd, runc, busybox-static and containernetworking-plugins, "+
+			return fmt.Errorf("no %s to start a container runtime with: install containerd, runc, busybox-static and "+
+				"containernetworking-plugins, "+
 				"or name a runtime's socket with --container-runtime-endpoint", tool)
 		}
 	}
@@ -269,7 +275,8 @@ func (n *ownNode) line(c *cluster) string {
 	case !n.wanted:
 		return ""
 	case n.private != nil:
-		return "  node        this machine, on a containerd of its own, " + n.private.Endpoint() + "; it has the image busybox:1\n" + n.berth.line(c)
+		return "  node        this machine, on a containerd of its own, " + n.private.Endpoint() +
+			"; it has the image busybox:1\n" + n.berth.line(c)
 	}
 	return "  node        this machine, on " + n.endpoint + "\n"
 }

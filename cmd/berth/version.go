@@ -45,6 +45,7 @@ version of the Kubernetes libraries it was built with.`,
 			return err
 		},
 	}
+
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml; by default lines for people")
 	return cmd
 }
@@ -76,16 +77,19 @@ func currentVersion() versionInfo {
 		Go:         runtime.Version(),
 		Platform:   runtime.GOOS + "/" + runtime.GOARCH,
 	}
+
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
+
 	if v.Version == "" {
 		v.Version = info.Main.Version
 	}
 	if v.Version == "" || v.Version == "(devel)" {
 		v.Version = "devel"
 	}
+
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -94,6 +98,7 @@ func currentVersion() versionInfo {
 			v.Modified = s.Value == "true"
 		}
 	}
+
 	for _, m := range info.Deps {
 		if m.Path == "k8s.io/client-go" {
 			v.Kubernetes = kubernetesOf(m.Version)

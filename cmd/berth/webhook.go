@@ -55,7 +55,8 @@ The cluster of berth up needs no webhook: its API server has the rules built in.
 	}
 	to.addFlags(cmd.Flags())
 	options.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&print, "print-manifests", false, "print the manifests that run the webhook in a cluster, for kubectl apply, and exit")
+	cmd.Flags().BoolVar(&print, "print-manifests", false,
+		"print the manifests that run the webhook in a cluster, for kubectl apply, and exit")
 	cmd.Flags().StringVar(&image, "image", "", "image in the manifests of --print-manifests")
 	addVerbosity(cmd)
 	return cmd
@@ -66,12 +67,14 @@ func runWebhook(cmd *cobra.Command, to *connection, options webhook.Options) err
 	if err != nil {
 		return err
 	}
+
 	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	w, err := webhook.New(cfg, options)
 	if err != nil {
 		return err
 	}
+
 	if address := w.HealthAddress(); address != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "health and metrics on http://%s\n", address)
 	}
@@ -82,5 +85,6 @@ func runWebhook(cmd *cobra.Command, to *connection, options webhook.Options) err
 		case <-ctx.Done():
 		}
 	}()
+
 	return w.Run(ctx)
 }

@@ -37,9 +37,13 @@ type forecast struct {
 
 func (f *forecast) addFlags(flags *pflag.FlagSet) {
 	f.question.addFlags(flags)
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "the namespace of pods and workloads that are named (default: the context's, or default)")
-	flags.DurationVar(&f.time, "for", 0, "how much time passes (default: until nothing more happens, at most a day, or an hour while node health taints nodes)")
-	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, if kubectl refuses a drain, or if new nodes cost more than so much a month (cost=1000): "+strings.Join(whatif.Conditions, ","))
+	flags.StringVarP(&f.namespace, "namespace", "n", "",
+		"the namespace of pods and workloads that are named (default: the context's, or default)")
+	flags.DurationVar(&f.time, "for", 0,
+		"how much time passes (default: until nothing more happens, at most a day, or an hour while node health taints nodes)")
+	flags.StringSliceVar(&f.failOn, "fail-on", nil,
+		"exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, if kubectl "+
+			"refuses a drain, or if new nodes cost more than so much a month (cost=1000): "+strings.Join(whatif.Conditions, ","))
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }
 
@@ -114,11 +118,13 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err := checkFormat(f.output, append(slices.Clone(formats), nodeClaims)); err != nil {
 		return err
 	}
+
 	for _, condition := range f.failOn {
 		if _, err := whatif.CostOf(condition); err != nil && !slices.Contains(whatif.Conditions, condition) {
 			return usagef("--fail-on %q: must be one of %s, or cost=MOST", condition, strings.Join(whatif.Conditions, ", "))
 		}
 	}
+
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
 	}
@@ -128,6 +134,7 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if f.output == nodeClaims && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
 		return usagef("-o %s: is for what-if provision", nodeClaims)
 	}
+
 	if len(steps) == 0 {
 		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
 	}
@@ -135,16 +142,20 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	for i := range steps {
 		setNamespace(&steps[i], space)
 	}
+
 	w, source, err := f.world(cmd)
 	if err != nil {
 		return err
 	}
+
 	meter := f.work.begin(cmd.ErrOrStderr(), "forecasting")
-	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source, Progress: func(elapsed, until time.Duration, without bool) {
-		if meter.shows() {
-			meter.say(forecasting(elapsed, until, without))
-		}
-	}})
+	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source,
+		Progress: func(elapsed, until time.Duration, without bool) {
+			if meter.shows() {
+				meter.say(forecasting(elapsed, until, without))
+			}
+		}})
+
 	f.work.end()
 	if err != nil {
 		return err
@@ -152,11 +163,13 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err := f.opening(cmd.OutOrStdout()); err != nil {
 		return err
 	}
+
 	if f.output == nodeClaims {
 		err = answer.Provision.WriteNodeClaims(cmd.OutOrStdout())
 	} else {
 		err = answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide")
 	}
+
 	if err != nil {
 		return err
 	}
@@ -172,7 +185,8 @@ func (f *forecast) readCatalog(steps []whatif.Step) error {
 		case i < len(steps)-1:
 			return usagef("provision: is for what the other operations leave pending: name it last")
 		case len(f.catalog) == 0:
-			return usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance types, or Nodes with the annotation %s", provision.PriceAnnotation)
+			return usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
+				"types, or Nodes with the annotation %s", provision.PriceAnnotation)
 		}
 		catalog, err := provision.ReadCatalog(f.catalog)
 		if err != nil {
@@ -180,6 +194,7 @@ func (f *forecast) readCatalog(steps []whatif.Step) error {
 		}
 		*s.Catalog = *catalog
 	}
+
 	return nil
 }
 

@@ -19,7 +19,8 @@ import (
 )
 
 // operations are the words that begin one.
-var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete", "rebalance", "pressure", "use", "provision"}
+var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods",
+	"apply", "scale", "delete", "rebalance", "pressure", "use", "provision"}
 
 // parse cuts the arguments at the words that begin operations, and reads each part with the flags
 // that may stand there.
@@ -28,6 +29,7 @@ func (f *forecast) parse(args []string) ([]whatif.Step, error) {
 	if first < 0 {
 		first = len(args)
 	}
+
 	flags := pflag.NewFlagSet("what-if", pflag.ContinueOnError)
 	f.addFlags(flags)
 	if err := flags.Parse(args[:first]); err != nil {
@@ -36,6 +38,7 @@ func (f *forecast) parse(args []string) ([]whatif.Step, error) {
 	if flags.NArg() > 0 {
 		return nil, usagef("%q is no operation: must be one of %s", flags.Arg(0), strings.Join(operations, ", "))
 	}
+
 	var steps []whatif.Step
 	for first < len(args) {
 		next := first + 1
@@ -49,6 +52,7 @@ func (f *forecast) parse(args []string) ([]whatif.Step, error) {
 		steps = append(steps, *step)
 		first = next
 	}
+
 	return steps, nil
 }
 
@@ -234,6 +238,7 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		}
 		op.Delete = &simulate.Delete{Object: p.rest[0]}
 	}
+
 	if word == "rebalance" {
 		if _, err := rebalance.ReadGoals(p.rest, ""); err != nil {
 			return nil, usagef("rebalance: %w", err)

@@ -51,7 +51,8 @@ func (p *bootstraps) ValidateInitialization() error {
 // Validate implements apiserver.ValidationInterface. The node is read from the
 // API server, not from a cache that may lag behind: requests are few.
 func (p *bootstraps) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
-	if !isAbout(a, certificates.Resource("certificatesigningrequests")) || !slices.Contains(a.GetUserInfo().GetGroups(), bootstrapapi.BootstrapDefaultGroup) {
+	if !isAbout(a, certificates.Resource("certificatesigningrequests")) ||
+		!slices.Contains(a.GetUserInfo().GetGroups(), bootstrapapi.BootstrapDefaultGroup) {
 		return nil
 	}
 	request, ok := a.GetObject().(*certificates.CertificateSigningRequest)

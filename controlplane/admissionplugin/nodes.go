@@ -41,14 +41,17 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("expected *core.Node but got %T", a.GetObject()))
 	}
+
 	isNew := a.GetOperation() == apiserver.Create
 	if !isNew && !slices.ContainsFunc(node.Spec.Taints, func(t core.Taint) bool { return t.TimeAdded == nil }) {
 		return nil
 	}
+
 	changed, err := tainted(node)
 	if err != nil {
 		return err
 	}
+
 	var old *v1.Node
 	if isNew {
 		admission.Node(changed)
@@ -57,6 +60,7 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 			return err
 		}
 	}
+
 	admission.NoteTaintTimes(changed, old, time.Now())
 	taints := make([]core.Taint, len(changed.Spec.Taints))
 	for i := range taints {
@@ -64,6 +68,7 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 			return apierrors.NewInternalError(err)
 		}
 	}
+
 	if len(taints) > 0 {
 		node.Spec.Taints = taints
 	}

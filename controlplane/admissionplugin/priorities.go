@@ -58,6 +58,7 @@ func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiser
 		!utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) {
 		return nil
 	}
+
 	group, ok := a.GetObject().(*scheduling.PodGroup)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("expected *scheduling.PodGroup but got %T", a.GetObject()))
@@ -65,14 +66,17 @@ func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiser
 	if err := p.await(a); err != nil {
 		return err
 	}
+
 	class, priority, err := admission.ResolvePriority(p.caches.For(ctx), group.Spec.PriorityClassName)
 	if err != nil {
 		return refused(a, err)
 	}
 	if given := group.Spec.Priority; given != nil && *given != priority {
 		return apiserver.NewForbidden(a, fmt.Errorf(
-			"priority set in the pod group (%d) must match the priority computed (%d) based on the priority class set in the spec", *given, priority))
+			"priority set in the pod group (%d) must match the priority computed (%d) based on the priority class set "+
+				"in the spec", *given, priority))
 	}
+
 	group.Spec.PriorityClassName, group.Spec.Priority = class, &priority
 	return nil
 }

@@ -61,5 +61,6 @@ func replicasOf(object any) int32 {
 	case *autoscaling.Scale:
 		return o.Spec.Replicas
 	}
+
 	return 0
 }

@@ -32,6 +32,7 @@ func (r *Release) bill(folder string) error {
 		Type     string `json:"referenceType"`
 		Locator  string `json:"referenceLocator"`
 	}
+
 	type part struct {
 		ID         string      `json:"SPDXID"`
 		Name       string      `json:"name"`
@@ -44,6 +45,7 @@ func (r *Release) bill(folder string) error {
 		Checksums  []checksum  `json:"checksums,omitempty"`
 		References []reference `json:"externalRefs,omitempty"`
 	}
+
 	type relation struct {
 		From string `json:"spdxElementId"`
 		Type string `json:"relationshipType"`
@@ -54,19 +56,24 @@ func (r *Release) bill(folder string) error {
 	if err != nil {
 		return err
 	}
+
 	packages := []part{{
-		ID: "SPDXRef-berth", Name: "github.com/berth-k8s/berth", Version: r.Version, Download: "git+https://github.com/berth-k8s/berth@" + r.Revision,
-		License: "Apache-2.0", Declared: "Apache-2.0", Copyright: none,
+		ID: "SPDXRef-berth", Name: "github.com/berth-k8s/berth", Version: r.Version,
+		Download: "git+https://github.com/berth-k8s/berth@" + r.Revision,
+		License:  "Apache-2.0", Declared: "Apache-2.0", Copyright: none,
 		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/github.com/berth-k8s/berth@" + r.Version}},
 	}, {
 		ID: "SPDXRef-go", Name: "std", Version: strings.TrimPrefix(compiler, "go"), Download: "https://go.dev/dl/", License: "BSD-3-Clause",
-		Declared: "BSD-3-Clause", Copyright: none, References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/std@" + strings.TrimPrefix(compiler, "go")}},
+		Declared: "BSD-3-Clause", Copyright: none,
+		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/std@" + strings.TrimPrefix(compiler, "go")}},
 	}}
+
 	relations := []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-berth"}, {"SPDXRef-berth", "DEPENDS_ON", "SPDXRef-go"}}
 	for i, path := range slices.Sorted(maps.Keys(modules)) {
 		m := modules[path]
 		p := part{
-			ID: fmt.Sprintf("SPDXRef-module-%d", i+1), Name: path, Version: m.version, Download: none, License: none, Declared: none, Copyright: none,
+			ID: fmt.Sprintf("SPDXRef-module-%d", i+1), Name: path, Version: m.version, Download: none, License: none,
+			Declared: none, Copyright: none,
 			References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + path + "@" + m.version}},
 		}
 		if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.sum, "h1:")); err == nil && len(sum) == sha256.Size {
@@ -75,6 +82,7 @@ func (r *Release) bill(folder string) error {
 		packages = append(packages, p)
 		relations = append(relations, relation{"SPDXRef-berth", "DEPENDS_ON", p.ID})
 	}
+
 	return writeJSON(filepath.Join(folder, "berth-"+r.Version+".spdx.json"), map[string]any{
 		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "berth-" + r.Version,
 		"documentNamespace": "https://github.com/berth-k8s/berth/releases/" + r.Version + "/" + r.Revision,
@@ -118,6 +126,7 @@ func (r *Release) provenance(folder string) error {
 	if err != nil {
 		return err
 	}
+
 	type subject struct {
 		Name   string            `json:"name"`
 		Digest map[string]string `json:"digest"`
@@ -127,6 +136,7 @@ func (r *Release) provenance(folder string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range names {
 		sum, err := sumOf(filepath.Join(folder, name))
 		if err != nil {
@@ -134,6 +144,7 @@ func (r *Release) provenance(folder string) error {
 		}
 		subjects = append(subjects, subject{name, map[string]string{"sha256": sum}})
 	}
+
 	return writeJSON(filepath.Join(folder, "berth-"+r.Version+".intoto.json"), map[string]any{
 		"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
 		"predicate": map[string]any{
@@ -179,14 +190,17 @@ func (r *Release) sign(folder string) error {
 	if err != nil {
 		return err
 	}
+
 	key, err := signingKey(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.Key, err)
 	}
+
 	sums, err := os.ReadFile(filepath.Join(folder, sumsFile))
 	if err != nil {
 		return err
 	}
+
 	digest := sha256.Sum256(sums)
 	signature, err := ecdsa.SignASN1(rand.Reader, key, digest[:])
 	if err != nil {

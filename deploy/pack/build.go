@@ -25,9 +25,11 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 		return err
 	}
 	const variables = "k8s.io/component-base/version"
-	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X %s.gitVersion=%s -X %[2]s.gitMajor=1 -X %[2]s.gitMinor=%[4]s", version, variables, kubernetes, minor)
+	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X %s.gitVersion=%s -X "+
+		"%[2]s.gitMajor=1 -X %[2]s.gitMinor=%[4]s", version, variables, kubernetes, minor)
 	build := func(module string, packages ...string) error {
-		arguments := []string{"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags, "-o", folder + string(filepath.Separator)}
+		arguments := []string{"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags, "-o",
+			folder + string(filepath.Separator)}
 		build := exec.Command("go", append(arguments, packages...)...)
 		build.Dir = filepath.Join(root, module)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOWORK=off", "GOFLAGS=")

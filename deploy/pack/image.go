@@ -61,10 +61,12 @@ func (i *Image) Write(file string) error {
 	if err != nil {
 		return err
 	}
+
 	work, err := os.MkdirTemp(filepath.Dir(file), ".image-")
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 	folder := filepath.Join(work, "layout")
 	path, err := layout.Write(folder, empty.Index)
@@ -77,6 +79,7 @@ func (i *Image) Write(file string) error {
 	})); err != nil {
 		return fmt.Errorf("write layout: %w", err)
 	}
+
 	archive := filepath.Join(work, "tar")
 	if err := i.archive(folder, archive); err != nil {
 		return err
@@ -132,11 +135,13 @@ func (i *Image) image(architecture string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
 		return nil, err
 	}
+
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.Append(base, mutate.Addendum{
 		Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: i.Created.UTC()}, CreatedBy: "make image"},
@@ -144,10 +149,12 @@ func (i *Image) image(architecture string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	config, err := image.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
+
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", architecture, v1.Time{Time: i.Created.UTC()}
 	config.Config = v1.Config{
@@ -164,12 +171,14 @@ func (i *Image) files(architecture string) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	add := func(name string, mode int64, content []byte) error {
-		err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), ModTime: i.Created.UTC(), Format: tar.FormatPAX})
+		err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), ModTime: i.Created.UTC(),
+			Format: tar.FormatPAX})
 		if err == nil {
 			_, err = w.Write(content)
 		}
 		return err
 	}
+
 	for _, program := range ImagePrograms(i.Node) {
 		path := filepath.Join(i.Binaries[architecture], program)
 		if err := checkStatic(path, architecture); err != nil {
@@ -183,6 +192,7 @@ func (i *Image) files(architecture string) ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	if err := add("LICENSE", 0o644, i.License); err != nil {
 		return nil, err
 	}
@@ -215,6 +225,7 @@ func (i *Image) archive(folder, file string) error {
 	if err != nil {
 		return err
 	}
+
 	defer out.Close()
 	w := tar.NewWriter(out)
 	if err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
@@ -234,6 +245,7 @@ func (i *Image) archive(folder, file string) error {
 	}); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
+
 	if err := w.Close(); err != nil {
 		return err
 	}

@@ -62,13 +62,17 @@ func (r *Release) Write(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
+
 	digest, err := r.image(folder)
 	if err != nil {
 		return err
 	}
+
 	steps := []func(folder string) error{
-		r.archives, r.chart, func(folder string) error { return r.kustomization(folder, digest) }, r.krew, r.notes, r.bill, r.provenance, r.checksums, r.sign,
+		r.archives, r.chart, func(folder string) error { return r.kustomization(folder, digest) }, r.krew, r.notes,
+		r.bill, r.provenance, r.checksums, r.sign,
 	}
+
 	for _, step := range steps {
 		if err := step(folder); err != nil {
 			return err
@@ -86,7 +90,8 @@ func (r *Release) WriteChart(folder string) (file string, err error) {
 }
 
 func (r *Release) image(folder string) (digest string, err error) {
-	image := &Image{Reference: r.Repository + ":" + r.Version, Version: r.Version, Revision: r.Revision, Created: r.Created, Binaries: map[string]string{}}
+	image := &Image{Reference: r.Repository + ":" + r.Version, Version: r.Version, Revision: r.Revision,
+		Created: r.Created, Binaries: map[string]string{}}
 	if image.License, err = os.ReadFile(filepath.Join(r.Root, "LICENSE")); err != nil {
 		return "", err
 	}
@@ -107,6 +112,7 @@ func (r *Release) archives(folder string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, p := range r.platforms() {
 		files := []entry{{"LICENSE", 0o644, license}}
 		for _, program := range ProgramsOf(p) {
@@ -120,6 +126,7 @@ func (r *Release) archives(folder string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -189,6 +196,7 @@ spec:
     cluster, changes nothing, and answers with the engine that schedules.
   platforms:
 `, r.Version)
+
 	for _, p := range r.platforms() {
 		sum, err := sumOf(filepath.Join(folder, r.archive(p)))
 		if err != nil {
@@ -208,6 +216,7 @@ spec:
       to: .
 `, p.OS, p.Architecture, r.Version, r.archive(p), sum)
 	}
+
 	return os.WriteFile(filepath.Join(folder, "berth-krew-"+r.Version+".yaml"), []byte(b.String()), 0o644)
 }
 
@@ -222,7 +231,8 @@ func (r *Release) notes(folder string) error {
 		for _, section := range sections[1:] {
 			head, body, _ := strings.Cut(section, "\n")
 			if strings.Fields(head)[0] == title {
-				return os.WriteFile(filepath.Join(folder, "NOTES.md"), []byte("# Berth "+r.Version+"\n\n"+strings.TrimSpace(body)+"\n"), 0o644)
+				return os.WriteFile(filepath.Join(folder, "NOTES.md"),
+					[]byte("# Berth "+r.Version+"\n\n"+strings.TrimSpace(body)+"\n"), 0o644)
 			}
 		}
 	}
@@ -255,6 +265,7 @@ func (r *Release) tree(from, as string, change func(name, text string) string) (
 		files = append(files, entry{as + "/" + name, 0o644, []byte(change(name, string(content)))})
 		return nil
 	})
+
 	slices.SortFunc(files, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return files, err
 }
@@ -266,7 +277,8 @@ func (r *Release) pack(file string, files []entry) error {
 	compressed := gzip.NewWriter(&out)
 	archive := tar.NewWriter(compressed)
 	for _, f := range files {
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.Created.UTC(), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.Created.UTC(),
+			Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
@@ -274,6 +286,7 @@ func (r *Release) pack(file string, files []entry) error {
 			return err
 		}
 	}
+
 	if err := archive.Close(); err != nil {
 		return err
 	}

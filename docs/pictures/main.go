@@ -39,6 +39,7 @@ func draw(title string) error {
 		lines = append(lines, line)
 		longest = max(longest, len([]rune(line)))
 	}
+
 	if err := in.Err(); err != nil {
 		return err
 	}
@@ -49,6 +50,7 @@ func draw(title string) error {
 	for i, colour := range []string{"#e06c60", "#e2b04a", "#67b364"} {
 		fmt.Fprintf(out, `<circle cx="%d" cy="%d" r="6" fill="%s"/>`+"\n", margin+4+i*20, bar/2+2, colour)
 	}
+
 	fmt.Fprintf(out, `<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="%d" fill="#d7dce8">`+"\n", fontSize)
 	fmt.Fprintf(out, `<text x="%d" y="%d" text-anchor="middle" fill="#8a93a8">%s</text>`+"\n", width/2, bar/2+6, escape(title))
 	for i, line := range lines {
@@ -56,8 +58,10 @@ func draw(title string) error {
 		if strings.HasPrefix(line, "$ ") || strings.HasPrefix(line, "#") {
 			colour = ` fill="#8fd0ff"`
 		}
-		fmt.Fprintf(out, `<text x="%d" y="%d" xml:space="preserve"%s>%s</text>`+"\n", margin, bar+margin+i*lineHeight+6, colour, escape(line))
+		fmt.Fprintf(out, `<text x="%d" y="%d" xml:space="preserve"%s>%s</text>`+"\n", margin, bar+margin+i*lineHeight+
+			6, colour, escape(line))
 	}
+
 	fmt.Fprintln(out, "</g>\n</svg>")
 	return out.Flush()
 }

@@ -26,7 +26,8 @@ func dedicatedNodes(r *request) error {
 	for _, effect := range rules.KeepsOff {
 		taint := v1.Taint{Key: key, Value: value, Effect: effect}
 		if rules.TolerationOf(&taint, spec.Tolerations) == nil {
-			spec.Tolerations = append(spec.Tolerations, v1.Toleration{Key: key, Operator: v1.TolerationOpEqual, Value: value, Effect: effect})
+			spec.Tolerations = append(spec.Tolerations, v1.Toleration{Key: key, Operator: v1.TolerationOpEqual,
+				Value: value, Effect: effect})
 		}
 	}
 	requireLabel(spec, key, value)
@@ -42,12 +43,14 @@ func onlyDedicatedNodes(r *request) error {
 	}
 	affinity := r.pod.Spec.Affinity
 	if affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil &&
-		!slices.ContainsFunc(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool {
-			return !matchesNothing(&term) && !requires(&term, key, value)
-		}) {
+		!slices.ContainsFunc(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms,
+			func(term v1.NodeSelectorTerm) bool {
+				return !matchesNothing(&term) && !requires(&term, key, value)
+			}) {
 		return nil
 	}
-	return refuse("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it is missing: another webhook may have taken it away; create the pod again",
+	return refuse("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it "+
+		"is missing: another webhook may have taken it away; create the pod again",
 		DedicatedNodesAnnotation, key, value)
 }
 
@@ -57,17 +60,20 @@ func groupOf(r *request) (key, value string, err error) {
 	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
 	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
 		if group != "" && group != owned {
-			return "", "", refuse(field, "annotation %s: %q: namespace %s has its pods on the nodes %q", DedicatedNodesAnnotation, group, r.namespace.Name, owned)
+			return "", "", refuse(field, "annotation %s: %q: namespace %s has its pods on the nodes %q",
+				DedicatedNodesAnnotation, group, r.namespace.Name, owned)
 		}
 		group, field = owned, "metadata.namespace"
 	}
+
 	if group == "" {
 		return "", "", nil
 	}
 	key, value, found := strings.Cut(group, "=")
 	faults := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 	if !found || len(faults) > 0 {
-		return "", "", refuse(field, "annotation %s: %q: must be key=value, the taint and the label of the nodes", DedicatedNodesAnnotation, group)
+		return "", "", refuse(field, "annotation %s: %q: must be key=value, the taint and the label of the nodes",
+			DedicatedNodesAnnotation, group)
 	}
 	return key, value, nil
 }
@@ -80,6 +86,7 @@ func requireLabel(spec *v1.PodSpec, key, value string) {
 	if spec.Affinity == nil {
 		spec.Affinity = &v1.Affinity{}
 	}
+
 	if spec.Affinity.NodeAffinity == nil {
 		spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
 	}
@@ -90,6 +97,7 @@ func requireLabel(spec *v1.PodSpec, key, value string) {
 		}
 		return
 	}
+
 	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	for i := range terms {
 		if !matchesNothing(&terms[i]) && !requires(&terms[i], key, value) {

@@ -16,16 +16,19 @@ func Default(pod *v1.Pod) {
 			defaultHostPorts(c.Ports)
 		}
 	}
+
 	if pod.Spec.Resources != nil {
 		roundUp(pod.Spec.Resources.Limits)
 		roundUp(pod.Spec.Resources.Requests)
 	}
+
 	for i := range pod.Spec.EphemeralContainers {
 		containers = append(containers, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	for _, c := range containers {
 		defaultContainer(c)
 	}
+
 	for i := range pod.Spec.Volumes {
 		defaultVolume(&pod.Spec.Volumes[i])
 	}
@@ -48,6 +51,7 @@ func defaultSpec(spec *v1.PodSpec) {
 	if spec.RestartPolicy == "" {
 		spec.RestartPolicy = v1.RestartPolicyAlways
 	}
+
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
@@ -55,10 +59,12 @@ func defaultSpec(spec *v1.PodSpec) {
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		spec.TerminationGracePeriodSeconds = new(int64(1))
 	}
+
 	setDefault(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 	if spec.SchedulerName == "" {
 		spec.SchedulerName = v1.DefaultSchedulerName
 	}
+
 	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }

@@ -12,6 +12,7 @@ func defaultContainer(c *v1.Container) {
 	if c.TerminationMessagePath == "" {
 		c.TerminationMessagePath = v1.TerminationMessagePathDefault
 	}
+
 	if c.TerminationMessagePolicy == "" {
 		c.TerminationMessagePolicy = v1.TerminationMessageReadFile
 	}
@@ -20,6 +21,7 @@ func defaultContainer(c *v1.Container) {
 			c.Ports[i].Protocol = v1.ProtocolTCP
 		}
 	}
+
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil {
 			defaultFieldRef(from.FieldRef)
@@ -28,11 +30,13 @@ func defaultContainer(c *v1.Container) {
 			}
 		}
 	}
+
 	roundUp(c.Resources.Limits)
 	roundUp(c.Resources.Requests)
 	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		defaultProbe(probe)
 	}
+
 	if c.Lifecycle != nil {
 		for _, handler := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
 			if handler != nil {

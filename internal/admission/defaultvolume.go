@@ -12,12 +12,14 @@ func defaultVolume(volume *v1.Volume) {
 	if volume.Image != nil && volume.Image.PullPolicy == "" {
 		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
 	}
+
 	if volume.HostPath != nil {
 		setDefault(&volume.HostPath.Type, v1.HostPathUnset)
 	}
 	if volume.Secret != nil {
 		setDefault(&volume.Secret.DefaultMode, fileMode)
 	}
+
 	if volume.ConfigMap != nil {
 		setDefault(&volume.ConfigMap.DefaultMode, fileMode)
 	}
@@ -25,6 +27,7 @@ func defaultVolume(volume *v1.Volume) {
 		setDefault(&volume.DownwardAPI.DefaultMode, fileMode)
 		defaultItems(volume.DownwardAPI.Items)
 	}
+
 	if volume.Projected != nil {
 		defaultProjected(volume.Projected)
 	}
@@ -34,6 +37,7 @@ func defaultVolume(volume *v1.Volume) {
 		roundUp(claim.Resources.Limits)
 		roundUp(claim.Resources.Requests)
 	}
+
 	defaultOfOldKinds(volume)
 }
 
@@ -64,6 +68,7 @@ func defaultOfOldKinds(volume *v1.Volume) {
 			*field = value
 		}
 	}
+
 	if volume.ISCSI != nil {
 		or(&volume.ISCSI.ISCSIInterface, "default")
 	}
@@ -72,10 +77,12 @@ func defaultOfOldKinds(volume *v1.Volume) {
 		or(&volume.RBD.RadosUser, "admin")
 		or(&volume.RBD.Keyring, "/etc/ceph/keyring")
 	}
+
 	if volume.ScaleIO != nil {
 		or(&volume.ScaleIO.StorageMode, "ThinProvisioned")
 		or(&volume.ScaleIO.FSType, "xfs")
 	}
+
 	if disk := volume.AzureDisk; disk != nil {
 		setDefault(&disk.CachingMode, v1.AzureDataDiskCachingReadWrite)
 		setDefault(&disk.FSType, "ext4")

@@ -33,17 +33,21 @@ func lostNode(r *request, taint string, configured *int64, annotation string) er
 			return nil
 		}
 	}
+
 	seconds := int64(defaultSeconds)
 	if configured != nil {
 		seconds = *configured
 	}
+
 	if text, set := r.namespace.Annotations[annotation]; set {
 		value, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || value < 0 {
-			return refuse("metadata.namespace", "namespace %s: annotation %s: %q: must be a number of seconds, zero or more", r.namespace.Name, annotation, text)
+			return refuse("metadata.namespace",
+				"namespace %s: annotation %s: %q: must be a number of seconds, zero or more", r.namespace.Name, annotation, text)
 		}
 		seconds = value
 	}
+
 	r.pod.Spec.Tolerations = append(r.pod.Spec.Tolerations, v1.Toleration{
 		Key: taint, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds,
 	})

@@ -43,10 +43,12 @@ func covers(wide, t *v1.Toleration) bool {
 	if wide.Effect != t.Effect && wide.Effect != "" {
 		return false
 	}
+
 	if wide.Effect == v1.TaintEffectNoExecute && wide.TolerationSeconds != nil &&
 		(t.TolerationSeconds == nil || *t.TolerationSeconds > *wide.TolerationSeconds) {
 		return false
 	}
+
 	switch wide.Operator {
 	case v1.TolerationOpExists:
 		return true

@@ -49,9 +49,11 @@ func allowedTolerations(r *request) error {
 			return err
 		}
 		if len(allowed) > 0 && !coveredByAny(t, allowed) {
-			return refuse("spec.tolerations", "pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
+			return refuse("spec.tolerations",
+				"pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
 		}
 	}
+
 	return nil
 }
 
@@ -71,7 +73,8 @@ func annotated(namespace *v1.Namespace, annotation string) (tolerations []v1.Tol
 		return nil, set, nil
 	}
 	if err := json.Unmarshal([]byte(text), &tolerations); err != nil {
-		return nil, true, refuse("metadata.namespace", "namespace %s: annotation %s: %v; must be a JSON list of tolerations", namespace.Name, annotation, err)
+		return nil, true, refuse("metadata.namespace",
+			"namespace %s: annotation %s: %v; must be a JSON list of tolerations", namespace.Name, annotation, err)
 	}
 	return tolerations, true, nil
 }

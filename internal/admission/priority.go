@@ -26,10 +26,13 @@ func priority(r *request) error {
 		policy = ptrTo(v1.PreemptLowerPriority)
 	}
 	if spec.Priority != nil && *spec.Priority != value {
-		return refuse("spec.priority", "the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *spec.Priority, value)
+		return refuse("spec.priority", "the integer value of priority (%d) must not be provided in pod spec; priority "+
+			"admission controller computed %d from the given PriorityClass name", *spec.Priority, value)
 	}
 	if spec.PreemptionPolicy != nil && *spec.PreemptionPolicy != *policy {
-		return refuse("spec.preemptionPolicy", "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *spec.PreemptionPolicy, *policy)
+		return refuse("spec.preemptionPolicy",
+			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission "+
+				"controller computed %s from the given PriorityClass name", *spec.PreemptionPolicy, *policy)
 	}
 	spec.Priority, spec.PreemptionPolicy = ptrTo(value), ptrTo(*policy)
 	return nil

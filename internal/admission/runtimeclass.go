@@ -16,6 +16,7 @@ func runtimeClass(r *request) error {
 	if class == nil || err != nil {
 		return err
 	}
+
 	spec := &r.pod.Spec
 	if class.Overhead != nil {
 		if len(spec.Overhead) > 0 && !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, spec.Overhead) {
@@ -23,19 +24,22 @@ func runtimeClass(r *request) error {
 		}
 		spec.Overhead = class.Overhead.PodFixed.DeepCopy()
 	}
+
 	if class.Scheduling == nil {
 		return nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if own, set := spec.NodeSelector[key]; set && own != value {
-			return refuse("spec.nodeSelector["+key+"]", "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own)
+			return refuse("spec.nodeSelector["+key+"]",
+				"conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own)
 		}
 		if spec.NodeSelector == nil {
 			spec.NodeSelector = map[string]string{}
 		}
 		spec.NodeSelector[key] = value
 	}
+
 	spec.Tolerations = mergeTolerations(spec.Tolerations, class.Scheduling.Tolerations)
 	return nil
 }

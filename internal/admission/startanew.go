@@ -22,6 +22,7 @@ func startAnew(r *request) error {
 	if !r.AfterAPIServer || len(list) == 0 {
 		return nil
 	}
+
 	given := givenToAny(r)
 	isGiven := func(t v1.Toleration) bool { return contains(given, t) }
 	switch marker := slices.IndexFunc(list, ofAPIServer); {
@@ -41,6 +42,7 @@ func startAnew(r *request) error {
 			list = list[:len(list)-1]
 		}
 	}
+
 	r.pod.Spec.Tolerations = list
 	return nil
 }

@@ -34,6 +34,7 @@ func Write(out io.Writer, format string, document any, people func(*Page)) error
 		}
 		return err
 	}
+
 	page := NewPage(out)
 	people(page)
 	return page.Flush()

@@ -63,15 +63,21 @@ func DefaultOptions() Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.flags = flags
 	flags.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
-		"controllers to run: '*' all that are on by default, 'foo' that one, '-foo' not that one; of "+strings.Join(names, ", ")+"; off by default: "+strings.Join(offByDefault, ", "))
+		"controllers to run: '*' all that are on by default, 'foo' that one, '-foo' not that one; of "+
+			strings.Join(names, ", ")+"; off by default: "+strings.Join(offByDefault, ", "))
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
-		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP, unauthenticated; port 0 picks a free one, empty disables it")
+		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP, unauthenticated; "+
+			"port 0 picks a free one, empty disables it")
 	flags.BoolVar(&o.Profiling, "profiling", o.Profiling, "also serve /debug/pprof/ at --health-bind-address, unauthenticated")
 
 	s := &o.Shadow
-	flags.BoolVar(&s.On, "shadow", s.On, "write nothing: compare what kube-controller-manager's controllers do with what Berth's would do; the result is served at /shadow, see berth shadow report")
-	flags.StringVar(&s.Report, "shadow-report", s.Report, "with --shadow: write the comparison to this file as JSON, every minute and at the end")
-	flags.StringVar(&s.Scheduler, "shadow-scheduler-report", s.Scheduler, "with --shadow: report file of berth scheduler --shadow, served at /shadow together with this one")
+	flags.BoolVar(&s.On, "shadow", s.On,
+		"write nothing: compare what kube-controller-manager's controllers do with what Berth's would do; the result "+
+			"is served at /shadow, see berth shadow report")
+	flags.StringVar(&s.Report, "shadow-report", s.Report,
+		"with --shadow: write the comparison to this file as JSON, every minute and at the end")
+	flags.StringVar(&s.Scheduler, "shadow-scheduler-report", s.Scheduler,
+		"with --shadow: report file of berth scheduler --shadow, served at /shadow together with this one")
 
 	o.Journal.AddFlags(flags, "record the controllers' input and actions below this folder, for berth replay")
 
@@ -82,17 +88,25 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	e := &o.Eviction
 	flags.IntVar(&e.InFlight, "concurrent-evictions", e.InFlight, "maximum number of evictions in flight")
 	flags.BoolVar(&e.Budgets, "evict-through-budgets", e.Budgets, "evict through the Eviction API, so that PodDisruptionBudgets count")
-	flags.DurationVar(&e.BudgetsFor, "eviction-deadline", e.BudgetsFor, "with --evict-through-budgets, delete a pod that is overdue by this much regardless of its budget; 0: never")
+	flags.DurationVar(&e.BudgetsFor, "eviction-deadline", e.BudgetsFor,
+		"with --evict-through-budgets, delete a pod that is overdue by this much regardless of its budget; 0: never")
 
 	n := &o.NodeHealth
 	flags.DurationVar(&n.MonitorPeriod, "node-monitor-period", n.MonitorPeriod, "how often nodes are checked")
-	flags.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", n.MonitorGracePeriod, "how long a running node may be silent before it is marked unreachable")
-	flags.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", n.StartupGracePeriod, "how long a node that has never reported may be silent")
-	flags.Float64Var(&n.EvictionRate, "node-eviction-rate", n.EvictionRate, "nodes per second that get a NoExecute taint, in a zone that is healthy or entirely down")
-	flags.Float64Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", n.SecondaryEvictionRate, "--node-eviction-rate in an unhealthy zone; 0 in zones of at most --large-cluster-size-threshold nodes")
-	flags.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", n.UnhealthyZoneThreshold, "fraction of a zone's nodes that are not ready (at least 3) from which the zone is unhealthy; above 1 is never")
-	flags.IntVar(&n.LargeClusterSize, "large-cluster-size-threshold", n.LargeClusterSize, "number of nodes above which pods are still evicted from an unhealthy zone, slowly")
-	flags.BoolVar(&n.MarkPodsAtZoneRate, "mark-pods-at-zone-rate", n.MarkPodsAtZoneRate, "mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
+	flags.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", n.MonitorGracePeriod,
+		"how long a running node may be silent before it is marked unreachable")
+	flags.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", n.StartupGracePeriod,
+		"how long a node that has never reported may be silent")
+	flags.Float64Var(&n.EvictionRate, "node-eviction-rate", n.EvictionRate,
+		"nodes per second that get a NoExecute taint, in a zone that is healthy or entirely down")
+	flags.Float64Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", n.SecondaryEvictionRate,
+		"--node-eviction-rate in an unhealthy zone; 0 in zones of at most --large-cluster-size-threshold nodes")
+	flags.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", n.UnhealthyZoneThreshold,
+		"fraction of a zone's nodes that are not ready (at least 3) from which the zone is unhealthy; above 1 is never")
+	flags.IntVar(&n.LargeClusterSize, "large-cluster-size-threshold", n.LargeClusterSize,
+		"number of nodes above which pods are still evicted from an unhealthy zone, slowly")
+	flags.BoolVar(&n.MarkPodsAtZoneRate, "mark-pods-at-zone-rate", n.MarkPodsAtZoneRate,
+		"mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
 }
 
 // Validate says what is wrong with the options, by flag.
@@ -182,10 +196,12 @@ func (o *Options) configz() map[string]any {
 		"controllers": o.Controllers,
 		"leaderElection": map[string]any{
 			"leaderElect": o.Lead.Elect, "resourceNamespace": o.Lead.Namespace, "resourceName": o.Lead.Name,
-			"leaseDuration": o.Lead.LeaseDuration.String(), "renewDeadline": o.Lead.RenewDeadline.String(), "retryPeriod": o.Lead.RetryPeriod.String(),
+			"leaseDuration": o.Lead.LeaseDuration.String(), "renewDeadline": o.Lead.RenewDeadline.String(),
+			"retryPeriod": o.Lead.RetryPeriod.String(),
 		},
 		"taintEvictionController": map[string]any{
-			"concurrentEvictions": o.Eviction.InFlight, "evictThroughBudgets": o.Eviction.Budgets, "evictionDeadline": o.Eviction.BudgetsFor.String(),
+			"concurrentEvictions": o.Eviction.InFlight, "evictThroughBudgets": o.Eviction.Budgets,
+			"evictionDeadline": o.Eviction.BudgetsFor.String(),
 		},
 		"nodeLifecycleController": map[string]any{
 			"nodeMonitorPeriod":         o.NodeHealth.MonitorPeriod.String(),

@@ -38,10 +38,15 @@ type RebalanceOptions struct {
 
 func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Policy, "policy", o.Policy, "rebalance: a DeschedulerPolicy file to plan by, instead of goals")
-	flags.StringSliceVar(&o.Goals, "goals", o.Goals, "rebalance: what to move pods for, the most important first: heal, spread, return, consolidate=N (default heal)")
+	flags.StringSliceVar(&o.Goals, "goals", o.Goals,
+		"rebalance: what to move pods for, the most important first: heal, spread, return, consolidate=N (default heal)")
 	flags.DurationVar(&o.Every, "every", o.Every, "rebalance: how often a run of moves begins")
-	flags.StringVar(&o.Config, "scheduler-config", o.Config, "rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: what schedulers tell by their Leases, else the default profile)")
-	flags.BoolVar(&o.Sampled, "sampled", o.Sampled, "rebalance: successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
+	flags.StringVar(&o.Config, "scheduler-config", o.Config,
+		"rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: what "+
+			"schedulers tell by their Leases, else the default profile)")
+	flags.BoolVar(&o.Sampled, "sampled", o.Sampled,
+		"rebalance: successors may land on any node that passes the filters: for kube-scheduler where it samples "+
+			"nodes (more than 100, by default)")
 }
 
 func (o *RebalanceOptions) validate(all *Options) error {
@@ -111,13 +116,16 @@ func (o *RebalanceOptions) running(ctx context.Context, client kubernetes.Interf
 		}
 		return &config.Running{Profiles: read.Profiles}, nil
 	}
+
 	leases, err := lead.List(ctx, client.CoordinationV1())
 	if err != nil {
 		return nil, err
 	}
+
 	r, err := config.RunningOf(nil, leases, time.Now())
 	if err == nil && r.Assumed != "" {
-		klog.FromContext(ctx).Info("Moves are proved by a configuration that is not known to run; --scheduler-config names the file", "assumed", r.Assumed)
+		klog.FromContext(ctx).Info("Moves are proved by a configuration that is not known to run; --scheduler-config "+
+			"names the file", "assumed", r.Assumed)
 	}
 	return r, err
 }
@@ -131,6 +139,7 @@ func (c *Controller) rebalance(ctx context.Context, client kubernetes.Interface,
 	if o.Sampled {
 		placing = rebalance.Sampled
 	}
+
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		read, err := o.running(ctx, client)
 		if err == nil {

@@ -55,6 +55,7 @@ func New(config *rest.Config, options Options) (*Controller, error) {
 	} else {
 		c.elector, err = lead.New(c.clientConfig("berth-controller/leader-election", 20), options.Lead, nil)
 	}
+
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +111,7 @@ func (c *Controller) lead(ctx context.Context) error {
 		c.evictor.Store(evictor)
 		parts = append(append(parts, logs...), evictor.Run)
 	}
+
 	if c.options.enabled(nodehealthlive.Name) {
 		client, events, err := c.clients(nodehealthlive.Name, "node-controller")
 		if err != nil {
@@ -124,6 +126,7 @@ func (c *Controller) lead(ctx context.Context) error {
 		c.health.Store(health)
 		parts = append(parts, events.Run, health.Run)
 	}
+
 	if c.options.enabled(rebalancelive.Name) {
 		client, events, err := c.clients(rebalancelive.Name, "berth-rebalance")
 		if err != nil {
@@ -131,10 +134,12 @@ func (c *Controller) lead(ctx context.Context) error {
 		}
 		parts = append(parts, events.Run, func(ctx context.Context) { c.rebalance(ctx, client, events) })
 	}
+
 	var running sync.WaitGroup
 	for _, part := range parts {
 		running.Go(func() { part(ctx) })
 	}
+
 	running.Wait()
 	return nil
 }
@@ -227,16 +232,19 @@ func (c *Controller) notReady() error {
 		}
 		return errors.New("not started")
 	}
+
 	if c.options.evicts() {
 		if e := c.evictor.Load(); e == nil || !e.Synced() {
 			return errors.New("taint eviction has not seen all pods, nodes and devices yet")
 		}
 	}
+
 	if c.options.enabled(nodehealthlive.Name) {
 		if h := c.health.Load(); h == nil || !h.Synced() {
 			return errors.New(nodehealthlive.Name + " has not seen all nodes and leases yet")
 		}
 	}
+
 	if c.options.enabled(rebalancelive.Name) {
 		if m := c.mover.Load(); m == nil || !m.Synced() {
 			return errors.New(rebalancelive.Name + " has not seen the whole cluster yet")

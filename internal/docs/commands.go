@@ -75,7 +75,8 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/rebalance.md", "berth drain", "test/e2e_explain drains a node that it has filled"},
 	{"docs/install.md", "helm install", needsHelm},
 	{"docs/how-to/replace-kube-scheduler.md", "helm install", needsHelm},
-	{"docs/how-to/shadow.md", "kubectl -n berth-system port-forward", "the pods of a simulated node do not answer: test/e2e_eviction asks a shadow that runs"},
+	{"docs/how-to/shadow.md", "kubectl -n berth-system port-forward",
+		"the pods of a simulated node do not answer: test/e2e_eviction asks a shadow that runs"},
 	{"docs/how-to/shadow.md", "curl", "the command before forwards its port"},
 	{"docs/how-to/shadow.md", "berth shadow report", "the command before makes its file; cmd/berth has tests of it"},
 	{"docs/install.md", "make image", "minutes; deploy/pack makes the image from small binaries"},
@@ -119,7 +120,8 @@ var Unrun = []struct{ Page, Begins, Why string }{
 }
 
 const (
-	needsHelm    = "helm, and an image in a registry; test/e2e_deploy installs, upgrades, rolls back and uninstalls the chart with the helm command"
+	needsHelm = "helm, and an image in a registry; test/e2e_deploy installs, upgrades, rolls back and uninstalls " +
+		"the chart with the helm command"
 	needsKubeadm = "a control plane node of kubeadm's: TestFilesOfKubeadm does it to a copy of the files"
 	needsRoot    = "root and containerd"
 	measures     = "minutes, and alone on the machine"

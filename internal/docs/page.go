@@ -31,6 +31,7 @@ func Pages(root string) ([]*Page, error) {
 		}
 		return err
 	})
+
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +47,7 @@ func Pages(root string) ([]*Page, error) {
 		}
 		pages = append(pages, Read(filepath.ToSlash(name), string(text)))
 	}
+
 	return pages, nil
 }
 
@@ -70,6 +72,7 @@ func Read(path, text string) *Page {
 			i--
 		}
 	}
+
 	return p
 }
 

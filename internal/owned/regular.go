@@ -23,7 +23,8 @@ func Open(path string) (*os.File, error) {
 		err = fmt.Errorf("%s: is no regular file (%s)", path, info.Mode().Type())
 	}
 	if err == nil && hollow(info) {
-		err = fmt.Errorf("%s: is %d MiB long, and nearly all of it is a hole: copy what it is to hold into another file", path, info.Size()>>20)
+		err = fmt.Errorf("%s: is %d MiB long, and nearly all of it is a hole: copy what it is "+
+			"to hold into another file", path, info.Size()>>20)
 	}
 	if err != nil {
 		f.Close()

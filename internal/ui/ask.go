@@ -136,7 +136,8 @@ func (a *asker) running(ctx context.Context, set *manifest.Set, at time.Time) (*
 // explain answers GET /api/explain?namespace=&name=&node=.
 func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"), Node: query.Get("node")}
+	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),
+		Node: query.Get("node")}
 	unasked := ""
 	said, missing, err := a.ask(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
 		o.Source = source
@@ -257,15 +258,18 @@ func foreseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *For
 	for name, then := range after {
 		was, known := before[name]
 		then.New = !known
-		if !known || was.Cordoned != then.Cordoned || was.CPU != then.CPU || was.Memory != then.Memory || was.Pods != then.Pods || !slices.Equal(was.Taints, then.Taints) {
+		if !known || was.Cordoned != then.Cordoned || was.CPU != then.CPU || was.Memory != then.Memory ||
+			was.Pods != then.Pods || !slices.Equal(was.Taints, then.Taints) {
 			f.Then = append(f.Then, then)
 		}
 	}
+
 	for name := range before {
 		if _, still := after[name]; !still {
 			f.Removed = append(f.Removed, name)
 		}
 	}
+
 	slices.Sort(f.Removed)
 	slices.SortFunc(f.Then, func(a, b NodeThen) int { return cmp.Compare(a.Name, b.Name) })
 	return f

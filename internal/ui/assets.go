@@ -12,7 +12,8 @@ var page embed.FS
 // types are the content types of the page's files, by extension. Files of other types are not
 // served.
 var types = map[string]string{
-	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".svg": "image/svg+xml",
 }
 
 func serveFile(w http.ResponseWriter, name string, status int) {

@@ -56,6 +56,7 @@ func affordable(steps []whatif.Step) error {
 			return fmt.Errorf("%s: a forecast adds at most %d pods in sum", s.Words, mostAddedPods)
 		}
 	}
+
 	return nil
 }
 
@@ -87,12 +88,14 @@ func wanted(set *manifest.Set) int {
 	for _, d := range set.Deployments {
 		add(d.Spec.Replicas)
 	}
+
 	for _, r := range set.ReplicaSets {
 		add(r.Spec.Replicas)
 	}
 	for _, r := range set.ReplicationControllers {
 		add(r.Spec.Replicas)
 	}
+
 	for _, s := range set.StatefulSets {
 		add(s.Spec.Replicas)
 	}

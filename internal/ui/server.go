@@ -105,14 +105,17 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 		}
 		return s, err
 	}
+
 	s = &Server{cluster: config.Host}
 	if s.watcher, err = live.New(config); err != nil {
 		return nil, err
 	}
+
 	client, err := snapshot.NewClient(config)
 	if err != nil {
 		return nil, err
 	}
+
 	s.asker = newAsker(following{client}, o)
 	return s, nil
 }
@@ -295,7 +298,10 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) {
 func (s *Server) selected(w http.ResponseWriter, r *http.Request) {
 	var nodes []string
 	var err error
-	switch looked := s.look(w, r, func(c *model.Cluster) { nodes, err = c.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint")) }); {
+	switch looked := s.look(w, r, func(c *model.Cluster) {
+		nodes,
+			err = c.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint"))
+	}); {
 	case !looked:
 	case err != nil:
 		refuse(w, http.StatusBadRequest, err.Error())

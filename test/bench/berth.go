@@ -112,12 +112,14 @@ func fill(m *Mode, nodes, pods int, atMost time.Duration) (Filling, error) {
 	if err := b.run(m, 0, m.kinds(), &first); err != nil {
 		return f, err
 	}
+
 	empty := heap()
 	f.NodeBytes = (empty - before) / int64(nodes)
 	rest := rounds{each: atMost}
 	if err := b.run(m, first.all, pods-first.all, &rest); err != nil {
 		return f, err
 	}
+
 	f.Pods, f.First, f.Took = first.all+rest.all, first.total, first.total.plus(rest.total)
 	f.Complete = f.Pods == pods
 	f.PodBytes = (heap() - empty) / int64(max(rest.all, 1))

@@ -110,13 +110,16 @@ func (m *Mode) pod(i int) *v1.Pod {
 	if m.shapes > 0 {
 		requests = amounts(int64(100+i%m.shapes), int64(200+i%m.shapes))
 	}
+
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": app}},
 		Spec: v1.PodSpec{
 			SchedulerName: v1.DefaultSchedulerName, Priority: &zero,
-			Containers: []v1.Container{{Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: v1.ResourceRequirements{Requests: requests}}},
+			Containers: []v1.Container{{Name: "main", Image: "registry.k8s.io/pause:3.10",
+				Resources: v1.ResourceRequirements{Requests: requests}}},
 		},
 	}
+
 	if m.shape != nil {
 		m.shape(&pod.Spec, app, i)
 	}
@@ -147,5 +150,6 @@ func anti(spec *v1.PodSpec, app string, _ int) {
 }
 
 func tolerate(spec *v1.PodSpec, _ string, i int) {
-	spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: group(i), Effect: v1.TaintEffectNoSchedule}}
+	spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: group(i),
+		Effect: v1.TaintEffectNoSchedule}}
 }

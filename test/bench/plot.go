@@ -51,6 +51,7 @@ func (r *Report) PlotWorkloads(path string) error {
 			p.Legend.Add(side.name+selecting[i].Name, l, points)
 		}
 	}
+
 	return save(p, path)
 }
 
@@ -82,6 +83,7 @@ func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
 			line = append(line, plotter.XY{X: float64(s.Nodes), Y: micros(s.Decision)})
 		}
 	}
+
 	if len(line) == 0 {
 		return nil
 	}
@@ -90,6 +92,7 @@ func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
 	if err != nil {
 		return fmt.Errorf("plot %s: %w", mode, err)
 	}
+
 	l.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
 	p.Add(l, points)
 	p.Legend.Add("Berth, all nodes: "+mode, l, points)
@@ -108,12 +111,14 @@ func (r *Report) plotUpstream(p *plot.Plot) error {
 		if i > 0 {
 			continue
 		}
-		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: points.XYs, Labels: []string{"   kube-scheduler, sampled", "   kube-scheduler, all nodes"}})
+		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: points.XYs,
+			Labels: []string{"   kube-scheduler, sampled", "   kube-scheduler, all nodes"}})
 		if err != nil {
 			return fmt.Errorf("plot %s: %w", c.Mode, err)
 		}
 		p.Add(labels)
 	}
+
 	return nil
 }
 

@@ -52,10 +52,12 @@ func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atM
 	for i := range list {
 		list[i] = full.node(i)
 	}
+
 	u, err := newUpstream(ctx, list, 0)
 	if err != nil {
 		return Cost{}, err
 	}
+
 	defer u.stop()
 	placed := map[string]*v1.Pod{}
 	for i := range nodes {
@@ -67,6 +69,7 @@ func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atM
 			}
 		}
 	}
+
 	args := &config.DefaultPreemptionArgs{MinCandidateNodesPercentage: percentage, MinCandidateNodesAbsolute: 100}
 	plugin, err := defaultpreemption.New(ctx, args, u.framework, feature.Features{})
 	if err != nil {
@@ -83,30 +86,36 @@ func (u *upstream) preempt(ctx context.Context, plugin *defaultpreemption.Defaul
 	if err != nil {
 		return err
 	}
+
 	state := framework.NewCycleState()
 	_, err = u.scheduler.SchedulePod(ctx, u.framework, state, &framework.QueuedPodInfo{PodInfo: info})
 	fit, ok := err.(*framework.FitError)
 	if !ok {
 		return fmt.Errorf("%s should fit nowhere: %v", pod.Name, err)
 	}
+
 	potential, err := fit.Diagnosis.NodeToStatus.NodesForStatusCode(u.snapshot.NodeInfos(), fwk.Unschedulable)
 	if err != nil {
 		return err
 	}
+
 	offset, enough := plugin.GetOffsetAndNumCandidates(int32(len(potential)))
 	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, state, pod, potential, nil, offset, enough)
 	if err != nil {
 		return err
 	}
+
 	best := plugin.Evaluator.SelectCandidate(ctx, candidates)
 	if best == nil {
 		return fmt.Errorf("no candidate for %s", pod.Name)
 	}
+
 	for _, victim := range best.Victims().Pods {
 		if err := u.scheduler.Cache.RemovePod(u.logger, placed[victim.Name]); err != nil {
 			return err
 		}
 	}
+
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = best.Name()
 	return u.scheduler.Cache.AssumePod(u.logger, assumed)

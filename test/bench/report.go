@@ -24,12 +24,15 @@ func (r *Report) writeCompared(w io.Writer) {
 	if r.Preemption != nil {
 		rows = append(rows, *r.Preemption)
 	}
+
 	if len(rows) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\n## One decision, %s nodes, from a pod to its node, without API\n\n", thousands(r.Nodes))
-	lines := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core", "times faster than sampled", "goal",
+	lines := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core",
+		"times faster than sampled", "goal",
 		"times faster than all", "CPU sampled", "CPU Berth", "times less CPU"}}
+
 	for _, c := range rows {
 		ratio := times(c.Sampled.Wall, c.Berth.Wall)
 		reached, goal := table.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
@@ -40,9 +43,11 @@ func (r *Report) writeCompared(w io.Writer) {
 			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", times(c.All.Wall, c.Berth.Wall)),
 			short(c.Sampled.CPU), short(c.Berth.CPU), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
 	}
+
 	table.Write(w, lines)
 	if r.Preemption != nil {
-		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, all is every candidate.")
+		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, "+
+			"all is every candidate.")
 	}
 }
 
@@ -53,7 +58,8 @@ func (r *Report) writeWorkloads(w io.Writer) {
 	fmt.Fprintf(w, "\n## One decision by the number of workloads, %s nodes (CPU time)\n\n", thousands(r.Nodes))
 	lines := [][]string{{"mode", "workloads", "kube-scheduler, sampled", "Berth, all nodes", "goal", "times less"}}
 	for _, c := range r.Workloads {
-		lines = append(lines, []string{c.Mode, thousands(c.Apps), short(c.Sampled.CPU), short(c.Berth.CPU) + table.Mark(c.Berth.CPU <= c.Within),
+		lines = append(lines, []string{c.Mode, thousands(c.Apps), short(c.Sampled.CPU), short(c.Berth.CPU) +
+			table.Mark(c.Berth.CPU <= c.Within),
 			short(c.Within), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
 	}
 	table.Write(w, lines)
@@ -102,16 +108,21 @@ func (r *Report) writeFilled(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n## Berth alone, as many pods onto as many empty nodes\n\n")
-	lines := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "CPU", "of it first of each kind", "bytes a node", "goal", "bytes a pod", "goal"}}
+	lines := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "CPU", "of it first of each kind",
+		"bytes a node", "goal", "bytes a pod", "goal"}}
+
 	for _, f := range r.Filled {
 		bound := goalOf(f.Mode).Bound * float64(f.Nodes) / 1e6
 		took := fmt.Sprintf("%.1f s%s", f.Took.Wall.Seconds(), table.Mark(f.Complete && f.Took.Wall.Seconds() <= bound))
 		if !f.Complete {
 			took += " (given up)"
 		}
-		lines = append(lines, []string{f.Mode, thousands(f.Nodes), thousands(f.Pods), took, fmt.Sprintf("%.4g s", bound), short(f.Took.CPU), short(f.First.CPU),
-			fmt.Sprintf("%d%s", f.NodeBytes, table.Mark(f.NodeBytes <= 1024)), "1024", fmt.Sprintf("%d%s", f.PodBytes, table.Mark(f.PodBytes <= 1024)), "1024"})
+		lines = append(lines, []string{f.Mode, thousands(f.Nodes), thousands(f.Pods), took,
+			fmt.Sprintf("%.4g s", bound), short(f.Took.CPU), short(f.First.CPU),
+			fmt.Sprintf("%d%s", f.NodeBytes, table.Mark(f.NodeBytes <= 1024)), "1024",
+			fmt.Sprintf("%d%s", f.PodBytes, table.Mark(f.PodBytes <= 1024)), "1024"})
 	}
+
 	table.Write(w, lines)
 }
 

@@ -62,16 +62,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return r, err
 		}
 	}
+
 	if o.wants(full.Name) {
 		if err := r.preemption(ctx, o); err != nil {
 			return r, err
 		}
 	}
+
 	for i := range selecting {
 		if err := r.byWorkloads(ctx, o, &selecting[i]); err != nil {
 			return r, err
 		}
 	}
+
 	for i := range Modes {
 		m := &Modes[i]
 		if !o.wants(m.Name) {
@@ -81,6 +84,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return r, err
 		}
 	}
+
 	return r, nil
 }
 

@@ -37,12 +37,14 @@ func newUpstream(ctx context.Context, nodes []*v1.Node, percentage int32) (*upst
 		stop()
 		return nil, err
 	}
+
 	u := &upstream{scheduler: s, framework: s.Profiles[v1.DefaultSchedulerName], stop: stop}
 	snapshot, ok := u.framework.SnapshotSharedLister().(*cache.Snapshot)
 	if !ok {
 		stop()
 		return nil, fmt.Errorf("the scheduler's snapshot is a %T", u.framework.SnapshotSharedLister())
 	}
+
 	u.snapshot = snapshot
 	for _, n := range nodes {
 		s.Cache.AddNode(u.logger, n)

@@ -11,6 +11,7 @@ func readBerth(file string) (map[string]Profile, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	profiles := map[string]Profile{}
 	for i, made := range c.Profiles {
 		p := Profile{At: map[string][]string{}, Weights: map[string]int64{}, Args: map[string]string{}}
@@ -30,5 +31,6 @@ func readBerth(file string) (map[string]Profile, error) {
 		}
 		profiles[made.SchedulerName] = p
 	}
+
 	return profiles, nil
 }

@@ -69,7 +69,8 @@ func readUpstream(ctx context.Context, file string) (map[string]Profile, error) 
 func upstreamPlugins(p *config.Plugins) (map[string][]string, map[string]int64) {
 	at, weights := map[string][]string{}, map[string]int64{}
 	for point, set := range map[string]config.PluginSet{
-		"preEnqueue": p.PreEnqueue, "queueSort": p.QueueSort, "preFilter": p.PreFilter, "filter": p.Filter, "postFilter": p.PostFilter, "podGroupPostFilter": p.PodGroupPostFilter,
+		"preEnqueue": p.PreEnqueue, "queueSort": p.QueueSort, "preFilter": p.PreFilter, "filter": p.Filter,
+		"postFilter": p.PostFilter, "podGroupPostFilter": p.PodGroupPostFilter,
 		"preScore": p.PreScore, "score": p.Score, "reserve": p.Reserve, "permit": p.Permit, "preBind": p.PreBind, "bind": p.Bind,
 		"postBind": p.PostBind, "placementGenerate": p.PlacementGenerate, "placementScore": p.PlacementScore,
 	} {

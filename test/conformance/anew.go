@@ -27,6 +27,7 @@ func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node s
 	})
 	supposed := *w
 	supposed.Nominated, supposed.Pending = nil, nil
+
 	if len(guests) > 0 {
 		arrived := supposed
 		arrived.Placed = slices.Clone(w.Placed)
@@ -39,6 +40,7 @@ func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node s
 			return v, err
 		}
 	}
+
 	return judgeNode(ctx, &supposed, only, pod, node)
 }
 

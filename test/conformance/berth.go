@@ -31,12 +31,14 @@ func newBerth(w *World, only []string) (*berth, error) {
 			return nil, fmt.Errorf("objects of type %T have no place in a cluster", o)
 		}
 	}
+
 	for _, n := range w.Nodes {
 		b.cluster.SetNode(n)
 	}
 	for _, p := range w.Placed {
 		b.cluster.SetPod(p)
 	}
+
 	for _, p := range w.nominations() {
 		b.cluster.Nominate(b.cluster.Pending(p), p.Status.NominatedNodeName)
 	}
@@ -44,6 +46,7 @@ func newBerth(w *World, only []string) (*berth, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	b.profile, b.decider = profile, decide.New(b.cluster, profile, w.Seed)
 	return b, nil
 }
@@ -55,12 +58,15 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	for point, names := range defaults.At {
 		at[point] = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(only) > 0 && !slices.Contains(only, name) })
 	}
+
 	disable := func(point plugins.Point, gone []string) {
 		at[point] = slices.DeleteFunc(at[point], func(name string) bool { return slices.Contains(gone, name) })
 	}
 	if len(w.FilterOrder) > 0 {
-		at[plugins.Filters] = slices.DeleteFunc(slices.Clone(w.FilterOrder), func(name string) bool { return !slices.Contains(at[plugins.Filters], name) })
+		at[plugins.Filters] = slices.DeleteFunc(slices.Clone(w.FilterOrder),
+			func(name string) bool { return !slices.Contains(at[plugins.Filters], name) })
 	}
+
 	disable(plugins.Score, w.Unscored)
 	disable(plugins.Filters, w.Unfiltered)
 	weights := maps.Clone(defaults.Weights)
@@ -69,6 +75,7 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	for name, a := range w.Args {
 		args[name] = a
 	}
+
 	if utilfeature.DefaultFeatureGate.Enabled(features.TaintTolerationComparisonOperators) {
 		spread, _ := w.Args["PodTopologySpread"].(*config.PodTopologySpreadArgs)
 		args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: true}
@@ -112,6 +119,7 @@ func (b *berth) reserve(placed *v1.Pod) (undo func(), err error) {
 			giveBack()
 		}
 	}
+
 	waiting := placed.DeepCopy()
 	waiting.Spec.NodeName = ""
 	for _, r := range b.profile.Reservers {
@@ -123,6 +131,7 @@ func (b *berth) reserve(placed *v1.Pod) (undo func(), err error) {
 			taken = append(taken, giveBack)
 		}
 	}
+
 	return undo, nil
 }
 
@@ -176,6 +185,7 @@ func (b *berth) filterOnce(name string, pod *cluster.Pod) Filtering {
 	if i < 0 {
 		return f
 	}
+
 	judge := b.profile.Filters[i].Filter(b.cluster, pod)
 	if judge.Err != nil {
 		f.All = &Verdict{Plugin: name, Failed: true, Err: judge.Err.Error()}
@@ -185,12 +195,14 @@ func (b *berth) filterOnce(name string, pod *cluster.Pod) Filtering {
 		f.All = rejected(name, judge.All)
 		return f
 	}
+
 	if judge.Only != nil {
 		f.Only = sets.KeySet(judge.Only)
 	}
 	if judge.Node == nil {
 		return f
 	}
+
 	for _, node := range b.cluster.Nodes {
 		if node != nil && (f.Only == nil || f.Only.Has(node.Name)) {
 			f.Nodes[node.Name] = rejected(name, judge.Node(node))
@@ -215,6 +227,7 @@ func (b *berth) score(name string, pod *cluster.Pod, nodes []*cluster.Node) Scor
 	if i < 0 {
 		return Scoring{Skipped: true}
 	}
+
 	scoring := b.profile.Scorers[i].Score(b.cluster, pod, nodes)
 	if scoring.Err != nil {
 		return Scoring{Failed: true, Err: scoring.Err.Error()}
@@ -222,6 +235,7 @@ func (b *berth) score(name string, pod *cluster.Pod, nodes []*cluster.Node) Scor
 	if scoring.Node == nil {
 		return Scoring{Skipped: true}
 	}
+
 	s := Scoring{}
 	for _, node := range nodes {
 		score, err := scoring.Node(node)
@@ -230,6 +244,7 @@ func (b *berth) score(name string, pod *cluster.Pod, nodes []*cluster.Node) Scor
 		}
 		s.Scores = append(s.Scores, score)
 	}
+
 	if scoring.Normalize != nil {
 		scoring.Normalize(nodes, s.Scores)
 	}

@@ -60,7 +60,8 @@ func (t *Totals) onPurpose(kind string, n int) {
 func (t Totals) String() string {
 	return fmt.Sprintf("%d clusters, %d nodes, %d pods: %d node verdicts (%d rejections), %d scores, %d messages, %d choices, "+
 		"%d preemptions with %d victims compared, %d of them by chance; %d differences, and on purpose %v",
-		t.Clusters, t.Nodes, t.Pods, t.Verdicts, t.Rejections, t.Scores, t.Messages, t.Choices, t.Preemptions, t.Victims, t.Ambiguous, t.Differences, t.OnPurpose)
+		t.Clusters, t.Nodes, t.Pods, t.Verdicts, t.Rejections, t.Scores, t.Messages, t.Choices, t.Preemptions,
+		t.Victims, t.Ambiguous, t.Differences, t.OnPurpose)
 }
 
 // comparison holds both sides of one world.
@@ -116,7 +117,8 @@ func compare(ctx context.Context, w *World, u *upstream, b *berth, only []string
 }
 
 func (c *comparison) differ(pod *v1.Pod, node, plugin, what, upstream, berth string) {
-	c.found = append(c.found, Difference{Seed: c.world.Seed, Pod: pod.Name, Node: node, Plugin: plugin, What: what, Upstream: upstream, Berth: berth})
+	c.found = append(c.found, Difference{Seed: c.world.Seed, Pod: pod.Name, Node: node, Plugin: plugin, What: what,
+		Upstream: upstream, Berth: berth})
 }
 
 // advance places the pod on both sides where Berth chose to, and takes away one that was there
@@ -138,6 +140,7 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, stat
 		}
 		c.berth.cluster.Place(c.berth.cluster.Pending(pod), c.berth.cluster.Node(node))
 	}
+
 	if i := c.rand.IntN(1 + 4*len(c.world.Placed)); i < len(c.world.Placed) {
 		gone := c.world.Placed[i]
 		w.Placed = slices.DeleteFunc(slices.Clone(w.Placed), func(p *v1.Pod) bool { return p == gone })
@@ -146,6 +149,7 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, stat
 		}
 		c.berth.cluster.RemovePod(gone.UID)
 	}
+
 	c.world = &w
 	return nil
 }
@@ -214,7 +218,8 @@ func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
 	c.scores(ctx, name, pod, waiting, state, passed)
 	if len(passed) > 3 && c.rand.IntN(3) == 0 {
 		// Other plugins leave fewer nodes; normalisation then sees other extremes.
-		c.scores(ctx, name, pod, waiting, state, slices.DeleteFunc(slices.Clone(passed), func(fwk.NodeInfo) bool { return c.rand.IntN(2) == 0 }))
+		c.scores(ctx, name, pod, waiting, state,
+			slices.DeleteFunc(slices.Clone(passed), func(fwk.NodeInfo) bool { return c.rand.IntN(2) == 0 }))
 	}
 }
 
@@ -227,7 +232,8 @@ func (c *comparison) known(names sets.Set[string]) string {
 	return fmt.Sprintf("[%s]", strings.Join(known, " "))
 }
 
-func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiting *cluster.Pod, state fwk.CycleState, passed []fwk.NodeInfo) {
+func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiting *cluster.Pod, state fwk.CycleState,
+	passed []fwk.NodeInfo) {
 	if len(passed) < 2 {
 		return
 	}
@@ -235,6 +241,7 @@ func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiti
 	for i, n := range passed {
 		nodes[i] = c.berth.cluster.Node(n.Node().Name)
 	}
+
 	want := c.upstream.score(ctx, name, state, pod, passed)
 	got := c.berth.score(name, waiting, nodes)
 	if want.zero() && got.zero() {
@@ -244,10 +251,12 @@ func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiti
 		c.differ(pod, "", name, "scoring", want.describe(), got.describe())
 		return
 	}
+
 	if want.Failed {
 		c.totals.UpstreamErrors++
 		return
 	}
+
 	for i, score := range want.Scores {
 		c.totals.Scores++
 		if score != got.Scores[i] {

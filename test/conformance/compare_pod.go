@@ -161,20 +161,24 @@ func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *clust
 		c.totals.UpstreamErrors++
 		return
 	}
+
 	var got, fast decide.Preemption
 	if c.berth.profile.Preemption {
 		got = decide.Preempt(c.berth.cluster, c.berth.profile, waiting, evaluation)
 		fast = c.berth.decider.Preempt(waiting)
 	}
+
 	c.totals.Preemptions++
 	if !c.victims(ctx, pod, want, candidates, got) || !c.victims(ctx, pod, want, candidates, fast) {
 		return
 	}
+
 	c.totals.Messages++
 	u, after := c.upstreamMessage(ctx, pod, want, candidates, evaluation, c.berth.afterword(waiting, got))
 	if b := evaluation.Message(after); u != b {
 		c.differ(pod, "", "", "message", u, b)
 	}
+
 	if b := c.berth.decider.Diagnose(waiting).Message(after); u != b {
 		c.differ(pod, "", "", "message of the fast way", u, b)
 	}
@@ -182,7 +186,8 @@ func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *clust
 
 // upstreamMessage is upstream's message and what Berth's must end with to be the same, differences
 // on purpose taken out.
-func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, e *decide.Evaluation, after string) (string, string) {
+func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims,
+	e *decide.Evaluation, after string) (string, string) {
 	u := c.upstream.message(ctx, a, pod, candidates)
 	if a.all != nil && a.fit.Diagnosis.PostFilterMsg == "not found" {
 		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth

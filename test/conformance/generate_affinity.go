@@ -15,22 +15,26 @@ func (g *generator) affinity(pod *v1.Pod) {
 			pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 		}
 	}
+
 	a := &v1.Affinity{}
 	if g.leans("node affinity") {
 		a.NodeAffinity = g.nodeAffinity()
 	}
+
 	if g.leans("pod affinity") {
 		a.PodAffinity = &v1.PodAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution:  g.podTerms(pod, 0.35),
 			PreferredDuringSchedulingIgnoredDuringExecution: g.weightedPodTerms(pod),
 		}
 	}
+
 	if g.leans("pod affinity") {
 		a.PodAntiAffinity = &v1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution:  g.podTerms(pod, 0.4),
 			PreferredDuringSchedulingIgnoredDuringExecution: g.weightedPodTerms(pod),
 		}
 	}
+
 	if a.NodeAffinity != nil || a.PodAffinity != nil || a.PodAntiAffinity != nil || g.chance(0.05) {
 		pod.Spec.Affinity = a
 	}
@@ -56,7 +60,8 @@ func (g *generator) nodeAffinity() *v1.NodeAffinity {
 func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 	if fields {
 		for range g.between(1, 2) {
-			r := v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, g.w.Nodes...).Name}}
+			r := v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn,
+				Values: []string{pick(g, g.w.Nodes...).Name}}
 			switch g.IntN(8) {
 			case 0:
 				r.Operator = v1.NodeSelectorOpNotIn
@@ -72,6 +77,7 @@ func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 			return t
 		}
 	}
+
 	for range g.between(0, 2) {
 		t.MatchExpressions = append(t.MatchExpressions, g.nodeRequirement())
 	}
@@ -83,8 +89,9 @@ func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 
 func (g *generator) nodeRequirement() v1.NodeSelectorRequirement {
 	r := v1.NodeSelectorRequirement{
-		Key:      pick(g, "disk", "rack", v1.LabelTopologyZone, v1.LabelHostname, "app", "nowhere"),
-		Operator: pick(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist),
+		Key: pick(g, "disk", "rack", v1.LabelTopologyZone, v1.LabelHostname, "app", "nowhere"),
+		Operator: pick(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
+			v1.NodeSelectorOpDoesNotExist),
 	}
 	if g.chance(0.15) {
 		r.Key, r.Operator = "rack", pick(g, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt)
@@ -115,7 +122,8 @@ func (g *generator) valuesOf(key string) []string {
 	return values[:1]
 }
 
-var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyZone, v1.LabelTopologyRegion, "rack", "disk", "nowhere"}
+var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyZone,
+	v1.LabelTopologyRegion, "rack", "disk", "nowhere"}
 
 // moreKeys are labels of nodes in some worlds; pods there may ask by all of them.
 var moreKeys = []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
@@ -160,8 +168,10 @@ func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 		t.Namespaces = some(g, 0.5, namespaceNames...)
 	}
 	if g.chance(0.2) {
-		t.NamespaceSelector = pick(g, &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"team": pick(g, "a", "b")}},
-			&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: metav1.LabelSelectorOpDoesNotExist}}})
+		t.NamespaceSelector = pick(g, &metav1.LabelSelector{},
+			&metav1.LabelSelector{MatchLabels: map[string]string{"team": pick(g, "a", "b")}},
+			&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team",
+				Operator: metav1.LabelSelectorOpDoesNotExist}}})
 	}
 	if rev, ok := pod.Labels["rev"]; ok && t.LabelSelector != nil && g.chance(0.3) {
 		// As the API server stores it: the key stays, its value is merged into the selector.

@@ -12,7 +12,8 @@ import (
 )
 
 var scorers = []string{
-	"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity", "NodeResourcesBalancedAllocation", "ImageLocality",
+	"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity",
+	"NodeResourcesBalancedAllocation", "ImageLocality",
 }
 
 // arguments gives some worlds a profile other than the default.
@@ -23,7 +24,8 @@ func (g *generator) arguments() {
 	if g.chance(0.2) {
 		g.w.Weights = map[string]int64{pick(g, scorers...): int64(g.between(1, 10)), pick(g, scorers...): 100}
 		g.w.Unscored = some(g, 0.1, scorers...)
-		g.w.Unfiltered = some(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
+		g.w.Unfiltered = some(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
+			"NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
 		if g.anyHuge() { // they would meet on nodes, where upstream's sums wrap around
 			g.w.Unfiltered = slices.DeleteFunc(g.w.Unfiltered, func(name string) bool { return name == "NodeResourcesFit" })
 		}
@@ -40,7 +42,8 @@ func (g *generator) arguments() {
 	if g.chance(0.3) {
 		// Asked to balance a resource that devices stand for, upstream's plugin panics: nobody
 		// gives it a cache of CEL expressions.
-		specs := slices.DeleteFunc(g.resourceSpecs(false), func(s config.ResourceSpec) bool { return s.Name == string(g.counted) || s.Name == string(fpga) })
+		specs := slices.DeleteFunc(g.resourceSpecs(false),
+			func(s config.ResourceSpec) bool { return s.Name == string(g.counted) || s.Name == string(fpga) })
 		g.w.Args["NodeResourcesBalancedAllocation"] = &config.NodeResourcesBalancedAllocationArgs{Resources: specs}
 	}
 	if g.chance(0.4) {
@@ -78,12 +81,14 @@ func (g *generator) fitArgs() *config.NodeResourcesFitArgs {
 	if g.chance(0.3) {
 		args.IgnoredResources = some(g, 0.5, string(gpu), "example.com/foo", "example.com/nowhere")
 	}
+
 	if g.chance(0.2) {
 		args.IgnoredResourceGroups = []string{"example.com"}
 	}
 	if g.anyHuge() {
 		args.IgnoredResources, args.IgnoredResourceGroups = nil, nil
 	}
+
 	switch g.IntN(4) {
 	case 0:
 		args.ScoringStrategy = &config.ScoringStrategy{Type: config.LeastAllocated, Resources: g.resourceSpecs(true)}
@@ -99,6 +104,7 @@ func (g *generator) fitArgs() *config.NodeResourcesFitArgs {
 			RequestedToCapacityRatio: &config.RequestedToCapacityRatioParam{Shape: shape},
 		}
 	}
+
 	return args
 }
 
@@ -120,7 +126,8 @@ func (g *generator) addedAffinity() *v1.NodeAffinity {
 	}
 	if g.chance(0.6) || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		a.PreferredDuringSchedulingIgnoredDuringExecution = []v1.PreferredSchedulingTerm{{Weight: 20, Preference: v1.NodeSelectorTerm{
-			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"z1", "z2"}}},
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn,
+				Values: []string{"z1", "z2"}}},
 		}}}
 	}
 	return a
@@ -134,7 +141,8 @@ func (g *generator) spreadArgs() *config.PodTopologySpreadArgs {
 	seen := map[string]bool{}
 	for range g.between(0, 3) {
 		c := v1.TopologySpreadConstraint{
-			MaxSkew: int32(g.between(1, 4)), TopologyKey: pick(g, topologyKeys...), WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway, v1.ScheduleAnyway),
+			MaxSkew: int32(g.between(1, 4)), TopologyKey: pick(g, topologyKeys...),
+			WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway, v1.ScheduleAnyway),
 		}
 		if id := c.TopologyKey + string(c.WhenUnsatisfiable); !seen[id] {
 			seen[id] = true

@@ -20,6 +20,7 @@ func (g *generator) containers(pod *v1.Pod) {
 		}
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
 	}
+
 	if g.chance(0.1) {
 		pod.Spec.Overhead = v1.ResourceList{}
 		g.put(pod.Spec.Overhead, v1.ResourceCPU, "", "0", "250m", "1")
@@ -27,6 +28,7 @@ func (g *generator) containers(pod *v1.Pod) {
 		g.put(pod.Spec.Overhead, v1.ResourceEphemeralStorage, "", "", "1Gi")
 		g.put(pod.Spec.Overhead, gpu, "", "", "", "1")
 	}
+
 	if g.leans("pod level") {
 		g.podLevel(pod)
 	}
@@ -37,15 +39,19 @@ func (g *generator) container(name string) v1.Container {
 	if g.chance(0.1) {
 		c.Image = pick(g, "unknown:v1", imageNames[0]+"-alias", "docker.io/library/db")
 	}
+
 	for g.leans("ports") && len(c.Ports) < 3 {
 		c.Ports = append(c.Ports, v1.ContainerPort{
-			ContainerPort: 80, HostPort: pick(g, int32(0), 0, 80, 80, 8080, 9090), HostIP: pick(g, "", "", "0.0.0.0", "127.0.0.1", "10.0.0.1", "::"),
+			ContainerPort: 80, HostPort: pick(g, int32(0), 0, 80, 80, 8080, 9090),
+			HostIP:   pick(g, "", "", "0.0.0.0", "127.0.0.1", "10.0.0.1", "::"),
 			Protocol: pick(g, v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP, ""),
 		})
 	}
+
 	if g.leans("features") {
 		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
-		c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: pick(g, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)}}
+		c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: pick(g, v1.ContainerRestartRuleActionRestart,
+			v1.ContainerRestartRuleActionRestartAllContainers)}}
 	}
 	return c
 }
@@ -60,6 +66,7 @@ func (g *generator) requests() v1.ResourceList {
 	if g.chance(0.08) {
 		g.put(list, v1.ResourceEphemeralStorage, "0", "1Gi", "1.5Gi", "6Gi", "200Gi")
 	}
+
 	if g.chance(0.07) {
 		g.put(list, gpu, "0", "1", "1", "2", "9")
 	}
@@ -67,6 +74,7 @@ func (g *generator) requests() v1.ResourceList {
 		g.put(list, hugePages, "0", "2Mi", "64Mi")
 		g.put(list, giantPages, "", "", "1Gi", "3Gi")
 	}
+
 	if g.chance(0.03) {
 		g.put(list, "example.com/foo", "0", "1")
 	}
@@ -143,6 +151,7 @@ func (g *generator) resize(pod *v1.Pod) {
 		}
 		return statuses
 	}
+
 	pod.Status.ContainerStatuses = report(pod.Spec.Containers, false)
 	pod.Status.InitContainerStatuses = report(pod.Spec.InitContainers, g.chance(0.8))
 	if g.chance(0.5) {
@@ -152,6 +161,7 @@ func (g *generator) resize(pod *v1.Pod) {
 	} else if g.chance(0.3) {
 		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue})
 	}
+
 	if pod.Spec.Resources != nil && g.chance(0.5) {
 		pod.Status.AllocatedResources = g.moved(pod.Spec.Resources.Requests)
 		pod.Status.Resources = &v1.ResourceRequirements{Requests: g.moved(pod.Spec.Resources.Requests)}
@@ -161,7 +171,8 @@ func (g *generator) resize(pod *v1.Pod) {
 // moved are the amounts, some of them changed.
 func (g *generator) moved(list v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu, hugePages, giantPages, "example.com/foo"} {
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu,
+		hugePages, giantPages, "example.com/foo"} {
 		q, ok := list[name]
 		if !ok {
 			continue

@@ -33,16 +33,20 @@ func (g *generator) devices() {
 		spec := resourcev1.ResourceSliceSpec{NodeName: ptr.To(node.Name)}
 		g.slice(spec, pick(g, gpuDriver, gpuDriver, nicDriver), node.Name)
 	}
+
 	if g.chance(0.4) {
 		g.slice(resourcev1.ResourceSliceSpec{NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"z1"}}}}}}}, nicDriver, "zonal")
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn,
+				Values: []string{"z1"}}}}}}}, nicDriver, "zonal")
 	}
+
 	if g.chance(0.3) {
 		g.slice(resourcev1.ResourceSliceSpec{AllNodes: ptr.To(true)}, nicDriver, "everywhere")
 	}
 	if g.chance(0.15) {
 		g.slice(resourcev1.ResourceSliceSpec{PerDeviceNodeSelection: ptr.To(true)}, gpuDriver, "fabric")
 	}
+
 	for range g.between(1, 6) {
 		g.deviceClaim(pick(g, "default", "default", "team-a"), g.next("device-claim"))
 	}
@@ -74,7 +78,8 @@ func (g *generator) deviceClasses() {
 	}
 	for name, selectors := range pairs("gpu", cel(`device.driver == "gpu.example.com"`), "big",
 		cel(`device.attributes["gpu.example.com"].size == "big"`), "nic", cel(`device.driver == "nic.example.com"`), "any", nil) {
-		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: g.time()}, Spec: resourcev1.DeviceClassSpec{Selectors: selectors}}
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: g.time()},
+			Spec: resourcev1.DeviceClassSpec{Selectors: selectors}}
 		if name == "gpu" && g.chance(0.6) {
 			g.counted = pick(g, fpga, fpga, gpu)
 			class.Spec.ExtendedResourceName = ptr.To(string(g.counted))
@@ -154,21 +159,28 @@ func (g *generator) counterSets() []resourcev1.CounterSet {
 }
 
 func (g *generator) consumption() []resourcev1.DeviceCounterConsumption {
-	return []resourcev1.DeviceCounterConsumption{{CounterSet: pick(g, "card-0", "card-0", "card-1"), Counters: map[string]resourcev1.Counter{
-		"memory": {Value: resource.MustParse(pick(g, "5Gi", "10Gi", "20Gi", "40Gi"))}, "slots": {Value: resource.MustParse(pick(g, "1", "1", "2"))},
-	}}}
+	return []resourcev1.DeviceCounterConsumption{{CounterSet: pick(g, "card-0", "card-0", "card-1"),
+		Counters: map[string]resourcev1.Counter{
+			"memory": {Value: resource.MustParse(pick(g, "5Gi", "10Gi", "20Gi", "40Gi"))},
+			"slots":  {Value: resource.MustParse(pick(g, "1", "1", "2"))},
+		}}}
 }
 
 func (g *generator) device(driver, name string) resourcev1.Device {
 	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-		"numa": {IntValue: ptr.To(int64(g.IntN(2)))}, "linked": {BoolValue: ptr.To(g.chance(0.5))}, "firmware": {VersionValue: ptr.To(pick(g, "1.2.3", "2.0.0"))},
+		"numa": {IntValue: ptr.To(int64(g.IntN(2)))}, "linked": {BoolValue: ptr.To(g.chance(0.5))},
+		"firmware": {VersionValue: ptr.To(pick(g, "1.2.3", "2.0.0"))},
 	}}
+
 	if g.chance(0.9) {
 		d.Attributes["size"] = resourcev1.DeviceAttribute{StringValue: ptr.To(pick(g, "big", "small"))}
 	}
 	if g.chance(0.15) {
-		d.Taints = []resourcev1.DeviceTaint{{Key: "broken", Value: pick(g, "", "a"), Effect: pick(g, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNone)}}
+		d.Taints = []resourcev1.DeviceTaint{{Key: "broken", Value: pick(g, "", "a"),
+			Effect: pick(g, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute,
+				resourcev1.DeviceTaintEffectNone)}}
 	}
+
 	if g.chance(0.3) {
 		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse(pick(g, "10Gi", "40Gi"))}}
 		if g.chance(0.5) {
@@ -176,6 +188,7 @@ func (g *generator) device(driver, name string) resourcev1.Device {
 			d.Capacity["memory"] = resourcev1.DeviceCapacity{Value: d.Capacity["memory"].Value, RequestPolicy: g.requestPolicy()}
 		}
 	}
+
 	if g.chance(0.1) {
 		d.BindsToNode = ptr.To(true)
 		d.BindingConditions, d.BindingFailureConditions = []string{"attached"}, []string{"failed"}
@@ -205,6 +218,7 @@ func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClai
 	for i := range 1 + g.few(2) {
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, g.deviceRequest(fmt.Sprintf("r%d", i)))
 	}
+
 	if g.chance(0.2) {
 		c := resourcev1.DeviceConstraint{}
 		attribute := resourcev1.FullyQualifiedName(gpuDriver + "/" + pick(g, "numa", "size"))
@@ -218,6 +232,7 @@ func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClai
 		}
 		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{c}
 	}
+
 	if g.chance(0.35) {
 		g.allocate(claim)
 	}
@@ -225,6 +240,7 @@ func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClai
 		deleted := g.time()
 		claim.DeletionTimestamp = &deleted
 	}
+
 	g.add(claim)
 	g.deviceClaims[namespace] = append(g.deviceClaims[namespace], name)
 	return claim
@@ -235,8 +251,10 @@ func (g *generator) deviceRequest(name string) resourcev1.DeviceRequest {
 	if g.chance(0.2) {
 		for i := range g.between(1, 3) {
 			e := g.exactRequest()
-			r.FirstAvailable = append(r.FirstAvailable, resourcev1.DeviceSubRequest{Name: fmt.Sprintf("s%d", i), DeviceClassName: e.DeviceClassName,
-				Selectors: e.Selectors, AllocationMode: e.AllocationMode, Count: e.Count, Tolerations: e.Tolerations, Capacity: e.Capacity})
+			r.FirstAvailable = append(r.FirstAvailable, resourcev1.DeviceSubRequest{Name: fmt.Sprintf("s%d", i),
+				DeviceClassName: e.DeviceClassName,
+				Selectors:       e.Selectors, AllocationMode: e.AllocationMode, Count: e.Count,
+				Tolerations: e.Tolerations, Capacity: e.Capacity})
 		}
 		return r
 	}
@@ -248,10 +266,12 @@ func (g *generator) deviceRequest(name string) resourcev1.DeviceRequest {
 }
 
 func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
-	e := &resourcev1.ExactDeviceRequest{DeviceClassName: pick(g, "gpu", "gpu", "big", "nic", "any"), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(pick(g, 1, 1, 1, 2, 3))}
+	e := &resourcev1.ExactDeviceRequest{DeviceClassName: pick(g, "gpu", "gpu", "big", "nic", "any"),
+		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(pick(g, 1, 1, 1, 2, 3))}
 	if g.chance(0.03) {
 		e.DeviceClassName = "gone"
 	}
+
 	if g.chance(0.1) {
 		e.AllocationMode, e.Count = resourcev1.DeviceAllocationModeAll, 0
 	}
@@ -262,12 +282,14 @@ func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
 			`device.allowMultipleAllocations == true`,
 			`device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("20Gi"))`)}}}
 	}
+
 	if g.chance(0.2) {
 		e.Tolerations = []resourcev1.DeviceToleration{pick(g,
 			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists},
 			resourcev1.DeviceToleration{Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoSchedule},
 			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpEqual, Value: "a"})}
 	}
+
 	if g.chance(0.2) {
 		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pick(g, "3Gi", "5Gi", "6Gi", "20Gi"))}}
 	}
@@ -298,7 +320,8 @@ func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
 	}
 	if d.node != "" {
 		allocation.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-			MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{d.node}}}}}}
+			MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn,
+				Values: []string{d.node}}}}}}
 	}
 	claim.Status.Allocation = allocation
 	if g.chance(0.6) {
@@ -321,6 +344,7 @@ func (g *generator) podClaims(pod *v1.Pod) {
 		}
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, c)
 	}
+
 	if g.chance(0.4) {
 		g.extendedRequests(pod.Spec.Containers)
 		g.extendedRequests(pod.Spec.InitContainers)

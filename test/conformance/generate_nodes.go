@@ -45,22 +45,26 @@ func (g *generator) nodeLabels(name string) map[string]string {
 			labels[v1.LabelHostname] = pick(g, "", "node-00", "other")
 		}
 	}
+
 	if g.chance(0.9) {
 		labels[v1.LabelTopologyZone] = pick(g, "z1", "z1", "z2", "z3", "")
 	}
 	if g.chance(0.85) {
 		labels[v1.LabelTopologyRegion] = pick(g, "r1", "r1", "r2", "")
 	}
+
 	if g.chance(0.1) {
 		labels[betaZone] = pick(g, "z1", "z2")
 		labels[betaRegion] = pick(g, "r1", "r2")
 	}
+
 	if g.chance(0.6) {
 		labels["disk"] = pick(g, "ssd", "hdd", "")
 	}
 	if g.chance(0.6) {
 		labels["rack"] = pick(g, "1", "2", "10", "many", "-3")
 	}
+
 	if g.chance(0.3) {
 		labels["app"] = pick(g, "web", "db")
 	}
@@ -71,6 +75,7 @@ func (g *generator) nodeLabels(name string) map[string]string {
 			}
 		}
 	}
+
 	return labels
 }
 

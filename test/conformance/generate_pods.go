@@ -26,11 +26,13 @@ func (g *generator) makeApps() {
 		if g.chance(0.5) {
 			a.labels["tier"] = pick(g, "front", "back")
 		}
+
 		if g.chance(0.3) {
 			a.labels["rev"] = pick(g, "1", "2")
 		}
 		meta := metav1.ObjectMeta{Namespace: a.namespace, Name: a.name}
 		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.labels["app"]}}
+
 		switch g.IntN(5) {
 		case 0:
 			g.add(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: g.orOther(selector)}})
@@ -44,6 +46,7 @@ func (g *generator) makeApps() {
 		case 3:
 			a.owner = owner("apps/v1", pick(g, "ReplicaSet", "DaemonSet", "Job"), "gone")
 		}
+
 		if g.chance(0.5) {
 			g.add(&v1.Service{ObjectMeta: meta, Spec: v1.ServiceSpec{Selector: pick(g, a.labels, map[string]string{"app": "web"}, nil)}})
 		}
@@ -94,14 +97,19 @@ func (g *generator) pack() {
 			takes := min(free, pick(g, 500, 500, 1000, 1500, 2000))
 			free -= takes
 			pod := &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name, UID: types.UID(name), Labels: maps.Clone(a.labels), CreationTimestamp: g.time()},
+				ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name, UID: types.UID(name),
+					Labels: maps.Clone(a.labels), CreationTimestamp: g.time()},
 				Spec: v1.PodSpec{
-					NodeName: node.Name, SchedulerName: v1.DefaultSchedulerName, Priority: ptr.To(pick(g, int32(0), 0, 0, 10, 10, 100, 100, 2000)),
-					Containers: []v1.Container{{Name: "main", Image: imageNames[0], Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-						v1.ResourceCPU: *resource.NewMilliQuantity(int64(takes), resource.DecimalSI)}}}},
+					NodeName: node.Name, SchedulerName: v1.DefaultSchedulerName,
+					Priority: ptr.To(pick(g, int32(0), 0, 0, 10, 10, 100, 100, 2000)),
+					Containers: []v1.Container{{Name: "main", Image: imageNames[0],
+						Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+							v1.ResourceCPU: *resource.NewMilliQuantity(int64(takes), resource.DecimalSI)}}}},
 				},
-				Status: v1.PodStatus{Phase: v1.PodRunning, StartTime: ptr.To(metav1.NewTime(epoch.Add(time.Duration(began[i]) * time.Hour)))},
+				Status: v1.PodStatus{Phase: v1.PodRunning,
+					StartTime: ptr.To(metav1.NewTime(epoch.Add(time.Duration(began[i]) * time.Hour)))},
 			}
+
 			if g.chance(0.03) {
 				deleted := g.time()
 				pod.DeletionTimestamp = &deleted
@@ -149,6 +157,7 @@ func (g *generator) status(pod *v1.Pod) {
 	} else {
 		pod.Status.Phase = v1.PodPending
 	}
+
 	if g.chance(0.06) {
 		deleted := g.time()
 		pod.DeletionTimestamp = &deleted
@@ -159,6 +168,7 @@ func (g *generator) status(pod *v1.Pod) {
 			})
 		}
 	}
+
 	if g.leans("resized") {
 		g.resize(pod)
 	}
@@ -275,6 +285,7 @@ func (g *generator) budgets() {
 	if g.chance(0.2) {
 		count = g.between(3, 8)
 	}
+
 	for range count {
 		budget := &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pick(g, "default", "default", "team-a"), Name: g.next("budget")},

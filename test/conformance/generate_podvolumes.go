@@ -15,11 +15,13 @@ func (g *generator) podVolumes(pod *v1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, g.podVolume(pod, fmt.Sprintf("v%d", len(pod.Spec.Volumes))))
 	}
 	if g.chance(0.2) { // these matter to nobody
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+		pod.Spec.Volumes = append(pod.Spec.Volumes,
+			v1.Volume{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 			v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	}
 	if g.leans("images") && g.chance(0.2) {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: pick(g, imageNames...)}}})
+		pod.Spec.Volumes = append(pod.Spec.Volumes,
+			v1.Volume{Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: pick(g, imageNames...)}}})
 	}
 }
 
@@ -32,9 +34,11 @@ func (g *generator) podVolume(pod *v1.Pod, name string) v1.Volume {
 	case 1:
 		v.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: id, ReadOnly: g.chance(0.5)}
 	case 2:
-		v.ISCSI = &v1.ISCSIVolumeSource{TargetPortal: pick(g, "10.0.0.1", "10.0.0.2"), IQN: id, Lun: int32(g.IntN(2)), ReadOnly: g.chance(0.5)}
+		v.ISCSI = &v1.ISCSIVolumeSource{TargetPortal: pick(g, "10.0.0.1", "10.0.0.2"), IQN: id, Lun: int32(g.IntN(2)),
+			ReadOnly: g.chance(0.5)}
 	case 3:
-		v.RBD = &v1.RBDVolumeSource{CephMonitors: some(g, 0.6, "a", "b"), RBDPool: pick(g, "rbd", "other"), RBDImage: id, ReadOnly: g.chance(0.5)}
+		v.RBD = &v1.RBDVolumeSource{CephMonitors: some(g, 0.6, "a", "b"), RBDPool: pick(g, "rbd", "other"),
+			RBDImage: id, ReadOnly: g.chance(0.5)}
 	case 4:
 		v.AzureDisk = &v1.AzureDiskVolumeSource{DiskName: id, DataDiskURI: "/subscriptions/x/" + id}
 	case 5:
@@ -45,6 +49,7 @@ func (g *generator) podVolume(pod *v1.Pod, name string) v1.Volume {
 	default:
 		v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: g.claimName(pod.Namespace), ReadOnly: g.chance(0.2)}
 	}
+
 	return v
 }
 

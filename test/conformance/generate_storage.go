@@ -43,7 +43,8 @@ func (g *generator) storageClasses() {
 	provisioner := map[string]string{"manual": "kubernetes.io/no-provisioner", "ebs": "kubernetes.io/aws-ebs"}
 	for _, name := range some(g, 0.9, classNames...) {
 		class := &storagev1.StorageClass{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: csiDriver, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: csiDriver,
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		}
 		if p, ok := provisioner[name]; ok {
 			class.Provisioner = p
@@ -59,17 +60,21 @@ func (g *generator) storageClasses() {
 					v1.TopologySelectorLabelRequirement{Key: v1.LabelTopologyRegion, Values: []string{"r1"}})
 			}
 			if g.chance(0.3) {
-				class.AllowedTopologies = append(class.AllowedTopologies, v1.TopologySelectorTerm{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
-					{Key: v1.LabelHostname, Values: []string{pick(g, g.w.Nodes...).Name}}}})
+				class.AllowedTopologies = append(class.AllowedTopologies,
+					v1.TopologySelectorTerm{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
+						{Key: v1.LabelHostname, Values: []string{pick(g, g.w.Nodes...).Name}}}})
 			}
 		}
 		g.add(class)
 	}
+
 	if g.chance(0.7) {
 		g.add(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: storagev1.CSIDriverSpec{
-			StorageCapacity: pick(g, nil, ptr.To(true), ptr.To(true), ptr.To(false)), PreventPodSchedulingIfMissing: pick(g, nil, ptr.To(true), ptr.To(false)),
+			StorageCapacity:               pick(g, nil, ptr.To(true), ptr.To(true), ptr.To(false)),
+			PreventPodSchedulingIfMissing: pick(g, nil, ptr.To(true), ptr.To(false)),
 		}})
 	}
+
 	for range g.few(6) {
 		g.capacity()
 	}
@@ -77,8 +82,10 @@ func (g *generator) storageClasses() {
 
 func (g *generator) capacity() {
 	capacity := &storagev1.CSIStorageCapacity{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: g.next("capacity")}, StorageClassName: pick(g, "wait", "zonal", "immediate"),
-		NodeTopology: pick(g, nil, &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelTopologyZone: pick(g, "z1", "z2")}}),
+		ObjectMeta:       metav1.ObjectMeta{Namespace: "default", Name: g.next("capacity")},
+		StorageClassName: pick(g, "wait", "zonal", "immediate"),
+		NodeTopology: pick(g, nil, &metav1.LabelSelector{},
+			&metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelTopologyZone: pick(g, "z1", "z2")}}),
 	}
 	if g.chance(0.9) {
 		capacity.Capacity = resource.NewQuantity(int64(pick(g, 0, 2, 8, 50))*gibi, resource.BinarySI)
@@ -94,8 +101,10 @@ func (g *generator) csiNodes() {
 		object := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 		if g.chance(0.6) {
 			object.Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": pick(g,
-				"kubernetes.io/aws-ebs", "kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk,kubernetes.io/cinder,kubernetes.io/vsphere-volume", "")}
+				"kubernetes.io/aws-ebs",
+				"kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk,kubernetes.io/cinder,kubernetes.io/vsphere-volume", "")}
 		}
+
 		for _, driver := range some(g, 0.7, csiDriver, ebsDriver, gceDriver, azureDriver, cinderDriver, vsphereDriver) {
 			d := storagev1.CSINodeDriver{Name: driver, NodeID: node.Name, TopologyKeys: []string{v1.LabelTopologyZone}}
 			if g.chance(0.8) {
@@ -106,6 +115,7 @@ func (g *generator) csiNodes() {
 			}
 			object.Spec.Drivers = append(object.Spec.Drivers, d)
 		}
+
 		g.add(object)
 	}
 }
@@ -117,12 +127,16 @@ func (g *generator) volume() *v1.PersistentVolume {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
 		Spec: v1.PersistentVolumeSpec{
 			// No two sizes are alike: which of them is taken would be chance.
-			Capacity:    v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(int64(pick(g, 1, 5, 10))*gibi+int64(g.serial)*mebi, resource.BinarySI)},
-			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteMany}, []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}),
-			VolumeMode:  ptr.To(v1.PersistentVolumeFilesystem), StorageClassName: pick(g, "manual", "manual", "wait", "immediate", "", "ebs"),
+			Capacity: v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(int64(pick(g, 1, 5, 10))*gibi+
+				int64(g.serial)*mebi, resource.BinarySI)},
+			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				[]v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteMany}, []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}),
+			VolumeMode: ptr.To(v1.PersistentVolumeFilesystem), StorageClassName: pick(g, "manual", "manual", "wait",
+				"immediate", "", "ebs"),
 			PersistentVolumeSource: g.volumeSource(),
 		},
-		Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumePending, v1.VolumeReleased)},
+		Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable,
+			v1.VolumePending, v1.VolumeReleased)},
 	}
 	if g.chance(0.3) {
 		pv.Labels["tier"] = pick(g, "front", "back")
@@ -150,7 +164,8 @@ func (g *generator) volume() *v1.PersistentVolume {
 	if pv.Spec.Local != nil || g.chance(0.3) {
 		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchExpressions: []v1.NodeSelectorRequirement{pick(g,
-				v1.NodeSelectorRequirement{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, g.w.Nodes...).Name}},
+				v1.NodeSelectorRequirement{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn,
+					Values: []string{pick(g, g.w.Nodes...).Name}},
 				v1.NodeSelectorRequirement{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, "z1", "z2")}},
 				g.nodeRequirement())},
 		}}}}
@@ -185,7 +200,9 @@ func (g *generator) volumeSource() v1.PersistentVolumeSource {
 	case 6:
 		return v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nfs", Path: "/"}}
 	}
-	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: pick(g, csiDriver, csiDriver, ebsDriver, gceDriver, "other.example.com"), VolumeHandle: id}}
+
+	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: pick(g, csiDriver, csiDriver,
+		ebsDriver, gceDriver, "other.example.com"), VolumeHandle: id}}
 }
 
 // claim draws a claim in one of the states that a claim can be in.
@@ -194,17 +211,21 @@ func (g *generator) claim(namespace, name string) *v1.PersistentVolumeClaim {
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
 		Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}),
+			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				[]v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteMany},
+				[]v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}),
 			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
 				v1.ResourceStorage: *resource.NewQuantity(int64(pick(g, 1, 1, 4, 9))*gibi+int64(g.serial)*1024, resource.BinarySI)}},
 			StorageClassName: ptr.To(pick(g, append(classNames, "missing")...)), VolumeMode: ptr.To(v1.PersistentVolumeFilesystem),
 		},
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
+
 	claim.UID = "uid-" + claimUID(namespace, name)
 	if g.chance(0.1) {
 		claim.Spec.VolumeMode = pick(g, nil, ptr.To(v1.PersistentVolumeBlock), ptr.To(v1.PersistentVolumeBlock))
 	}
+
 	if g.chance(0.05) {
 		claim.Spec.VolumeAttributesClassName = ptr.To(pick(g, "fast", "slow", ""))
 	}
@@ -216,16 +237,19 @@ func (g *generator) claim(namespace, name string) *v1.PersistentVolumeClaim {
 	case g.chance(0.1):
 		claim.Spec.StorageClassName = pick(g, nil, ptr.To(""))
 	}
+
 	if g.chance(0.15) {
 		claim.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "front"}}
 	}
 	if g.chance(0.08) {
 		claim.Annotations[selectedNode] = pick(g, pick(g, g.w.Nodes...).Name, "unknown-node")
 	}
+
 	if g.chance(0.04) {
 		deleted := g.time()
 		claim.DeletionTimestamp = &deleted
 	}
+
 	if g.chance(0.03) {
 		claim.Status.Phase = v1.ClaimLost
 	}
@@ -271,7 +295,8 @@ func (g *generator) attachments() {
 	for range g.few(10) {
 		attachment := &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: g.next("attachment")},
-			Spec:       storagev1.VolumeAttachmentSpec{Attacher: pick(g, csiDriver, csiDriver, ebsDriver), NodeName: pick(g, g.w.Nodes...).Name},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: pick(g, csiDriver, csiDriver, ebsDriver),
+				NodeName: pick(g, g.w.Nodes...).Name},
 		}
 		if len(volumes) > 0 && g.chance(0.9) {
 			attachment.Spec.Source.PersistentVolumeName = ptr.To(pick(g, volumes...).Name)

@@ -37,7 +37,8 @@ func (f *filled) informer(kind runtime.Object) *filledInformer {
 	t := reflect.TypeOf(kind)
 	i, ok := f.byType[t]
 	if !ok {
-		i = &filledInformer{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+		i = &filledInformer{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 		f.byType[t] = i
 	}
 	return i
@@ -78,11 +79,13 @@ func (i *filledInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.Re
 	return synced{}, nil
 }
 
-func (i *filledInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (i *filledInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler,
+	_ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 
-func (i *filledInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (i *filledInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler,
+	_ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 

@@ -88,7 +88,8 @@ func (s *shrinker) dropArguments() (any bool) {
 		any = s.keeps(&smaller) || any
 	}
 	for _, drop := range []func(*World){
-		func(w *World) { w.Weights = nil }, func(w *World) { w.Unscored = nil }, func(w *World) { w.Unfiltered = nil }, func(w *World) { w.FilterOrder = nil },
+		func(w *World) { w.Weights = nil }, func(w *World) { w.Unscored = nil },
+		func(w *World) { w.Unfiltered = nil }, func(w *World) { w.FilterOrder = nil },
 	} {
 		smaller := *s.world
 		if drop(&smaller); settings(s.world) > settings(&smaller) {
@@ -116,12 +117,14 @@ func (s *shrinker) dropFields() (any bool) {
 			}
 		}
 	}
+
 	return any
 }
 
 // needed are fields without which an object is none that the API server would take.
 var needed = map[any]bool{
-	"metadata": true, "name": true, "namespace": true, "uid": true, "topologyKey": true, "whenUnsatisfiable": true, "maxSkew": true, "operator": true,
+	"metadata": true, "name": true, "namespace": true, "uid": true, "topologyKey": true, "whenUnsatisfiable": true,
+	"maxSkew": true, "operator": true,
 	"weight": true, "key": true, "creationTimestamp": true, "nodeName": true, "effect": true, "allocatable": true,
 }
 
@@ -175,6 +178,7 @@ func remove(part any, path []any) any {
 		p[i] = remove(p[i], path[1:])
 		return p
 	}
+
 	return part
 }
 

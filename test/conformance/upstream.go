@@ -50,6 +50,7 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 	if err := u.takeSnapshot(ctx, w); err != nil {
 		return nil, err
 	}
+
 	profile, err := profileOf(w, only)
 	if err != nil {
 		return nil, err
@@ -57,6 +58,7 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 	if err := u.makeFramework(ctx, w, profile); err != nil {
 		return nil, err
 	}
+
 	u.nominations = nominator{}
 	for _, pod := range w.nominations() {
 		info, err := framework.NewPodInfo(pod)
@@ -66,6 +68,7 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 		node := pod.Status.NominatedNodeName
 		u.nominations[node] = append(u.nominations[node], info)
 	}
+
 	u.framework.SetPodNominator(u.nominations)
 	return u, nil
 }
@@ -78,15 +81,18 @@ func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	for _, n := range w.Nodes {
 		u.cache.AddNode(logger, n)
 	}
+
 	for _, p := range w.Placed {
 		if err := u.cache.AddPod(logger, p); err != nil {
 			return fmt.Errorf("add pod %s: %w", p.Name, err)
 		}
 	}
+
 	u.snapshot = cache.NewEmptySnapshot()
 	if err := u.cache.UpdateSnapshot(logger, u.snapshot); err != nil {
 		return err
 	}
+
 	nodes, err := u.snapshot.NodeInfos().List()
 	u.nodes = slices.Clone(nodes)
 	return err
@@ -115,6 +121,7 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 		SliceInformer: informers.Resource().V1().ResourceSlices(), TaintInformer: informers.Resource().V1().DeviceTaintRules(),
 		EnableDeviceTaintRules: len(ofKind[*resourcev1.DeviceTaintRule](w)) > 0,
 	})
+
 	if err != nil {
 		return err
 	}
@@ -123,6 +130,7 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 	for _, class := range informers.Resource().V1().DeviceClasses().Informer().GetStore().List() {
 		devices.DeviceClassResolver().(interface{ OnAdd(any, bool) }).OnAdd(class, true)
 	}
+
 	u.framework, err = frameworkruntime.NewFramework(ctx, u.registry(), profile,
 		frameworkruntime.WithClientSet(u.client(w)),
 		frameworkruntime.WithInformerFactory(informers),
@@ -134,6 +142,7 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()),
 		frameworkruntime.WithPodsInPreBind(frameworkruntime.NewPodsInPreBindMap()),
 	)
+
 	return err
 }
 

@@ -48,10 +48,12 @@ func (u *upstream) filter(ctx context.Context, name string, pod *v1.Pod) (Filter
 			f.Only = result.NodeNames
 		}
 	}
+
 	filter, ok := plugin.(fwk.FilterPlugin)
 	if !ok {
 		return f, state
 	}
+
 	for _, node := range u.nodes {
 		if f.Only == nil || f.Only.Has(node.Node().Name) {
 			f.Nodes[node.Node().Name] = verdictOf(name, filter.Filter(ctx, state, pod, node))
@@ -81,10 +83,12 @@ func (u *upstream) score(ctx context.Context, name string, state fwk.CycleState,
 			return Scoring{Failed: true, Err: status.AsError().Error()}
 		}
 	}
+
 	scorer, ok := plugin.(fwk.ScorePlugin)
 	if !ok {
 		return Scoring{Skipped: true}
 	}
+
 	list := make(fwk.NodeScoreList, len(nodes))
 	for i, node := range nodes {
 		score, status := scorer.Score(ctx, state, pod, node)
@@ -93,11 +97,13 @@ func (u *upstream) score(ctx context.Context, name string, state fwk.CycleState,
 		}
 		list[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
 	}
+
 	if scorer.ScoreExtensions() != nil {
 		if status := scorer.ScoreExtensions().NormalizeScore(ctx, state, pod, list); !status.IsSuccess() {
 			return Scoring{Failed: true, Err: status.AsError().Error()}
 		}
 	}
+
 	s := Scoring{Scores: make([]int64, len(list))}
 	for i := range list {
 		s.Scores[i] = list[i].Score

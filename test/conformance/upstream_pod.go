@@ -57,21 +57,25 @@ func (u *upstream) judge(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo)
 		a.all = verdictOf(status.Plugin(), status)
 		return a
 	}
+
 	outside := fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", sets.List(narrowing)))
 	if !only.AllNodes() {
 		diagnosis.NodeToStatus.SetAbsentNodesStatus(outside)
 	}
+
 	u.filterNodes(ctx, a, pod, nodes, only, outside)
 	return a
 }
 
-func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, nodes []fwk.NodeInfo, only *fwk.PreFilterResult, outside *fwk.Status) {
+func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, nodes []fwk.NodeInfo,
+	only *fwk.PreFilterResult, outside *fwk.Status) {
 	for _, node := range nodes {
 		name := node.Node().Name
 		if !only.AllNodes() && !only.NodeNames.Has(name) {
 			a.nodes[name] = verdictOf("", outside)
 			continue
 		}
+
 		status := u.framework.RunFilterPluginsWithNominatedPods(ctx, a.state, pod, node)
 		if status.IsSuccess() {
 			a.feasible = append(a.feasible, node)
@@ -82,6 +86,7 @@ func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, nod
 			a.failed = status.AsError()
 			return
 		}
+
 		a.nodes[name] = verdictOf(status.Plugin(), status)
 		a.fit.Diagnosis.NodeToStatus.Set(name, status)
 	}
@@ -107,6 +112,7 @@ func (a *attempt) best(pod *v1.Pod) (names []string, total int64) {
 			}
 		}
 	}
+
 	if len(a.feasible) == 1 {
 		return []string{a.feasible[0].Node().Name}, 0
 	}
@@ -120,6 +126,7 @@ func (a *attempt) best(pod *v1.Pod) (names []string, total int64) {
 			names = append(names, s.Name)
 		}
 	}
+
 	return names, total
 }
 
@@ -143,7 +150,8 @@ func (u *upstream) preempt(ctx context.Context, w *World, a *attempt, pod *v1.Po
 	return u.candidates(ctx, w, plugin, a, pod)
 }
 
-func (u *upstream) candidates(ctx context.Context, w *World, plugin *defaultpreemption.DefaultPreemption, a *attempt, pod *v1.Pod) ([]victims, error) {
+func (u *upstream) candidates(ctx context.Context, w *World, plugin *defaultpreemption.DefaultPreemption, a *attempt,
+	pod *v1.Pod) ([]victims, error) {
 	statuses := a.fit.Diagnosis.NodeToStatus
 	if eligible, _ := plugin.PodEligibleToPreemptOthers(ctx, pod, statuses.Get(pod.Status.NominatedNodeName)); !eligible {
 		return nil, nil

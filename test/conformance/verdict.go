@@ -31,7 +31,8 @@ func (v *Verdict) String() string {
 // inFlight tells whether upstream waits for devices that a pod before this one has reserved and not
 // yet got written.
 func (v *Verdict) inFlight() bool {
-	return v != nil && v.Plugin == "DynamicResources" && len(v.Reasons) == 1 && strings.HasSuffix(v.Reasons[0], " is in the process of being allocated")
+	return v != nil && v.Plugin == "DynamicResources" && len(v.Reasons) == 1 &&
+		strings.HasSuffix(v.Reasons[0], " is in the process of being allocated")
 }
 
 func (v *Verdict) equal(o *Verdict) bool {
@@ -43,7 +44,8 @@ func (v *Verdict) equal(o *Verdict) bool {
 	}
 	// Upstream lists extended resources as a map gives them, so that the order of reasons means
 	// nothing.
-	return v.Plugin == o.Plugin && v.Unresolvable == o.Unresolvable && slices.Equal(slices.Sorted(slices.Values(v.Reasons)), slices.Sorted(slices.Values(o.Reasons)))
+	return v.Plugin == o.Plugin && v.Unresolvable == o.Unresolvable &&
+		slices.Equal(slices.Sorted(slices.Values(v.Reasons)), slices.Sorted(slices.Values(o.Reasons)))
 }
 
 // Difference is one thing on which the sides do not agree.

@@ -24,7 +24,8 @@ func (w *World) YAML() string {
 		fmt.Fprintf(&b, "--- # arguments of %s\n%s", plugin, text)
 	}
 	if len(w.Weights)+len(w.Unscored)+len(w.Unfiltered)+len(w.FilterOrder) > 0 {
-		fmt.Fprintf(&b, "--- # weights %v, not at score: %v, not at filter: %v, order at filter: %v\n", w.Weights, w.Unscored, w.Unfiltered, w.FilterOrder)
+		fmt.Fprintf(&b, "--- # weights %v, not at score: %v, not at filter: %v, order at filter: %v\n", w.Weights,
+			w.Unscored, w.Unfiltered, w.FilterOrder)
 	}
 	return b.String()
 }
@@ -35,10 +36,12 @@ func document(object runtime.Object) []byte {
 	if kinds, _, err := clientscheme.Scheme.ObjectKinds(object); err == nil {
 		object.GetObjectKind().SetGroupVersionKind(kinds[0])
 	}
+
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return []byte("# " + err.Error() + "\n")
 	}
+
 	if status, ok := fields["status"].(map[string]any); ok {
 		delete(status, "nodeInfo")
 		delete(status, "daemonEndpoints")
@@ -46,6 +49,7 @@ func document(object runtime.Object) []byte {
 			delete(fields, "status")
 		}
 	}
+
 	text, err := yaml.Marshal(fields)
 	if err != nil {
 		return []byte("# " + err.Error() + "\n")

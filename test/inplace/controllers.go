@@ -16,7 +16,8 @@ import (
 
 func runNodeHealth(ctx context.Context, with hook.NodeHealth) {
 	options := nodehealth.Defaults()
-	options.MonitorPeriod, options.MonitorGracePeriod, options.StartupGracePeriod = with.MonitorPeriod, with.MonitorGracePeriod, with.StartupGracePeriod
+	options.MonitorPeriod, options.MonitorGracePeriod, options.StartupGracePeriod = with.MonitorPeriod,
+		with.MonitorGracePeriod, with.StartupGracePeriod
 	options.EvictionRate, options.SecondaryEvictionRate = float64(with.EvictionRate), float64(with.SecondaryRate)
 	options.UnhealthyZoneThreshold, options.LargeClusterSize = float64(with.UnhealthyZone), int(with.LargeCluster)
 	events := eventlog.New(with.Client, "node-controller")

@@ -62,12 +62,14 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	if err != nil {
 		return err
 	}
+
 	factories := map[string]outside.Factory{}
 	for name, factory := range with.Plugins {
 		factories[name] = func(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 			return factory(ctx, argsOf(with.Profiles, h.ProfileName(), name), h)
 		}
 	}
+
 	store := outside.NewStore()
 	m.set = outside.New(ctx, outside.Options{
 		Factories: factories, Store: store, Client: with.Client, KubeConfig: with.KubeConfig, PodsToActivate: with.PodsToActivate,
@@ -76,6 +78,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		Probe: m.set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
 		WithoutStorageScores: !on(features.StorageCapacityScoring), AllowMissingDrivers: !on(features.VolumeLimitScaling),
 	})
+
 	if err != nil {
 		return err
 	}
@@ -83,6 +86,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	if err != nil {
 		return err
 	}
+
 	m.scheduler, err = live.New(with.Client, with.Client, live.Options{
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
@@ -94,6 +98,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})
+
 	return err
 }
 
@@ -184,7 +189,8 @@ func fileOf(with hook.Scheduler) ([]byte, error) {
 		if p.Plugins != nil && len(p.Plugins.MultiPoint.Enabled) == 0 { // a file would have the default plugins there
 			c.Profiles[i].Plugins.MultiPoint.Disabled = []upstream.Plugin{{Name: "*"}}
 		}
-		c.Profiles[i].PluginConfig = slices.DeleteFunc(slices.Clone(p.PluginConfig), func(c upstream.PluginConfig) bool { return with.Plugins[c.Name] != nil })
+		c.Profiles[i].PluginConfig = slices.DeleteFunc(slices.Clone(p.PluginConfig),
+			func(c upstream.PluginConfig) bool { return with.Plugins[c.Name] != nil })
 	}
 	sortAlike(c.Profiles)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)

@@ -22,15 +22,18 @@ func nodePool() *v1.NodePool {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "karpenter.sh/v1", Kind: "NodePool"},
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
 	}
+
 	pool.Spec.Limits = v1.Limits{
 		corev1.ResourceCPU:    resource.MustParse("10000000"),
 		corev1.ResourceMemory: resource.MustParse("10000000Gi"),
 	}
+
 	pool.Spec.Template.Spec = v1.NodeClaimTemplateSpec{
 		ExpireAfter:  after(720 * time.Hour),
 		NodeClassRef: &v1.NodeClassReference{Group: "karpenter.kwok.sh", Kind: "KWOKNodeClass", Name: "default"},
 		Requirements: []v1.NodeSelectorRequirementWithMinValues{},
 	}
+
 	pool.Spec.Disruption = v1.Disruption{
 		Budgets:             []v1.Budget{{Nodes: "10%"}},
 		ConsolidateAfter:    after(0),

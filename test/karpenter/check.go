@@ -92,6 +92,7 @@ func terms(pods []*corev1.Pod) (all []term) {
 			}
 		}
 	}
+
 	for _, pod := range pods {
 		for _, c := range pod.Spec.TopologySpreadConstraints {
 			add(term{topology: c.TopologyKey, kind: evenly}, c.LabelSelector)
@@ -108,6 +109,7 @@ func terms(pods []*corev1.Pod) (all []term) {
 			}
 		}
 	}
+
 	return all
 }
 

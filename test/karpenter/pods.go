@@ -78,6 +78,7 @@ func (d *dice) pod(k kind, number int) *corev1.Pod {
 			Containers:    []corev1.Container{{Name: "main", Image: "registry.k8s.io/pause:3.10"}},
 		},
 	}
+
 	k.shape(d, pod)
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(d.oneOf("100m", "250m", "500m", "1000m", "1500m")),

@@ -116,5 +116,6 @@ func kwokTypes(types []*cloudprovider.InstanceType) []kwokType {
 			})
 		}
 	}
+
 	return all
 }

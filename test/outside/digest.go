@@ -143,7 +143,8 @@ func amounts(r fwk.Resource) map[v1.ResourceName]int64 {
 func pods(list []fwk.PodInfo) []string {
 	var words []string
 	for _, p := range list {
-		words = append(words, fmt.Sprintf("%s on %q, %d+%d+%d+%d terms", p.GetPod().Name, p.GetPod().Spec.NodeName, len(p.GetRequiredAffinityTerms()),
+		words = append(words, fmt.Sprintf("%s on %q, %d+%d+%d+%d terms", p.GetPod().Name, p.GetPod().Spec.NodeName,
+			len(p.GetRequiredAffinityTerms()),
 			len(p.GetRequiredAntiAffinityTerms()), len(p.GetPreferredAffinityTerms()), len(p.GetPreferredAntiAffinityTerms())))
 	}
 	slices.Sort(words)

@@ -46,6 +46,7 @@ func (s *sizes) note(name string, pid int, now size) (over []string) {
 		s.first[pid] = now
 		first = now
 	}
+
 	check := func(what string, now, first, most, more int64) {
 		switch {
 		case now > most:
@@ -54,6 +55,7 @@ func (s *sizes) note(name string, pid int, now size) (over []string) {
 			over = append(over, fmt.Sprintf("%s has grown from %d to %d %s", name, first, now, what))
 		}
 	}
+
 	check("bytes of memory", now.memory, first.memory, mostMemory, moreMemory)
 	check("goroutines", now.goroutines, first.goroutines, mostGoroutines, moreGoroutines)
 	return over
@@ -68,6 +70,7 @@ func (c *campaign) measure() {
 		if body, err := p.get("/metrics"); err == nil {
 			now.goroutines = metric(body, "go_goroutines")
 		}
+
 		if pid == 0 || now.memory == 0 {
 			continue
 		}
@@ -75,6 +78,7 @@ func (c *campaign) measure() {
 		if p == c.plane {
 			continue
 		}
+
 		c.witness.checks.add(bounded)
 		for _, what := range over {
 			c.found(bounded, what, p.name)

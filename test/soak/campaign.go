@@ -54,7 +54,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &campaign{Options: o, began: time.Now(), phase: "start", election: quick, faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c := &campaign{Options: o, began: time.Now(), phase: "start", election: quick, faults: newCounts(),
+		requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
 	c.witness = newWitness(c.Silence, c.found)
 	defer c.clear()
 	if err := c.start(ctx); err != nil {
@@ -154,7 +155,8 @@ func (c *campaign) start(ctx context.Context) error {
 			// One that is killed every other minute would never come to do it, and its disk fill
 			// up.
 			"--etcd-compaction-interval", "20s",
-			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor), "--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
+			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor),
+			"--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
 	})
 	if err != nil {
 		return err
@@ -182,13 +184,15 @@ func (c *campaign) connect(ctx context.Context, kubeconfig string) (*rest.Config
 	for end := time.Now().Add(2 * time.Minute); ; {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err == nil {
-			config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+			config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+
+				","+runtime.ContentTypeJSON
 			config.QPS, config.UserAgent = -1, "berth-soak"
 			var client *kubernetes.Clientset
 			if client, err = kubernetes.NewForConfig(config); err == nil {
 				_, err = client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
 			}
 		}
+
 		switch {
 		case err == nil:
 			return config, nil

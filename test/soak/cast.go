@@ -28,20 +28,26 @@ func (c *campaign) startParts(api *rest.Config) error {
 	if err := os.WriteFile(config, c.schedulerConfig(), 0o600); err != nil {
 		return err
 	}
+
 	berth := filepath.Join(c.Bin, "berth")
 	scheduler := []string{berth, "scheduler"}
 	if alone := filepath.Join(c.Bin, "berth-scheduler"); exists(alone) {
 		scheduler = []string{alone}
 	}
+
 	endpoints := []string{"--health-bind-address", "127.0.0.1:0", "-v", "2"}
 	roles := map[string][]string{
-		"scheduler": append(append(scheduler, "--config", config, "--secure-port", "0", "--preemption-respects-budgets="+careful), endpoints...),
+		"scheduler": append(append(scheduler, "--config", config, "--secure-port", "0",
+			"--preemption-respects-budgets="+careful), endpoints...),
 		"controller": append([]string{berth, "controller", "--node-monitor-grace-period", c.Silence.String(), "--node-eviction-rate", "2",
-			"--leader-elect-lease-duration", c.election.leaseDuration.String(), "--leader-elect-renew-deadline", c.election.renewDeadline.String(),
+			"--leader-elect-lease-duration", c.election.leaseDuration.String(), "--leader-elect-renew-deadline",
+			c.election.renewDeadline.String(),
 			"--leader-elect-retry-period", c.election.retryPeriod.String()}, endpoints...),
 		"nodes": {berth, "nodes", "--count", strconv.Itoa(c.Nodes), "--zones", "3", "--cpu", strconv.Itoa(nodeCPU), "--memory", "16Gi",
-			"--pods", strconv.Itoa(nodePods), "--resource", fmt.Sprintf("%s=%d", widget, nodeWidgets), "--lease-renew-interval", (c.Silence / 5).String()},
+			"--pods", strconv.Itoa(nodePods), "--resource", fmt.Sprintf("%s=%d", widget, nodeWidgets),
+			"--lease-renew-interval", (c.Silence / 5).String()},
 	}
+
 	for i, name := range []string{"scheduler-1", "scheduler-2", "controller-1", "controller-2", "nodes"} {
 		kind, _, _ := strings.Cut(name, "-")
 		network, err := newNetwork(api, c.seeded(forNetworks+uint64(i)), c.requests, func(pod string) {
@@ -58,6 +64,7 @@ func (c *campaign) startParts(api *rest.Config) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -72,6 +79,7 @@ func (c *campaign) newPart(name string, network *network, argv func(kubeconfig s
 	if err != nil {
 		return nil, err
 	}
+
 	p := &part{name: name, network: network, excused: c.excused, ended: c.partEnded}
 	p.journal = newJournal(name, file, func(line string) {
 		c.found(noPanic, fmt.Sprintf("%s: %s", name, line), name)
@@ -82,6 +90,7 @@ func (c *campaign) newPart(name string, network *network, argv func(kubeconfig s
 			return nil, err
 		}
 	}
+
 	p.argv = argv(kubeconfig)
 	c.mu.Lock()
 	c.parts = append(c.parts, p)

@@ -46,7 +46,8 @@ func (c *churn) deeds() []deed {
 		{"workload deleted and made anew", 1, c.recreate},
 		{"node tainted NoExecute", 6, func(ctx context.Context) error { return c.taint(ctx, evictKey, v1.TaintEffectNoExecute) }},
 		{"node tainted NoSchedule", 2, func(ctx context.Context) error { return c.taint(ctx, rejectKey, v1.TaintEffectNoSchedule) }},
-		{"node tainted PreferNoSchedule", 1, func(ctx context.Context) error { return c.taint(ctx, avoidKey, v1.TaintEffectPreferNoSchedule) }},
+		{"node tainted PreferNoSchedule", 1,
+			func(ctx context.Context) error { return c.taint(ctx, avoidKey, v1.TaintEffectPreferNoSchedule) }},
 		{"node untainted", 4 * mends, c.untaint},
 		{"node cordoned", 2, func(ctx context.Context) error { return c.cordon(ctx, c.node(), true) }},
 		{"node uncordoned", 3 * mends, func(ctx context.Context) error { return c.uncordonOne(ctx) }},
@@ -63,6 +64,7 @@ func (c *churn) run(ctx context.Context) {
 	for _, d := range deeds {
 		sum += d.often
 	}
+
 	for pause(ctx, time.Duration(c.rng.Int64N(int64(600*time.Millisecond)))) {
 		dice := c.rng.IntN(sum)
 		i := slices.IndexFunc(deeds, func(d deed) bool { dice -= d.often; return dice < 0 })
@@ -208,10 +210,12 @@ func (c *churn) drain(ctx context.Context) error {
 	if err := c.cordon(ctx, name, true); err != nil {
 		return err
 	}
+
 	pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 	if err != nil {
 		return err
 	}
+
 	for i := range pods.Items {
 		if pods.Items[i].Labels["app"] == "daemon" {
 			continue
@@ -221,6 +225,7 @@ func (c *churn) drain(ctx context.Context) error {
 			c.counts.add("pod evicted by drain")
 		}
 	}
+
 	return nil
 }
 
@@ -248,7 +253,8 @@ func (c *churn) recover(ctx context.Context) error {
 }
 
 func (c *churn) pressure(ctx context.Context) error {
-	_, err := c.faults().SetConditions(ctx, simnodes.Selection{Names: []string{c.node()}}, kubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue})
+	_, err := c.faults().SetConditions(ctx, simnodes.Selection{Names: []string{c.node()}},
+		kubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue})
 	return err
 }
 
@@ -257,7 +263,8 @@ func (c *churn) pressure(ctx context.Context) error {
 func (c *churn) fill(ctx context.Context) error {
 	for name, replicas := range map[string]int{filler: c.nodes * nodeCPU * 2, guarded: c.nodes*nodeWidgets + 1} {
 		body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-		if _, err := c.client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		if _, err := c.client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, body,
+			metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}
@@ -270,20 +277,24 @@ func (c *churn) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if !n.Spec.Unschedulable && !silent(n) && n.Annotations[kubelet.AnnotationConditions] == "" && !slices.ContainsFunc(n.Spec.Taints, ours) {
+		if !n.Spec.Unschedulable && !silent(n) && n.Annotations[kubelet.AnnotationConditions] == "" &&
+			!slices.ContainsFunc(n.Spec.Taints, ours) {
 			continue
 		}
 		if err := c.change(ctx, n.Name, func(n *v1.Node) {
 			n.Spec.Unschedulable = false
 			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, ours)
-			for _, annotation := range []string{kubelet.AnnotationConditions, kubelet.AnnotationHeartbeat, kubelet.AnnotationHeartbeatUntil} {
+			for _, annotation := range []string{kubelet.AnnotationConditions, kubelet.AnnotationHeartbeat,
+				kubelet.AnnotationHeartbeatUntil} {
 				delete(n.Annotations, annotation)
 			}
 		}); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

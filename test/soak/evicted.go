@@ -97,7 +97,8 @@ func (n *nodeSeen) forget(before time.Time) {
 // documented, not Berth's code.
 func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since func(heldTaint) time.Time) bool {
 	for _, t := range taints {
-		i := slices.IndexFunc(pod.Spec.Tolerations, func(tol v1.Toleration) bool { return tol.ToleratesTaint(klog.Logger{}, &t.Taint, true) })
+		i := slices.IndexFunc(pod.Spec.Tolerations,
+			func(tol v1.Toleration) bool { return tol.ToleratesTaint(klog.Logger{}, &t.Taint, true) })
 		at := since(t)
 		if at.Before(bound) {
 			at = bound
@@ -113,6 +114,7 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -144,7 +146,8 @@ func (w *witness) checkJust(p *podSeen, now time.Time) {
 			return
 		}
 	}
-	w.report(evictionJust, key(p.pod), "pod %s was deleted for a taint of node %s, and none asked for it in the last %s", key(p.pod), n.node.Name, window)
+	w.report(evictionJust, key(p.pod), "pod %s was deleted for a taint of node %s, and none "+
+		"asked for it in the last %s", key(p.pod), n.node.Name, window)
 }
 
 // leftLate is a pod that left for a taint, and how late it did: as exactly as it is looked at.
@@ -192,10 +195,12 @@ func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 		late++
 		w.checks.add(evictionDone)
 		if w.fair-p.late.fair > tardy {
-			w.report(evictionDone, key(p.pod), "pod %s had to leave node %s for its taints and is there, %s later, in which the controllers were well",
+			w.report(evictionDone, key(p.pod),
+				"pod %s had to leave node %s for its taints and is there, %s later, in which the controllers were well",
 				key(p.pod), n.node.Name, (w.fair - p.late.fair).Round(time.Second))
 		}
 	}
+
 	return late + w.checkSilent()
 }
 
@@ -209,7 +214,9 @@ func (w *witness) checkSilent() (unnoticed int) {
 		unnoticed++
 		w.checks.add(silenceSeen)
 		if w.fair-n.silent.fair > w.silence+tardy {
-			w.report(silenceSeen, n.node.Name, "node %s has been silent for %s in which the controllers were well, and is not tainted", n.node.Name, (w.fair - n.silent.fair).Round(time.Second))
+			w.report(silenceSeen, n.node.Name,
+				"node %s has been silent for %s in which the controllers were well, and is not tainted", n.node.Name,
+				(w.fair - n.silent.fair).Round(time.Second))
 		}
 	}
 	return unnoticed

@@ -35,7 +35,8 @@ func followers(client kubernetes.Interface, w *witness) []*follower {
 	return []*follower{
 		{resource: "nodes", client: core, list: func() runtime.Object { return &v1.NodeList{} }, witness: w},
 		{resource: "pods", client: core, list: func() runtime.Object { return &v1.PodList{} }, witness: w},
-		{resource: "poddisruptionbudgets", client: policy, list: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, witness: w},
+		{resource: "poddisruptionbudgets", client: policy,
+			list: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, witness: w},
 	}
 }
 

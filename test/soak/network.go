@@ -63,10 +63,12 @@ func newNetwork(api *rest.Config, rng *rand.Rand, counts *counts, deletion func(
 	if err != nil {
 		return nil, err
 	}
+
 	transport, err := rest.TransportFor(api)
 	if err != nil {
 		return nil, err
 	}
+
 	n := &network{rng: rng, counts: counts, deletion: deletion, watches: map[int]*watching{}, forget: map[string]bool{}}
 	n.forward = &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = target.Host },
@@ -76,6 +78,7 @@ func newNetwork(api *rest.Config, rng *rand.Rand, counts *counts, deletion func(
 		ErrorLog:       quiet,
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
+
 	n.server = httptest.NewUnstartedServer(n)
 	n.server.EnableHTTP2 = true
 	n.server.Config.ErrorLog = quiet
@@ -154,6 +157,7 @@ func (n *network) fate(r *http.Request, resource string) (f fate) {
 	if n.weather.work && strings.Contains(r.URL.Path, "/leases/") {
 		return f
 	}
+
 	delay := func() time.Duration { return time.Duration(n.rng.Int64N(int64(longestDelay))) }
 	dice := n.rng.Float64()
 	for _, chance := range []struct {
@@ -172,12 +176,14 @@ func (n *network) fate(r *http.Request, resource string) (f fate) {
 		}
 		dice -= chance.of
 	}
+
 	return f
 }
 
 // anError is one that the API server may answer with.
 func (n *network) anError(r *http.Request) int {
-	codes := []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusConflict}
+	codes := []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout, http.StatusConflict}
 	switch {
 	case path.Base(r.URL.Path) == "binding":
 		if n.rng.IntN(2) == 0 {

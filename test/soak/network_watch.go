@@ -71,6 +71,7 @@ func (n *network) serveWatch(w http.ResponseWriter, r *http.Request, resource st
 		delete(n.watches, id)
 		n.mu.Unlock()
 	}()
+
 	n.forward.ServeHTTP(w, r.WithContext(context.WithValue(ctx, watchKey{}, one)))
 	if ctx.Err() != nil {
 		panic(http.ErrAbortHandler)

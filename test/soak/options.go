@@ -28,7 +28,8 @@ type Options struct {
 
 // Defaults are those of the command.
 func Defaults() Options {
-	return Options{For: time.Hour, Seed: 1, Nodes: 50, Storm: time.Minute, Rest: 4 * time.Minute, Disk: true, Silence: 16 * time.Second, Out: os.Stdout}
+	return Options{For: time.Hour, Seed: 1, Nodes: 50, Storm: time.Minute, Rest: 4 * time.Minute, Disk: true,
+		Silence: 16 * time.Second, Out: os.Stdout}
 }
 
 // Validate says what is wrong, by flag.
@@ -41,6 +42,7 @@ func (o *Options) Validate() error {
 	case o.Storm <= 0 || o.Rest <= 0:
 		return fmt.Errorf("--storm %s and --rest %s: must be more than 0", o.Storm, o.Rest)
 	}
+
 	if o.Silence < 5*time.Second {
 		return fmt.Errorf("--silence %s: must be 5s or more", o.Silence)
 	}
@@ -49,6 +51,7 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--bin: %w: run `make build`, or name the folder", err)
 		}
 	}
+
 	if left, err := os.ReadDir(o.Dir); err == nil && len(left) > 0 {
 		return fmt.Errorf("--dir %s: is not empty: name another", o.Dir)
 	}

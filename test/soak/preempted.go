@@ -37,17 +37,21 @@ func (w *witness) checkPreemption(p *podSeen, message string, now time.Time) {
 		w.checks.add(victimJust + " (not judged: changes may have been missed)")
 		return
 	}
+
 	w.checks.add(victimJust)
 	just := false
 	for _, other := range w.pods {
 		just = just || waits(other.pod) && priority(other.pod) > priority(p.pod)
 	}
+
 	for _, other := range w.waited {
 		just = just || other.priority > priority(p.pod) && now.Sub(other.until) < window
 	}
 	if !just {
-		w.report(victimJust, key(p.pod), "pod %s of priority %d was preempted, and no pod of a higher one waited in the last %s", key(p.pod), priority(p.pod), window)
+		w.report(victimJust, key(p.pod),
+			"pod %s of priority %d was preempted, and no pod of a higher one waited in the last %s", key(p.pod), priority(p.pod), window)
 	}
+
 	if strings.HasPrefix(message, careful+":") {
 		w.checkBudgets(p, "the preemption of "+careful, now)
 	}
@@ -90,7 +94,9 @@ func (w *witness) checkBudgets(p *podSeen, by string, now time.Time) {
 		}
 		w.checks.add(budgetsKept)
 		if !b.spent.IsZero() && now.Sub(b.spent) > window {
-			w.report(budgetsKept, key(p.pod), "pod %s was made to leave by %s; its budget %s has allowed no disruption for %s", key(p.pod), by, b.budget.Name, now.Sub(b.spent).Round(time.Second))
+			w.report(budgetsKept, key(p.pod),
+				"pod %s was made to leave by %s; its budget %s has allowed no disruption for %s", key(p.pod), by,
+				b.budget.Name, now.Sub(b.spent).Round(time.Second))
 		}
 	}
 }

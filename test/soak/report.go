@@ -78,7 +78,8 @@ func (c *campaign) tell(ctx context.Context) {
 		c.witness.mu.Unlock()
 		c.mu.Lock()
 		fmt.Fprintf(c.Out, "%6s  round %d: %-12s  %d nodes, %d pods; %d faults, %d bad requests, %d deeds, %d checks; %d violations\n",
-			time.Since(c.began).Round(time.Second), c.rounds+1, c.phase, nodes, pods, c.faults.sum(), c.requests.sum(), c.deeds.sum(), c.witness.checks.sum(), len(c.violations))
+			time.Since(c.began).Round(time.Second), c.rounds+1, c.phase, nodes, pods, c.faults.sum(),
+			c.requests.sum(), c.deeds.sum(), c.witness.checks.sum(), len(c.violations))
 		c.mu.Unlock()
 	}
 }
@@ -109,6 +110,7 @@ func (r *Report) Print(to io.Writer) {
 	if r.NoDisk != "" {
 		fmt.Fprintf(out, "  the disk of etcd never ran full: %s\n", r.NoDisk)
 	}
+
 	fmt.Fprintln(out, "  no clock was set: on one machine no process can be given another one; see docs/soak.md")
 	table(out, "requests that fared badly", r.Requests)
 	table(out, "what users and administrators did", r.Deeds)
@@ -119,15 +121,18 @@ func (r *Report) Print(to io.Writer) {
 	for _, v := range r.Violations {
 		broken[v.Promise]++
 	}
+
 	fmt.Fprint(out, "\npromise\tchecked\tbroken\n")
 	for _, promise := range promises {
 		fmt.Fprintf(out, "  %s\t%d\t%d\n", promise, r.Checks[promise], broken[promise])
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(r.Checks)) {
 		if !slices.Contains(promises, name) {
 			fmt.Fprintf(out, "  %s\t%d\t\n", name, r.Checks[name])
 		}
 	}
+
 	out.Flush()
 	for i, v := range r.Violations {
 		fmt.Fprintf(to, "\n%d. after %s (%s), seed %d: %s\n   %s\n", i+1, v.After, v.At.Format("15:04:05.000"), r.Seed, v.Promise, v.What)

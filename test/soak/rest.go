@@ -29,7 +29,8 @@ func (c *campaign) settle(ctx context.Context) {
 			return
 		}
 		if time.Now().After(end) {
-			c.found(comesToRest, fmt.Sprintf("%s after the end of faults not all parts are well (%v), or pods that have to leave are there", c.Rest, c.notUp(ctx)), c.plane.name)
+			c.found(comesToRest, fmt.Sprintf("%s after the end of faults not all parts are well (%v), or pods that "+
+				"have to leave are there", c.Rest, c.notUp(ctx)), c.plane.name)
 			return
 		}
 	}
@@ -53,6 +54,7 @@ func (c *campaign) notUp(ctx context.Context) (names []string) {
 			}
 		}
 	}
+
 	return names
 }
 
@@ -89,7 +91,8 @@ func (c *campaign) rest(ctx context.Context) bool {
 			return true
 		}
 		if time.Since(began) > c.Rest {
-			c.found(comesToRest, fmt.Sprintf("%s after all was well again: %s", c.Rest, strings.Join(left[:min(len(left), 5)], "; ")), namesIn(left)...)
+			c.found(comesToRest, fmt.Sprintf("%s after all was well again: %s", c.Rest,
+				strings.Join(left[:min(len(left), 5)], "; ")), namesIn(left)...)
 			return false
 		}
 	}
@@ -112,15 +115,18 @@ func (c *campaign) unrest(ctx context.Context, could map[types.UID]time.Time) (l
 	if err != nil {
 		return nil, err
 	}
+
 	pods, err := c.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
+
 	for i := range nodes.Items {
 		if n := &nodes.Items[i]; len(n.Spec.Taints) > 0 || !nodeReady(n) {
 			left = append(left, fmt.Sprintf("node %s is not as before: taints %v", n.Name, n.Spec.Taints))
 		}
 	}
+
 	if len(nodes.Items) != c.Nodes {
 		left = append(left, fmt.Sprintf("there are %d nodes", len(nodes.Items)))
 	}
@@ -139,6 +145,7 @@ func (c *campaign) unrest(ctx context.Context, could map[types.UID]time.Time) (l
 		}
 		delete(could, p.UID)
 	}
+
 	return left, nil
 }
 
@@ -156,7 +163,10 @@ func (c *campaign) noteCould(p *v1.Pod, why string, could map[types.UID]time.Tim
 }
 
 func nodeReady(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady &&
+			c.Status == v1.ConditionTrue
+	})
 }
 
 // stirs says what is still to become of a pod that has a node.

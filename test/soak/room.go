@@ -38,6 +38,7 @@ func (w *witness) checkRoom(node string, came *podSeen) {
 	if n == nil || !takesRoom(came.pod) {
 		return
 	}
+
 	w.checks.add(roomKept)
 	taken := demand{}
 	for _, p := range w.pods {
@@ -47,10 +48,12 @@ func (w *witness) checkRoom(node string, came *podSeen) {
 			}
 		}
 	}
+
 	size := amounts(n.node.Status.Allocatable)
 	for name, amount := range came.demand {
 		if amount > 0 && taken[name] > size[name] {
-			w.report(roomKept, key(came.pod), "node %s has %d of %s, and its pods ask for %d since %s came", node, size[name], name, taken[name], key(came.pod))
+			w.report(roomKept, key(came.pod), "node %s has %d of %s, and its pods ask for %d since %s came", node,
+				size[name], name, taken[name], key(came.pod))
 		}
 	}
 }

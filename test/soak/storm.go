@@ -130,11 +130,13 @@ func (s *storm) squall(ctx context.Context, p *part, rng *rand.Rand) (string, bo
 		{"not answered", weather{unanswered: 0.6}},
 		{"slow", weather{slow: 0.6}},
 	}
+
 	kind := kinds[rng.IntN(len(kinds))]
 	what := "requests"
 	if kind.work = rng.IntN(3) > 0; kind.work {
 		what = "requests but for the Lease"
 	}
+
 	p.setCut(true)
 	p.network.setWeather(kind.weather)
 	pause(ctx, between(rng, 3*time.Second, longestTrouble))

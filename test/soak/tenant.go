@@ -67,10 +67,12 @@ func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &campaign{Options: o.Options, began: time.Now(), phase: "start", faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c := &campaign{Options: o.Options, began: time.Now(), phase: "start", faults: newCounts(), requests: newCounts(),
+		deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
 	c.witness = newWitness(c.Silence, c.found)
 	t := &tenancy{campaign: c, o: o}
 	defer c.clear()
+
 	config, err := t.start(ctx)
 	if err != nil {
 		return nil, err
@@ -81,6 +83,7 @@ func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	if err := t.play(ctx, config); err != nil {
 		return t.report(), err
 	}
+
 	c.end()
 	return t.report(), nil
 }
@@ -92,11 +95,13 @@ func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
+
 	data := filepath.Join(c.Dir, "cluster")
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
+
 	keeping, release := context.WithCancel(context.Background())
 	c.release = release
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
@@ -105,6 +110,7 @@ func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c.keeping.Go(func() { c.plane.keep(keeping) })
 	config, err := c.connect(ctx, filepath.Join(data, "kubeconfig"))
 	if err != nil {
@@ -113,12 +119,14 @@ func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
+
 	berth := filepath.Join(c.Bin, "berth")
 	endpoints := []string{"--leader-elect=false", "--health-bind-address", "127.0.0.1:0", "-v", "2"}
 	for name, argv := range map[string][]string{
 		"scheduler":  append([]string{berth, "scheduler", "--secure-port", "0"}, endpoints...),
 		"controller": append([]string{berth, "controller"}, endpoints...),
-		"nodes":      {berth, "nodes", "--count", strconv.Itoa(c.Nodes), "--zones", "3", "--cpu", strconv.Itoa(nodeCPU), "--memory", "16Gi"},
+		"nodes": {berth, "nodes", "--count", strconv.Itoa(c.Nodes), "--zones", "3", "--cpu",
+			strconv.Itoa(nodeCPU), "--memory", "16Gi"},
 	} {
 		p, err := c.newPart(name, nil, func(string) []string {
 			return append(argv, "--kubeconfig", filepath.Join(data, name+".kubeconfig"))
@@ -128,6 +136,7 @@ func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
 		}
 		c.keeping.Go(func() { p.keep(keeping) })
 	}
+
 	return config, nil
 }
 
@@ -190,7 +199,8 @@ func (t *tenancy) bound() time.Duration {
 
 // late hears of a pod that waits too long.
 func (t *tenancy) late(name string, waited time.Duration) {
-	t.found(witnessServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v", waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), witnessNamespace+"/"+name)
+	t.found(witnessServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v",
+		waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), witnessNamespace+"/"+name)
 }
 
 // rage has the tenant at work until the context ends.
@@ -218,6 +228,7 @@ func (t *tenancy) rage(ctx context.Context, config *rest.Config) error {
 			}
 		})
 	}
+
 	all.Wait()
 	return nil
 }

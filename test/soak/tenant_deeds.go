@@ -44,10 +44,12 @@ func (h *hostile) act(ctx context.Context) {
 		{3, "create a service", h.createService},
 		{2, "a flood of replicas", h.flood},
 	}
+
 	sum := 0
 	for _, d := range deeds {
 		sum += d.weight
 	}
+
 	n := h.rng.IntN(sum)
 	for _, d := range deeds {
 		if n -= d.weight; n >= 0 {
@@ -76,7 +78,8 @@ func oneOf[T any](h *hostile, all ...T) T { return all[h.rng.IntN(len(all))] }
 
 // amount is one that sums and products may not survive.
 func (h *hostile) amount() resource.Quantity {
-	return resource.MustParse(oneOf(h, "9223372036854775807", "9223372036854775", "9223371865056083968", "4611686018427387904", "0", "1", "1m", "8Ei", "7Ei", "1e15", "100m", "64Mi", "3"))
+	return resource.MustParse(oneOf(h, "9223372036854775807", "9223372036854775", "9223371865056083968",
+		"4611686018427387904", "0", "1", "1m", "8Ei", "7Ei", "1e15", "100m", "64Mi", "3"))
 }
 
 func (h *hostile) many() int { return oneOf(h, 1, 3, 9, 30, 100, 400, 1000) }
@@ -84,16 +87,21 @@ func (h *hostile) many() int { return oneOf(h, 1, 3, 9, 30, 100, 400, 1000) }
 // createPod makes a pod that is odd in a few ways at once.
 func (h *hostile) createPod(ctx context.Context) error {
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: h.name("p"), Labels: map[string]string{"app": oneOf(h, "a", "b", "c"), "n": fmt.Sprint(h.rng.IntN(50))}, Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{Name: h.name("p"), Labels: map[string]string{"app": oneOf(h, "a", "b", "c"),
+			"n": fmt.Sprint(h.rng.IntN(50))}, Annotations: map[string]string{}},
 		Spec: v1.PodSpec{
 			AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(oneOf[int64](h, 0, 1, 30, 1<<40)),
-			Containers: []v1.Container{{Name: "c", Image: "none", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("10m")}}}},
+			Containers: []v1.Container{{Name: "c", Image: "none",
+				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("10m")}}}},
 		},
 	}
+
 	odd := []func(*v1.Pod){
-		h.amounts, h.amounts, h.chosenNode, h.preferredTerms, h.requiredTerms, h.spreads, h.nodeTerms, h.tolerations, h.manyLabels, h.annotations, h.gates,
+		h.amounts, h.amounts, h.chosenNode, h.preferredTerms, h.requiredTerms, h.spreads, h.nodeTerms, h.tolerations,
+		h.manyLabels, h.annotations, h.gates,
 		h.volumes, h.devices, h.devices, h.ports, h.containers, h.importance, h.others,
 	}
+
 	for range 1 + h.rng.IntN(4) {
 		oneOf(h, odd...)(pod)
 	}
@@ -120,7 +128,8 @@ func (h *hostile) chosenNode(p *v1.Pod) {
 
 // key of a label: one that nodes have, or one of very many that none has.
 func (h *hostile) key() string {
-	return oneOf(h, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelOSStable, fmt.Sprint("key-", h.rng.IntN(1000)), fmt.Sprint("x/", h.rng.IntN(1<<30)))
+	return oneOf(h, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelOSStable, fmt.Sprint("key-", h.rng.IntN(1000)),
+		fmt.Sprint("x/", h.rng.IntN(1<<30)))
 }
 
 func (h *hostile) selector() *metav1.LabelSelector {
@@ -134,10 +143,13 @@ func (h *hostile) selector() *metav1.LabelSelector {
 		for i := range h.many() {
 			values = append(values, fmt.Sprint(i))
 		}
-		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "n", Operator: oneOf(h, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: values}}
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "n",
+			Operator: oneOf(h, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: values}}
 	case 3:
-		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: h.key(), Operator: oneOf(h, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: h.key(),
+			Operator: oneOf(h, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}
 	}
+
 	return s
 }
 
@@ -192,14 +204,16 @@ func (h *hostile) nodeTerms(p *v1.Pod) {
 		for range min(100, h.many()) {
 			values = append(values, fmt.Sprint("node-", h.rng.IntN(2*h.nodes)))
 		}
-		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: h.key(), Operator: oneOf(h, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: values}}})
+		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: h.key(),
+			Operator: oneOf(h, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: values}}})
 	}
 	affinity(p).NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
 func (h *hostile) tolerations(p *v1.Pod) {
 	for i := range h.many() {
-		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: fmt.Sprint("t-", i), Operator: v1.TolerationOpExists, TolerationSeconds: ptr(oneOf[int64](h, -1<<63, 0, 1<<63-1)), Effect: v1.TaintEffectNoExecute})
+		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: fmt.Sprint("t-", i),
+			Operator: v1.TolerationOpExists, TolerationSeconds: ptr(oneOf[int64](h, -1<<63, 0, 1<<63-1)), Effect: v1.TaintEffectNoExecute})
 	}
 }
 
@@ -248,13 +262,15 @@ func (h *hostile) devices(p *v1.Pod) {
 
 func (h *hostile) ports(p *v1.Pod) {
 	for i := range min(100, h.many()) {
-		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, v1.ContainerPort{ContainerPort: int32(1 + i), HostPort: int32(1 + h.rng.IntN(65535))})
+		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports,
+			v1.ContainerPort{ContainerPort: int32(1 + i), HostPort: int32(1 + h.rng.IntN(65535))})
 	}
 }
 
 func (h *hostile) containers(p *v1.Pod) {
 	for i := range min(60, h.many()) {
-		c := v1.Container{Name: fmt.Sprint("i-", i), Image: "none", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"memory": h.amount()}}}
+		c := v1.Container{Name: fmt.Sprint("i-", i), Image: "none",
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"memory": h.amount()}}}
 		if h.chance(30) {
 			c.RestartPolicy = ptr(v1.ContainerRestartPolicyAlways)
 		}
@@ -294,7 +310,8 @@ func (h *hostile) changePod(ctx context.Context) error {
 		return err
 	}
 	patch := oneOf(h, fmt.Sprintf(`{"metadata":{"labels":{"app":%q,"n":"%d"}}}`, oneOf(h, "a", "b", "witness"), h.rng.IntN(50)),
-		fmt.Sprintf(`{"metadata":{"annotations":{"a":%q}}}`, strings.Repeat("y", h.rng.IntN(5000))), `{"spec":{"schedulingGates":null}}`, `{"metadata":{"finalizers":null}}`)
+		fmt.Sprintf(`{"metadata":{"annotations":{"a":%q}}}`, strings.Repeat("y", h.rng.IntN(5000))),
+		`{"spec":{"schedulingGates":null}}`, `{"metadata":{"finalizers":null}}`)
 	_, err = h.client.CoreV1().Pods(tenantNamespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
@@ -304,17 +321,21 @@ func (h *hostile) deletePod(ctx context.Context) error {
 	if pod == nil {
 		return err
 	}
-	return h.client.CoreV1().Pods(tenantNamespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr(oneOf[int64](h, 0, 1, 30))})
+	return h.client.CoreV1().Pods(tenantNamespace).Delete(ctx, pod.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr(oneOf[int64](h, 0, 1, 30))})
 }
 
 func (h *hostile) deleteAll(ctx context.Context) error {
-	return h.client.CoreV1().Pods(tenantNamespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}, metav1.ListOptions{})
+	return h.client.CoreV1().Pods(tenantNamespace).DeleteCollection(ctx,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}, metav1.ListOptions{})
 }
 
 func (h *hostile) volumeClaim() v1.PersistentVolumeClaimSpec {
 	return v1.PersistentVolumeClaimSpec{
-		AccessModes: []v1.PersistentVolumeAccessMode{oneOf(h, v1.ReadWriteOnce, v1.ReadWriteMany, v1.ReadWriteOncePod)}, StorageClassName: ptr(oneOf(h, "late", "nobodys", "")),
-		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": resource.MustParse(oneOf(h, "1", "1Gi", "8Ei", "9223372036854775807"))}}, Selector: h.selector(),
+		AccessModes: []v1.PersistentVolumeAccessMode{oneOf(h, v1.ReadWriteOnce, v1.ReadWriteMany,
+			v1.ReadWriteOncePod)}, StorageClassName: ptr(oneOf(h, "late", "nobodys", "")),
+		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": resource.MustParse(oneOf(h, "1",
+			"1Gi", "8Ei", "9223372036854775807"))}}, Selector: h.selector(),
 	}
 }
 
@@ -328,16 +349,20 @@ func (h *hostile) createVolumeClaim(ctx context.Context) error {
 func (h *hostile) createDeviceClaim(ctx context.Context) error {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("claim-", h.rng.IntN(30))}}
 	for i := range min(30, h.many()) {
-		exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: oneOf(h, "tenant-device", "tenant-device", "nobodys"), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: oneOf[int64](h, 1, 2, 3, 32)}
+		exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: oneOf(h, "tenant-device", "tenant-device",
+			"nobodys"), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: oneOf[int64](h, 1, 2, 3, 32)}
 		if h.chance(30) {
 			exactly.AllocationMode, exactly.Count = resourcev1.DeviceAllocationModeAll, 0
 		}
 		if h.chance(50) {
 			exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: oneOf(h,
-				`device.attributes["example.com"].odd`, `device.attributes["example.com"].nothing`, `device.driver.matches("(e|ex|exa)*mple.com")`, `[1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, x*y > 0))`)}}}
+				`device.attributes["example.com"].odd`, `device.attributes["example.com"].nothing`,
+				`device.driver.matches("(e|ex|exa)*mple.com")`, `[1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, x*y > 0))`)}}}
 		}
-		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourcev1.DeviceRequest{Name: fmt.Sprint("r-", i), Exactly: exactly})
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests,
+			resourcev1.DeviceRequest{Name: fmt.Sprint("r-", i), Exactly: exactly})
 	}
+
 	if h.chance(40) {
 		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr(resourcev1.FullyQualifiedName("example.com/rack"))}}
 	}
@@ -355,13 +380,15 @@ func (h *hostile) deleteClaims(ctx context.Context) error {
 
 func (h *hostile) createBudget(ctx context.Context) error {
 	most := oneOf(h, intstr.FromInt32(0), intstr.FromString("100%"), intstr.FromInt32(1<<31-1))
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: h.name("b")}, Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &most, Selector: h.selector()}}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: h.name("b")},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &most, Selector: h.selector()}}
 	_, err := h.client.PolicyV1().PodDisruptionBudgets(tenantNamespace).Create(ctx, budget, metav1.CreateOptions{})
 	return err
 }
 
 func (h *hostile) createService(ctx context.Context) error {
-	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: h.name("s")}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": oneOf(h, "a", "b")}, ClusterIP: "None"}}
+	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: h.name("s")},
+		Spec: v1.ServiceSpec{Selector: map[string]string{"app": oneOf(h, "a", "b")}, ClusterIP: "None"}}
 	_, err := h.client.CoreV1().Services(tenantNamespace).Create(ctx, service, metav1.CreateOptions{})
 	return err
 }
@@ -371,7 +398,8 @@ func (h *hostile) flood(ctx context.Context) error {
 	labels := map[string]string{"app": oneOf(h, "a", "b", "c"), "set": h.name("f")}
 	template := podTemplate(labels, int64(1+h.rng.IntN(9000)), oneOf(h, "tenant-high", "tenant-low"), nil)
 	if h.chance(50) {
-		template.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: h.key(), WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: h.selector()}}
+		template.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: h.key(),
+			WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: h.selector()}}
 	}
 	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: labels["set"]}, Spec: appsv1.ReplicaSetSpec{
 		Replicas: ptr(int32(20 + h.rng.IntN(100))), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}

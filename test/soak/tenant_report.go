@@ -17,7 +17,8 @@ type TenantReport struct {
 }
 
 func (t *tenancy) report() *TenantReport {
-	return &TenantReport{Report: *t.campaign.report(), Peace: t.peace, Tenant: t.war, After: t.again, Calm: t.calm, Left: t.after, Decided: t.decided, Evicted: t.evicted}
+	return &TenantReport{Report: *t.campaign.report(), Peace: t.peace, Tenant: t.war, After: t.again, Calm: t.calm,
+		Left: t.after, Decided: t.decided, Evicted: t.evicted}
 }
 
 // Print writes the report for people.
@@ -27,16 +28,20 @@ func (r *TenantReport) Print(to io.Writer) {
 	table(out, "what the tenant did", r.Deeds)
 	table(out, "what the API server refused it", r.Requests)
 	table(out, "processes that ended by themselves", r.Ends)
-	fmt.Fprintf(out, "\nhow long pods of the witness waited for a node\n  in peace\t%v\n  with the tenant\t%v\n  after it\t%v\n", r.Peace, r.Tenant, r.After)
+	fmt.Fprintf(out, "\nhow long pods of the witness waited for a node\n  in peace\t%v\n  with the tenant\t%v\n  "+
+		"after it\t%v\n", r.Peace, r.Tenant, r.After)
 	fmt.Fprintf(out, "\ndecisions\t%d, longer than %ss: %d\n", r.Decided.all, longDecision, r.Decided.long)
+
 	fmt.Fprint(out, "\nmemory\tin peace\tat most\tafter\n")
 	for name, calm := range r.Calm {
 		fmt.Fprintf(out, "  %s\t%d MiB\t%s\t%d MiB\n", name, calm.memory>>20, r.Sizes[name], r.Left[name].memory>>20)
 	}
+
 	fmt.Fprintf(out, "\nwhat it left was deleted after\t%v\n", r.Evicted.Round(100*time.Millisecond))
 	for _, took := range r.Rests {
 		fmt.Fprintf(out, "back to normal after another\t%v\n", took.Round(100*time.Millisecond))
 	}
+
 	out.Flush()
 	fmt.Fprintf(to, "\n%d promises broken\n", len(r.Violations))
 	for i, v := range r.Violations {

@@ -34,30 +34,38 @@ func (t *tenancy) furnish(ctx context.Context) error {
 		try(core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, none))
 	}
 	for name, value := range map[string]int32{"tenant-high": 1000, "tenant-low": -10} {
-		try(t.client.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, none))
+		try(t.client.SchedulingV1().PriorityClasses().Create(ctx,
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, none))
 	}
 	zero := v1.ResourceList{"pods": resource.MustParse("0")}
 	scoped := func(scope v1.ResourceQuotaScope, op v1.ScopeSelectorOperator, values ...string) *v1.ScopeSelector {
 		return &v1.ScopeSelector{MatchExpressions: []v1.ScopedResourceSelectorRequirement{{ScopeName: scope, Operator: op, Values: values}}}
 	}
 	for name, spec := range map[string]v1.ResourceQuotaSpec{
-		"pods":     {Hard: v1.ResourceList{"pods": resource.MustParse(fmt.Sprint(tenantPods))}},
-		"critical": {Hard: zero, ScopeSelector: scoped(v1.ResourceQuotaScopePriorityClass, v1.ScopeSelectorOpIn, "system-node-critical", "system-cluster-critical")},
-		"across":   {Hard: zero, ScopeSelector: scoped(v1.ResourceQuotaScopeCrossNamespacePodAffinity, v1.ScopeSelectorOpExists)},
+		"pods": {Hard: v1.ResourceList{"pods": resource.MustParse(fmt.Sprint(tenantPods))}},
+		"critical": {Hard: zero, ScopeSelector: scoped(v1.ResourceQuotaScopePriorityClass, v1.ScopeSelectorOpIn,
+			"system-node-critical", "system-cluster-critical")},
+		"across": {Hard: zero, ScopeSelector: scoped(v1.ResourceQuotaScopeCrossNamespacePodAffinity, v1.ScopeSelectorOpExists)},
 	} {
-		try(core.ResourceQuotas(tenantNamespace).Create(ctx, &v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, none))
+		try(core.ResourceQuotas(tenantNamespace).Create(ctx,
+			&v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, none))
 	}
 	subject := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: tenantUser}}
-	try(t.client.RbacV1().Roles(tenantNamespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "devices"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims", "resourceclaimtemplates"}, Verbs: []string{"*"}}}}, none))
+	try(t.client.RbacV1().Roles(tenantNamespace).Create(ctx,
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "devices"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims", "resourceclaimtemplates"},
+				Verbs: []string{"*"}}}}, none))
 	for name, ref := range map[string]rbacv1.RoleRef{
 		"admin":   {APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 		"devices": {APIGroup: rbacv1.GroupName, Kind: "Role", Name: "devices"},
 	} {
-		try(t.client.RbacV1().RoleBindings(tenantNamespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: subject}, none))
+		try(t.client.RbacV1().RoleBindings(tenantNamespace).Create(ctx,
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: subject}, none))
 	}
 	later := storagev1.VolumeBindingWaitForFirstConsumer
-	try(t.client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "csi.example.com", VolumeBindingMode: &later}, none))
+	try(t.client.StorageV1().StorageClasses().Create(ctx,
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "csi.example.com",
+			VolumeBindingMode: &later}, none))
 	t.furnishDevices(ctx, try)
 	for range 100 { // service accounts come a moment after their namespace
 		if _, err := core.ServiceAccounts(witnessNamespace).Get(ctx, "default", metav1.GetOptions{}); err == nil {
@@ -73,14 +81,16 @@ func (t *tenancy) furnish(ctx context.Context) error {
 
 func (t *tenancy) furnishDevices(ctx context.Context, try func(any, error)) {
 	none := metav1.CreateOptions{}
-	try(t.client.ResourceV1().DeviceClasses().Create(ctx, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "tenant-device"}}, none))
+	try(t.client.ResourceV1().DeviceClasses().Create(ctx,
+		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "tenant-device"}}, none))
 	for n := range t.Nodes {
 		node := fmt.Sprint("node-", n+1)
 		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 			Driver: "example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}}}
 		for d := range 16 {
-			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("d-", d), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-				"odd": {BoolValue: ptr(d%2 == 1)}, "rack": {StringValue: ptr(fmt.Sprint(d % 3))}}})
+			slice.Spec.Devices = append(slice.Spec.Devices,
+				resourcev1.Device{Name: fmt.Sprint("d-", d), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+					"odd": {BoolValue: ptr(d%2 == 1)}, "rack": {StringValue: ptr(fmt.Sprint(d % 3))}}})
 		}
 		try(t.client.ResourceV1().ResourceSlices().Create(ctx, slice, none))
 	}
@@ -105,7 +115,8 @@ func (t *tenancy) evict(ctx context.Context) error {
 	}
 	for _, p := range pods.Items {
 		if len(p.Finalizers) > 0 {
-			_, _ = t.client.CoreV1().Pods(tenantNamespace).Patch(ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}) // it may just have gone
+			_, _ = t.client.CoreV1().Pods(tenantNamespace).Patch(ctx, p.Name, types.MergePatchType,
+				[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}) // it may just have gone
 		}
 	}
 	return nil

@@ -52,7 +52,8 @@ func (f figures) String() string {
 }
 
 func newServed(client kubernetes.Interface, late func(string, time.Duration)) *served {
-	return &served{client: client, late: late, echoes: echoes{shown: [2]chan int{make(chan int, 1), make(chan int, 1)}}, waiting: map[string]time.Time{}, told: map[string]bool{}}
+	return &served{client: client, late: late,
+		echoes: echoes{shown: [2]chan int{make(chan int, 1), make(chan int, 1)}}, waiting: map[string]time.Time{}, told: map[string]bool{}}
 }
 
 func witnessPod(name string) *v1.Pod {
@@ -203,6 +204,7 @@ func (t *tenancy) measureAll(ctx context.Context) {
 				go t.found(bounded, fmt.Sprintf("%s has more than %d MiB", name, mostMemory>>20), name)
 			}
 		}
+
 		t.sizes.mu.Unlock()
 		t.witness.checks.add(bounded)
 		if page, err := t.part("scheduler").get("/metrics"); err == nil {

@@ -141,12 +141,14 @@ func (u *upgrade) roll(ctx context.Context, order []*part, to, folder string) er
 	defer over()
 	load.Go(func() { u.churn.run(busy) })
 	load.Go(func() { u.flow.create(busy, u.o.Rate) })
+
 	for _, p := range order {
 		if !pause(ctx, u.o.Between) {
 			return ctx.Err()
 		}
 		u.replace(ctx, p, to, folder)
 	}
+
 	if !pause(ctx, u.o.Between) {
 		return ctx.Err()
 	}
@@ -154,8 +156,10 @@ func (u *upgrade) roll(ctx context.Context, order []*part, to, folder string) er
 	load.Wait()
 	u.witness.checks.add(noneForgot)
 	if left := u.flow.settle(ctx, u.Rest); len(left) > 0 {
-		u.found(noneForgot, fmt.Sprintf("%d pods of the load have no node %s after the last was created: %s", len(left), u.Rest, strings.Join(left[:min(len(left), 5)], ", ")), left[0])
+		u.found(noneForgot, fmt.Sprintf("%d pods of the load have no node %s after the last was created: %s",
+			len(left), u.Rest, strings.Join(left[:min(len(left), 5)], ", ")), left[0])
 	}
+
 	return ctx.Err()
 }
 
@@ -184,7 +188,8 @@ func (u *upgrade) replace(ctx context.Context, p *part, to, folder string) {
 			break
 		}
 		if time.Since(ended) > u.Rest {
-			u.found(comesToRest, fmt.Sprintf("%s after %s was replaced by the %s version: %s", u.Rest, p.name, to, strings.Join(left, "; ")), p.name)
+			u.found(comesToRest, fmt.Sprintf("%s after %s was replaced by the %s version: %s", u.Rest, p.name, to,
+				strings.Join(left, "; ")), p.name)
 			break
 		}
 	}
@@ -193,7 +198,8 @@ func (u *upgrade) replace(ctx context.Context, p *part, to, folder string) {
 	}
 	ready := time.Now()
 	pause(ctx, 3*time.Second) // what comes late belongs to it, too
-	s := step{part: p.name, to: to, stopped: ended.Sub(began), ready: ready.Sub(ended), leaderless: u.leases.longest(began), unbound: u.flow.longestGap(began)}
+	s := step{part: p.name, to: to, stopped: ended.Sub(began), ready: ready.Sub(ended),
+		leaderless: u.leases.longest(began), unbound: u.flow.longestGap(began)}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.steps = append(u.steps, s)

@@ -42,7 +42,8 @@ func newFlow(client kubernetes.Interface) *flow {
 
 // furnish makes the flow's namespace.
 func (f *flow) furnish(ctx context.Context) error {
-	_, err := f.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flowNamespace}}, metav1.CreateOptions{})
+	_, err := f.client.CoreV1().Namespaces().Create(ctx,
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flowNamespace}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create namespace %s: %w", flowNamespace, err)
 	}
@@ -53,14 +54,19 @@ func (f *flow) furnish(ctx context.Context) error {
 // for ever, for some seconds, or not.
 func (f *flow) pod(i int) *v1.Pod {
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("f-", i), Labels: map[string]string{"app": "flow"}, Annotations: map[string]string{"berth.dev/run-for": flowRuns.String()}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("f-", i), Labels: map[string]string{"app": "flow"},
+			Annotations: map[string]string{"berth.dev/run-for": flowRuns.String()}},
 		Spec: v1.PodSpec{
-			RestartPolicy: v1.RestartPolicyNever, PriorityClassName: "soak-high", AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(int64(1)),
-			Containers: []v1.Container{{Name: "c", Image: "none", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("5m")}}}},
+			RestartPolicy: v1.RestartPolicyNever, PriorityClassName: "soak-high",
+			AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(int64(1)),
+			Containers: []v1.Container{{Name: "c", Image: "none",
+				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("5m")}}}},
 		},
 	}
+
 	if seconds := int64(i % 5); seconds > 0 {
-		pod.Spec.Tolerations = []v1.Toleration{{Key: evictKey, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
+		pod.Spec.Tolerations = []v1.Toleration{{Key: evictKey, Operator: v1.TolerationOpExists,
+			Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}}
 		if seconds == 4 {
 			pod.Spec.Tolerations[0].TolerationSeconds = nil
 		}
@@ -79,6 +85,7 @@ func (f *flow) create(ctx context.Context, perSecond int) {
 	defer tick.Stop()
 	const atOnce = 8
 	var workers sync.WaitGroup
+
 	names := make(chan int)
 	for range atOnce {
 		workers.Go(func() {
@@ -87,6 +94,7 @@ func (f *flow) create(ctx context.Context, perSecond int) {
 			}
 		})
 	}
+
 	defer func() {
 		close(names)
 		workers.Wait()
@@ -94,6 +102,7 @@ func (f *flow) create(ctx context.Context, perSecond int) {
 		defer f.mu.Unlock()
 		f.loaded += time.Since(f.began)
 	}()
+
 	for ; ; i++ {
 		select {
 		case <-ctx.Done():
@@ -154,6 +163,7 @@ func (f *flow) clear(ctx context.Context) {
 				over = append(over, name)
 			}
 		}
+
 		f.mu.Unlock()
 		for _, name := range over {
 			err := f.client.CoreV1().Pods(flowNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))})

@@ -30,6 +30,7 @@ func (u *upgrade) report() *UpgradeReport {
 	for _, one := range left {
 		r.Evictions.waits = append(r.Evictions.waits, one.late)
 	}
+
 	r.Latest = left[max(0, len(left)-5):]
 	u.leases.mu.Lock()
 	defer u.leases.mu.Unlock()
@@ -39,6 +40,7 @@ func (u *upgrade) report() *UpgradeReport {
 			r.Released++
 		}
 	}
+
 	return r
 }
 
@@ -55,7 +57,8 @@ func (r *UpgradeReport) Print(to io.Writer) {
 	for _, s := range r.Steps {
 		fmt.Fprintln(to, s)
 	}
-	fmt.Fprintf(to, "\n%.1f pods a second came\nfrom the creation of a pod to its node: %v\nhow late pods left for a taint (looked at twice a second): %v\nleaders changed %d times, %d of them by a Lease that was given away\n",
+	fmt.Fprintf(to, "\n%.1f pods a second came\nfrom the creation of a pod to its node: %v\nhow late pods left for a "+
+		"taint (looked at twice a second): %v\nleaders changed %d times, %d of them by a Lease that was given away\n",
 		float64(r.Flow.pods)/max(1, r.Loaded.Seconds()), r.Flow, r.Evictions, r.Changes, r.Released)
 	for _, one := range r.Latest {
 		fmt.Fprintf(to, "  %s %s left %s %v late\n", one.at.Format("15:04:05.000"), one.pod, one.node, one.late.Round(time.Millisecond))

@@ -25,12 +25,14 @@ func (w *wire) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		c := &wiredConn{Conn: conn, wire: w, over: make(chan struct{})}
 		w.mu.Lock()
 		refuses := w.refuses
 		if !refuses {
 			w.conns[c] = true
 		}
+
 		w.mu.Unlock()
 		if !refuses {
 			return c, nil

@@ -122,17 +122,20 @@ func (w *witness) listed(resource string, present map[types.UID]bool, now time.T
 	if gap != nil {
 		w.blind[resource] = *gap
 	}
+
 	for uid, p := range w.pods {
 		if resource == "pods" && !present[uid] {
 			w.lets(p, now)
 			delete(w.pods, uid)
 		}
 	}
+
 	for name, n := range w.nodes {
 		if resource == "nodes" && !present[n.node.UID] {
 			delete(w.nodes, name)
 		}
 	}
+
 	for uid := range w.budgets {
 		if resource == "poddisruptionbudgets" && !present[uid] {
 			delete(w.budgets, uid)

@@ -52,13 +52,16 @@ func workloads() []workload {
 		{name: filler, share: 0.4, cpu: 500, priority: "soak-low"},
 		// Guarded pods take nearly all devices, and careful ones want some: they may take none from
 		// them, whatever their priority.
-		{name: guarded, share: 0.15, cpu: 250, priority: "soak-low", shape: wantsWidget, budget: &policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &all}},
+		{name: guarded, share: 0.15, cpu: 250, priority: "soak-low", shape: wantsWidget,
+			budget: &policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &all}},
 		{name: "half", share: 0.1, cpu: 500, priority: "soak-low", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}},
 		{name: "important", share: 0.15, cpu: 1500, priority: "soak-high"},
-		{name: "careful", share: 0.03, cpu: 250, priority: "soak-high", shape: func(p *v1.PodTemplateSpec) { p.Spec.SchedulerName = careful; wantsWidget(p) }},
+		{name: "careful", share: 0.03, cpu: 250, priority: "soak-high",
+			shape: func(p *v1.PodTemplateSpec) { p.Spec.SchedulerName = careful; wantsWidget(p) }},
 		{name: "spread", share: 0.1, cpu: 250, priority: "soak-middle", shape: spread},
 		{name: "apart", share: 0.1, cpu: 250, priority: "soak-middle", shape: apart},
-		{name: "sandboxed", share: 0.1, cpu: 500, priority: "soak-middle", shape: func(p *v1.PodTemplateSpec) { p.Spec.RuntimeClassName = ptr("soak-sandbox") }},
+		{name: "sandboxed", share: 0.1, cpu: 500, priority: "soak-middle",
+			shape: func(p *v1.PodTemplateSpec) { p.Spec.RuntimeClassName = ptr("soak-sandbox") }},
 		{name: "devices", share: 0.01, cpu: 100, priority: "soak-middle", shape: wantsWidget},
 		{name: "patient", share: 0.1, cpu: 250, priority: "soak-middle", shape: func(p *v1.PodTemplateSpec) { tolerate(p, 7) }},
 		{name: "database", share: 0.05, cpu: 500, priority: "soak-high", set: true, shape: func(p *v1.PodTemplateSpec) { tolerate(p, 2) }},
@@ -97,7 +100,8 @@ func (l *workload) template() v1.PodTemplateSpec {
 
 func podTemplate(labels map[string]string, cpu int64, priority string, shape func(*v1.PodTemplateSpec)) v1.PodTemplateSpec {
 	p := v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"berth.dev/terminate-after": strconv.FormatInt(cpu/300, 10) + "s"}},
+		ObjectMeta: metav1.ObjectMeta{Labels: labels,
+			Annotations: map[string]string{"berth.dev/terminate-after": strconv.FormatInt(cpu/300, 10) + "s"}},
 		Spec: v1.PodSpec{
 			PriorityClassName: priority, TerminationGracePeriodSeconds: ptr(int64(5)), AutomountServiceAccountToken: ptr(false),
 			Containers: []v1.Container{{Name: "c", Image: "none", Resources: v1.ResourceRequirements{
@@ -123,21 +127,27 @@ func furnish(ctx context.Context, client kubernetes.Interface, nodes int) error 
 		}
 		return nil
 	}
+
 	none := metav1.CreateOptions{}
 	_, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, none)
 	if err := create("namespace", err); err != nil {
 		return err
 	}
+
 	for name, value := range priorities {
-		_, err := client.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, none)
+		_, err := client.SchedulingV1().PriorityClasses().Create(ctx,
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, none)
 		if err := create("priority class", err); err != nil {
 			return err
 		}
 	}
+
 	_, err = client.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "soak-sandbox"}, Handler: "sandbox",
-		Overhead: &nodev1.Overhead{PodFixed: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("64Mi")}},
+		Overhead: &nodev1.Overhead{PodFixed: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"),
+			v1.ResourceMemory: resource.MustParse("64Mi")}},
 	}, none)
+
 	if err := create("runtime class", err); err != nil {
 		return err
 	}
@@ -145,6 +155,7 @@ func furnish(ctx context.Context, client kubernetes.Interface, nodes int) error 
 	if err := create("daemon set", err); err != nil {
 		return err
 	}
+
 	for _, l := range workloads() {
 		if err := create(l.name, l.create(ctx, client, (l.most(nodes)+1)/2)); err != nil {
 			return err
@@ -155,19 +166,23 @@ func furnish(ctx context.Context, client kubernetes.Interface, nodes int) error 
 
 func (l *workload) create(ctx context.Context, client kubernetes.Interface, replicas int) error {
 	none := metav1.CreateOptions{}
-	meta, selector, n := metav1.ObjectMeta{Name: l.name, Namespace: namespace}, &metav1.LabelSelector{MatchLabels: l.labels()}, int32(replicas)
+	meta, selector, n := metav1.ObjectMeta{Name: l.name, Namespace: namespace},
+		&metav1.LabelSelector{MatchLabels: l.labels()}, int32(replicas)
 	if l.budget != nil {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: *l.budget}
 		budget.Spec.Selector = selector
-		if _, err := client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, budget, none); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := client.PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, budget, none); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
+
 	if l.set {
 		_, err := client.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
 			Replicas: &n, Selector: selector, Template: l.template(), PodManagementPolicy: appsv1.ParallelPodManagement}}, none)
 		return err
 	}
+
 	_, err := client.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
 		Replicas: &n, Selector: selector, Template: l.template()}}, none)
 	return err
@@ -186,5 +201,6 @@ func job(name string, completions, parallelism int32, cpu int64) *batchv1.Job {
 	template.Annotations["berth.dev/run-for"] = "3s"
 	template.Spec.RestartPolicy = v1.RestartPolicyNever
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: batchv1.JobSpec{
-		Completions: &completions, Parallelism: &parallelism, TTLSecondsAfterFinished: ptr(int32(5)), BackoffLimit: ptr(int32(1000)), Template: template}}
+		Completions: &completions, Parallelism: &parallelism, TTLSecondsAfterFinished: ptr(int32(5)),
+		BackoffLimit: ptr(int32(1000)), Template: template}}
 }

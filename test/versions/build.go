@@ -88,11 +88,13 @@ func (m *goMod) module(release string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var text strings.Builder
 	fmt.Fprintf(&text, "module versions\n\ngo %s\n\n", m.Go)
 	for _, setting := range m.Godebug {
 		fmt.Fprintf(&text, "godebug %s=%s\n", setting.Key, setting.Value)
 	}
+
 	fmt.Fprintf(&text, "require %s %s\n", kubernetesModule, release)
 	for _, r := range m.Require {
 		needed := r.Version
@@ -102,6 +104,7 @@ func (m *goMod) module(release string) ([]byte, error) {
 		}
 		fmt.Fprintf(&text, "require %s %s // indirect\n", r.Path, needed)
 	}
+
 	return []byte(text.String()), nil
 }
 

@@ -27,6 +27,7 @@ func newestOf(releases []string, minor string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	newest := ""
 	for _, release := range releases {
 		v, err := version.ParseSemantic(release)
@@ -37,6 +38,7 @@ func newestOf(releases []string, minor string) (string, error) {
 			newest = release
 		}
 	}
+
 	if newest == "" {
 		return "", fmt.Errorf("no release of %s among %s", minor, strings.Join(releases, " "))
 	}

@@ -96,6 +96,7 @@ func watchMemory(ctx context.Context, limit int64, end func(error)) {
 	held := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	ticker := time.NewTicker(often)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():

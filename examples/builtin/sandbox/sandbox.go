@@ -25,7 +25,8 @@ func Entry() plugins.Entry {
 	return plugins.Entry{Name: Sandbox{}.Name(), Points: plugins.Filters, New: plugins.Plain(Sandbox{})}
 }
 
-var missing = &plugins.Rejection{Code: "NoSandbox", Reasons: []string{"node(s) didn't have the handler of the pod's runtime class"}, Unresolvable: true}
+var missing = &plugins.Rejection{Code: "NoSandbox",
+	Reasons: []string{"node(s) didn't have the handler of the pod's runtime class"}, Unresolvable: true}
 
 // Name implements plugins.Filter.
 func (Sandbox) Name() string { return "Sandbox" }

@@ -104,7 +104,8 @@ func stateOf(cycle fwk.CycleState) (*state, error) {
 
 // PreFilter adds up what every rack draws. A pod that draws nothing is none of the plugin's
 // business.
-func (p *PowerBudget) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *PowerBudget) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
+	nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	wants, err := watts(pod)
 	switch {
 	case err != nil:

@@ -97,7 +97,8 @@ type objects struct {
 }
 
 // find asks the cache and, if it knows of no such object, the API server.
-func find[T any](o objects, cached func(name string) (*T, error), get func(context.Context, string, metav1.GetOptions) (*T, error), kind, name string) (*T, error) {
+func find[T any](o objects, cached func(name string) (*T, error),
+	get func(context.Context, string, metav1.GetOptions) (*T, error), kind, name string) (*T, error) {
 	if !o.HasSynced() {
 		return nil, ErrCold
 	}

@@ -67,6 +67,7 @@ func (l *lane) take(ctx context.Context, source string) (leave func(), err error
 		l.depart(source, p)
 		return nil, errBusy
 	}
+
 	select {
 	case l.all <- struct{}{}:
 	case <-ctx.Done():
@@ -74,6 +75,7 @@ func (l *lane) take(ctx context.Context, source string) (leave func(), err error
 		l.depart(source, p)
 		return nil, errBusy
 	}
+
 	return func() {
 		<-l.all
 		<-p.own

@@ -54,6 +54,7 @@ func (c certificates) renewed(names []string, v validity, now time.Time) (certif
 			next.authorities = append(next.authorities, authority)
 		}
 	}
+
 	changed := len(next.authorities) != len(c.authorities)
 	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
 		authority, err := newAuthority(v.authority(), now)
@@ -62,6 +63,7 @@ func (c certificates) renewed(names []string, v validity, now time.Time) (certif
 		}
 		next.authorities, changed = append(next.authorities, authority), true
 	}
+
 	if !next.serves(names, now) {
 		serving, err := next.signer(v, now).sign(names, v.serving, now)
 		if err != nil {
@@ -135,14 +137,17 @@ func issue(template *x509.Certificate, parent keyPair, life time.Duration, now t
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 		return keyPair{}, fmt.Errorf("make a serial number: %w", err)
 	}
+
 	template.NotBefore, template.NotAfter = now.Add(-skew), now.Add(life)
 	if parent.cert == nil {
 		parent = keyPair{template, key}
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, parent.cert, key.Public(), parent.key)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("make a certificate: %w", err)
 	}
+
 	cert, err := x509.ParseCertificate(der)
 	return keyPair{cert, key}, err
 }
@@ -215,10 +220,12 @@ func parsePairs(certs, keys []byte) ([]keyPair, error) {
 		if cert == nil || key == nil {
 			return nil, errors.New("not as many keys as certificates")
 		}
+
 		parsed, err := x509.ParseCertificate(cert.Bytes)
 		if err != nil {
 			return nil, err
 		}
+
 		private, err := x509.ParseECPrivateKey(key.Bytes)
 		if err != nil {
 			return nil, err

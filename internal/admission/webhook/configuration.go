@@ -53,7 +53,8 @@ func (o *Options) mutating(port int, bundle []byte) *v1.MutatingWebhookConfigura
 		NamespaceSelector: o.namespaces(), TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{staying},
 	}, v1.MutatingWebhook{
 		Name: nodesName, Rules: rule("", "nodes", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
-		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: new(int32(nodeTimeout)), MatchConditions: []v1.MatchCondition{taintWithoutTime},
+		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: new(int32(nodeTimeout)),
+		MatchConditions: []v1.MatchCondition{taintWithoutTime},
 	}
 	configuration := &v1.MutatingWebhookConfiguration{ObjectMeta: o.meta(nil), Webhooks: []v1.MutatingWebhook{pods, nodes}}
 	for i := range configuration.Webhooks {
@@ -113,7 +114,8 @@ func (o *Options) namespaces() *metav1.LabelSelector {
 
 func (o *Options) client(path string, port int, bundle []byte) v1.WebhookClientConfig {
 	if o.AdvertiseHost != "" {
-		return v1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s%s", net.JoinHostPort(o.AdvertiseHost, strconv.Itoa(port)), path)), CABundle: bundle}
+		return v1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s%s",
+			net.JoinHostPort(o.AdvertiseHost, strconv.Itoa(port)), path)), CABundle: bundle}
 	}
 	return v1.WebhookClientConfig{CABundle: bundle, Service: &v1.ServiceReference{
 		Namespace: o.Namespace, Name: o.Service, Path: &path, Port: new(int32(443)),

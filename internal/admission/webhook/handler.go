@@ -38,6 +38,7 @@ func (w *Webhook) reviews(kind string, answer answer) http.Handler {
 			guard.Refuse(out, statusOf(err), err.Error())
 			return
 		}
+
 		out.Header().Set("Content-Type", "application/json")
 		reply := admissionv1.AdmissionReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Response: response,
@@ -48,7 +49,8 @@ func (w *Webhook) reviews(kind string, answer answer) http.Handler {
 	})
 }
 
-func (w *Webhook) review(out http.ResponseWriter, in *http.Request, answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
+func (w *Webhook) review(out http.ResponseWriter, in *http.Request,
+	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(in)
 	defer cancel()
 	// A cold cache knows of no class and no annotation: what it would say is wrong.
@@ -80,7 +82,8 @@ func (w *Webhook) review(out http.ResponseWriter, in *http.Request, answer answe
 		return review, nil, badRequest{fmt.Errorf("read the review: %w", err)}
 	}
 	if review.Request == nil || review.APIVersion != "admission.k8s.io/v1" {
-		return review, nil, badRequest{fmt.Errorf("%q: must be an AdmissionReview of admission.k8s.io/v1 with a request", review.APIVersion)}
+		return review, nil, badRequest{fmt.Errorf("%q: must be an AdmissionReview of "+
+			"admission.k8s.io/v1 with a request", review.APIVersion)}
 	}
 	response, err := answer(ctx, review.Request)
 	if err != nil {

@@ -43,12 +43,14 @@ func (w *Webhook) keep(ctx context.Context) {
 		} else if wait = keepRetry; ctx.Err() == nil {
 			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
 		}
+
 		timer := w.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-touched:
 		case <-timer.C():
 		}
+
 		timer.Stop()
 		if ctx.Err() != nil {
 			return
@@ -66,10 +68,12 @@ func (w *Webhook) look(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
+
 	certs, err := w.certificates(ctx, owners)
 	if err != nil {
 		return err
 	}
+
 	w.serving.Store(certs.tls())
 	w.metrics.expiry.Set(float64(certs.serving.cert.NotAfter.Unix()))
 	select {
@@ -77,6 +81,7 @@ func (w *Webhook) look(ctx context.Context, first bool) error {
 	case <-ctx.Done():
 		return fmt.Errorf("caches are not filled: %w", ctx.Err())
 	}
+
 	if err := w.keepMutating(ctx, owners, certs.bundle(), first); err != nil {
 		return fmt.Errorf("mutating webhook configuration %s: %w", w.options.Service, err)
 	}
@@ -109,21 +114,26 @@ func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReferen
 	if err != nil && !isNew {
 		return certificates{}, fmt.Errorf("secret %s/%s: %w", w.options.Namespace, w.options.Service, err)
 	}
+
 	var current certificates
 	if !isNew {
 		if current, err = parseCertificates(secret.Data); err != nil {
-			klog.FromContext(ctx).Error(err, "The Secret with the certificates cannot be read; making new ones", "secret", klog.KObj(secret))
+			klog.FromContext(ctx).Error(err, "The Secret with the certificates cannot be read; making new ones",
+				"secret", klog.KObj(secret))
 			current = certificates{}
 		}
 	}
+
 	certs, changed, err := current.renewed(w.options.names(), validity{w.options.CertificateLifetime}, w.clock.Now())
 	if err != nil || !changed {
 		return certs, err
 	}
+
 	data, err := certs.data()
 	if err != nil {
 		return certificates{}, err
 	}
+
 	if isNew {
 		secret = &corev1.Secret{ObjectMeta: w.options.meta(owners), Type: corev1.SecretTypeOpaque, Data: data}
 		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
@@ -132,6 +142,7 @@ func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReferen
 		secret.Data = data
 		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	}
+
 	if err != nil {
 		return certificates{}, fmt.Errorf("secret %s/%s: %w", w.options.Namespace, w.options.Service, err)
 	}
@@ -143,27 +154,29 @@ func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReferen
 func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.mutating(w.port(), bundle)
 	wanted.OwnerReferences = owners
-	return keepOne(ctx, w.client.AdmissionregistrationV1().MutatingWebhookConfigurations(), wanted, w.options.Register, func(next *mutating) {
-		if w.options.Register && whole {
-			next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
-		}
-		for i := range next.Webhooks {
-			trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
-		}
-	})
+	return keepOne(ctx, w.client.AdmissionregistrationV1().MutatingWebhookConfigurations(), wanted,
+		w.options.Register, func(next *mutating) {
+			if w.options.Register && whole {
+				next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
+			}
+			for i := range next.Webhooks {
+				trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+			}
+		})
 }
 
 func (w *Webhook) keepValidating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.validating(w.port(), bundle)
 	wanted.OwnerReferences = owners
-	return keepOne(ctx, w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), wanted, w.options.Register, func(next *validating) {
-		if w.options.Register && whole {
-			next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
-		}
-		for i := range next.Webhooks {
-			trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
-		}
-	})
+	return keepOne(ctx, w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), wanted,
+		w.options.Register, func(next *validating) {
+			if w.options.Register && whole {
+				next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
+			}
+			for i := range next.Webhooks {
+				trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+			}
+		})
 }
 
 type (
@@ -194,10 +207,12 @@ func keepOne[C interface {
 	if err != nil {
 		return err
 	}
+
 	next := current.DeepCopy()
 	if mend(next); apiequality.Semantic.DeepEqual(current, next) {
 		return nil
 	}
+
 	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
 	return err
 }

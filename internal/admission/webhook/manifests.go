@@ -24,14 +24,17 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	if image == "" {
 		return fmt.Errorf("--image: must name the image of berth to run")
 	}
+
 	port, err := portOf(o.Address, "--bind-address")
 	if err != nil {
 		return err
 	}
+
 	health, err := portOf(o.Health, "--health-bind-address")
 	if err != nil {
 		return err
 	}
+
 	defaults := DefaultOptions()
 	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
 	differs := func(flag, value, usual string) {
@@ -39,6 +42,7 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 			args = append(args, "--"+flag+"="+value)
 		}
 	}
+
 	differs("bind-address", o.Address, defaults.Address)
 	differs("service", o.Service, defaults.Service)
 	differs("failure-policy", o.FailurePolicy, defaults.FailurePolicy)
@@ -47,6 +51,7 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	differs("certificate-lifetime", o.CertificateLifetime.String(), defaults.CertificateLifetime.String())
 	differs("shutdown-delay", o.ShutdownDelay.String(), defaults.ShutdownDelay.String())
 	differs("register", strconv.FormatBool(o.Register), strconv.FormatBool(defaults.Register))
+
 	differs("default-not-ready-toleration-seconds", seconds(o.Rules.NotReadySeconds), seconds(defaults.Rules.NotReadySeconds))
 	differs("default-unreachable-toleration-seconds", seconds(o.Rules.UnreachableSeconds), seconds(defaults.Rules.UnreachableSeconds))
 	return manifests.Execute(out, map[string]any{

@@ -51,7 +51,8 @@ func (m *instruments) all() []metrics.Registerable {
 // Metrics lists the webhook's metrics without values, for the documentation.
 func Metrics() []metrics.Registerable { return newInstruments().all() }
 
-func (m *instruments) reviewed(path string, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse, err error, took time.Duration) {
+func (m *instruments) reviewed(path string, request *admissionv1.AdmissionRequest,
+	response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"
 	if request != nil {
 		// Of a closed set: anybody can send a review.

@@ -74,18 +74,28 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
 		"address of /healthz, /livez, /readyz and /metrics, plain HTTP; port 0 picks a free one, empty disables it")
 	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
-		"CA bundle for client certificates, which are then required; API servers present one if their --admission-control-config-file names it (default: unauthenticated)")
-	flags.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the webhook's Service and of the Secret with its certificates; the rules do not apply to its pods")
+		"CA bundle for client certificates, which are then required; API servers present one if their "+
+			"--admission-control-config-file names it (default: unauthenticated)")
+	flags.StringVarP(&o.Namespace, "namespace", "n", o.Namespace,
+		"namespace of the webhook's Service and of the Secret with its certificates; the rules do not apply to its pods")
+
 	flags.StringVar(&o.Service, "service", o.Service, "name of the Service, of the Secret and of the webhook configurations")
-	flags.StringVar(&o.AdvertiseHost, "advertise-host", o.AdvertiseHost, "host name or IP address at which API servers reach the webhook outside the cluster, instead of the Service")
+	flags.StringVar(&o.AdvertiseHost, "advertise-host", o.AdvertiseHost,
+		"host name or IP address at which API servers reach the webhook outside the cluster, instead of the Service")
 	flags.BoolVar(&o.Register, "register", o.Register, "create the webhook configurations; if false, only update the CA in existing ones")
-	flags.StringVar(&o.FailurePolicy, "failure-policy", o.FailurePolicy, "what happens to a pod if the webhook does not answer: Ignore creates it without the rules, Fail refuses it")
+	flags.StringVar(&o.FailurePolicy, "failure-policy", o.FailurePolicy,
+		"what happens to a pod if the webhook does not answer: Ignore creates it without the rules, Fail refuses it")
 	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long an API server waits for the webhook, 1s to 30s")
 	flags.StringSliceVar(&o.ExcludeNamespaces, "exclude-namespaces", o.ExcludeNamespaces, "namespaces whose pods the rules do not apply to")
-	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", o.CertificateLifetime, "lifetime of the serving certificate; it is renewed after two thirds of it")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "how long to keep serving after SIGTERM, as not ready, until API servers stop calling this replica")
-	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds, "tolerationSeconds for not-ready nodes of pods that set none")
-	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds, "tolerationSeconds for unreachable nodes of pods that set none")
+
+	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", o.CertificateLifetime,
+		"lifetime of the serving certificate; it is renewed after two thirds of it")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay,
+		"how long to keep serving after SIGTERM, as not ready, until API servers stop calling this replica")
+	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds,
+		"tolerationSeconds for not-ready nodes of pods that set none")
+	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds,
+		"tolerationSeconds for unreachable nodes of pods that set none")
 }
 
 // shortestLifetime leaves time to renew, whatever the clocks say.
@@ -99,11 +109,13 @@ func (o *Options) Validate() error {
 	if o.Namespace == "" || o.Service == "" {
 		return fmt.Errorf("--namespace and --service: must not be empty")
 	}
+
 	switch admissionregistrationv1.FailurePolicyType(o.FailurePolicy) {
 	case admissionregistrationv1.Ignore, admissionregistrationv1.Fail:
 	default:
 		return fmt.Errorf("--failure-policy: %q: must be Ignore or Fail", o.FailurePolicy)
 	}
+
 	if o.Timeout < time.Second || o.Timeout > 30*time.Second || o.Timeout%time.Second != 0 {
 		return fmt.Errorf("--timeout: %v: must be whole seconds, 1s to 30s", o.Timeout)
 	}
@@ -113,6 +125,7 @@ func (o *Options) Validate() error {
 	if o.ShutdownDelay < 0 {
 		return fmt.Errorf("--shutdown-delay: %v: must not be negative", o.ShutdownDelay)
 	}
+
 	if n := o.Rules.NotReadySeconds; n != nil && *n < 0 {
 		return fmt.Errorf("--default-not-ready-toleration-seconds: %d: must be zero or more", *n)
 	}

@@ -50,6 +50,7 @@ func (r *reviewer) mutate(ctx context.Context, request *admissionv1.AdmissionReq
 	case "nodes":
 		return r.mutateNode(request)
 	}
+
 	return allowed(), nil
 }
 
@@ -59,10 +60,12 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 	if err := json.Unmarshal(request.Object.Raw, &node); err != nil {
 		return nil, fmt.Errorf("read node: %w", err)
 	}
+
 	before, err := nodeFields(&node)
 	if err != nil {
 		return nil, err
 	}
+
 	if request.Operation == admissionv1.Create {
 		admission.Node(&node)
 	} else {
@@ -71,6 +74,7 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 			return nil, fmt.Errorf("read stored node: %w", err)
 		}
 	}
+
 	admission.NoteTaintTimes(&node, old, r.now())
 	after, err := nodeFields(&node)
 	if err != nil {
@@ -103,6 +107,7 @@ func (r *reviewer) validate(ctx context.Context, request *admissionv1.AdmissionR
 			return nil, err
 		}
 	}
+
 	return allowed(), nil
 }
 

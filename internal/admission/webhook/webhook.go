@@ -58,6 +58,7 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
+
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
@@ -65,6 +66,7 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	w := &Webhook{options: options, client: client, lookups: lookups, lanes: newLanes(), clock: options.Clock, metrics: newInstruments(),
 		warm: make(chan struct{}), ready: make(chan struct{})}
 	if options.ClientCAFile != "" {
@@ -72,12 +74,14 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 			return nil, fmt.Errorf("--client-ca-file: %w", err)
 		}
 	}
+
 	if w.clock == nil {
 		w.clock = clock.RealClock{}
 	}
 	if w.listener, err = net.Listen("tcp", options.Address); err != nil {
 		return nil, fmt.Errorf("--bind-address: %w", err)
 	}
+
 	if options.Health != "" {
 		if w.health, err = net.Listen("tcp", options.Health); err != nil {
 			w.listener.Close()
@@ -189,8 +193,9 @@ func (w *Webhook) server(handler http.Handler) *http.Server {
 		IdleTimeout:       5 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ConnContext:       guard.ConnContext,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: buffered, MaxReceiveBufferPerStream: buffered},
-		TLSConfig:         config,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: buffered,
+			MaxReceiveBufferPerStream: buffered},
+		TLSConfig: config,
 		// Handshakes that fail are of interest when certificates are, and noise
 		// from port scans else.
 		ErrorLog: log.New(logWriter{}, "", 0),

@@ -64,10 +64,12 @@ func (c *Core) begin(now time.Time) {
 		if now.Before(p.next()) {
 			return
 		}
+
 		heap.Pop(&c.queue)
 		if p.tries > 0 {
 			c.stats.Retries++
 		}
+
 		a := &attempt{pod: p, live: p.Pod, unread: true, evicts: c.options.Budgets && !c.budgetsOver(now, p)}
 		p.attempt = a
 		c.underway++
@@ -135,11 +137,13 @@ func (c *Core) answered(now time.Time, answer Answered) {
 		c.told(now, r, answer)
 		return
 	}
+
 	a := c.attempts[answer.Ticket]
 	delete(c.attempts, answer.Ticket)
 	if a == nil {
 		return
 	}
+
 	others := a.also
 	a.also = nil
 	c.goOn(now, a, answer)
@@ -157,6 +161,7 @@ func (c *Core) goOn(now time.Time, a *attempt, answer Answered) {
 		c.underway--
 		return
 	}
+
 	switch a.step {
 	case readingNode:
 		c.nodeRead(now, a, answer)
@@ -194,6 +199,7 @@ func (c *Core) nodeRead(now time.Time, a *attempt, answer Answered) {
 		c.unreadable(now, a, answer)
 		return
 	}
+
 	c.unanswered, c.pausedUntil = 0, time.Time{}
 	switch {
 	case c.stillDue(a):
@@ -252,6 +258,7 @@ func (c *Core) podRead(now time.Time, a *attempt, answer Answered) {
 		c.unreadable(now, a, answer)
 		return
 	}
+
 	a.live, a.unread = *answer.Pod, false
 	if a.live.Marked || a.asked || a.evicts {
 		c.deleteIfDue(now, a)
@@ -305,18 +312,22 @@ func (c *Core) delete(now time.Time, a *attempt) {
 		}
 		return
 	}
+
 	p := a.pod
 	if a.seeks {
 		a.rules = p.asked
 	}
+
 	if !p.marked {
 		p.marked = true
 		c.do(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
 	}
+
 	uid := p.UID
 	if c.breakSafeguards.noUID {
 		uid = ""
 	}
+
 	ticket := c.await(a, deleting)
 	if a.evicts {
 		c.do(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: a.cause()})

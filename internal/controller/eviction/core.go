@@ -129,6 +129,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	default:
 		c.devicesChanged(now, event)
 	}
+
 	if !c.options.Watches {
 		c.note(now)
 		c.tell(now)

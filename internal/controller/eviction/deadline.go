@@ -97,6 +97,7 @@ func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 			least = Due{At: at, Taint: held.Taint}
 		}
 	}
+
 	return least
 }
 

@@ -88,6 +88,7 @@ func (d *devices) due(p *Pod) (least Due, asked []string) {
 			}
 		}
 	}
+
 	slices.Sort(asked)
 	return least, slices.Compact(asked)
 }
@@ -130,6 +131,7 @@ func (of *pool) offered() map[string]*slice {
 	for _, s := range of.slices {
 		newest = max(newest, s.Generation)
 	}
+
 	of.offers = map[string]*slice{}
 	for _, name := range slices.Sorted(maps.Keys(of.slices)) {
 		s := of.slices[name]
@@ -139,6 +141,7 @@ func (of *pool) offered() map[string]*slice {
 			}
 		}
 	}
+
 	return of.offers
 }
 
@@ -194,6 +197,7 @@ func (d *devices) evidence(p *Pod, now time.Time) (read ReadDevices) {
 			read.Claims = append(read.Claims, c.Name)
 		}
 	}
+
 	slices.Sort(read.Rules)
 	read.Rules = slices.Compact(read.Rules)
 	return read

@@ -177,11 +177,13 @@ func (c *Core) foundOf(now time.Time, read *Devices) devices {
 	for i := range read.Claims {
 		found.setClaim(&claim{Claim: read.Claims[i]})
 	}
+
 	for i := range read.Slices {
 		s := &slice{Slice: read.Slices[i]}
 		c.holdDevices(now, s, c.devices.slices[s.Name], true)
 		found.setSlice(s)
 	}
+
 	for i := range read.Rules {
 		r := &rule{Rule: read.Rules[i]}
 		var known []Held
@@ -191,5 +193,6 @@ func (c *Core) foundOf(now time.Time, read *Devices) devices {
 		r.held = c.holdOne(now, r.Taint, known, true)
 		found.setRule(r)
 	}
+
 	return found
 }

@@ -42,6 +42,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	if n.uid != seen.UID {
 		n.held, n.witness = nil, time.Time{}
 	}
+
 	held := c.hold(now, n, seen, missed)
 	changed := other || !sameTaints(held, n.held)
 	rewritten := changed || !seen.Witness.Equal(n.witness)
@@ -52,6 +53,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 			c.decide(now, p)
 		}
 	}
+
 	c.checkNote(now, n, rewritten)
 }
 
@@ -119,6 +121,7 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 	if missed {
 		noted = c.notedSince(seen)
 	}
+
 	remembers := !missed || n.known && seen.ResourceVersion == n.version && n.version != ""
 	held := make([]Held, 0, len(seen.Taints))
 	for _, taint := range seen.Taints {
@@ -139,6 +142,7 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 		}
 		held = append(held, before)
 	}
+
 	return held
 }
 

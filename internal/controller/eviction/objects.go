@@ -103,6 +103,7 @@ func NodeOf(node *v1.Node) Node {
 		ResourceVersion: node.ResourceVersion,
 		Note:            node.Annotations[NoteAnnotation],
 	}
+
 	timeless := false
 	n.Turned = turned(node.Spec.Taints)
 	for _, taint := range node.Spec.Taints {
@@ -111,6 +112,7 @@ func NodeOf(node *v1.Node) Node {
 			timeless = timeless || taint.TimeAdded.IsZero()
 		}
 	}
+
 	if timeless {
 		n.Witness = witness(node.ManagedFields)
 	}

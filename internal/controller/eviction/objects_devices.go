@@ -59,12 +59,14 @@ func ClaimOf(claim *resourcev1.ResourceClaim) Claim {
 			c.OwnerGroup = owner.Name
 		}
 	}
+
 	for _, consumer := range claim.Status.ReservedFor {
 		c.For = append(c.For, consumer.UID)
 		if consumer.Resource == "podgroups" {
 			c.ForGroups = append(c.ForGroups, consumer.Name)
 		}
 	}
+
 	if claim.Status.Allocation != nil {
 		for i := range claim.Status.Allocation.Devices.Results {
 			result := &claim.Status.Allocation.Devices.Results[i]

@@ -40,6 +40,7 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 	if holder, ok := c.names[seen.Name]; ok && holder != seen.UID {
 		c.forget(now, c.pods[holder])
 	}
+
 	p := c.pods[seen.UID]
 	if p == nil {
 		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), bound: c.since(now, seen.Bound, c.podsAreListing), place: -1}
@@ -49,6 +50,7 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 		c.pods[seen.UID] = p
 		c.names[seen.Name] = seen.UID
 	}
+
 	p.bound = c.boundAt(now, p, &seen)
 	c.disuse(p)
 	p.Pod, p.list = seen, c.podList

@@ -119,6 +119,7 @@ func (c *Core) conditionOf(r *rule) metav1.Condition {
 	}
 	var sentences []string
 	say := func(format string, args ...any) { sentences = append(sentences, fmt.Sprintf(format, args...)) }
+
 	switch r.Taint.Effect {
 	case v1.TaintEffectNoExecute:
 		switch pods := len(r.pods); {
@@ -141,6 +142,7 @@ func (c *Core) conditionOf(r *rule) metav1.Condition {
 		is.Reason = "OtherEffect"
 		say("Eviction only happens for the NoExecute effect.")
 	}
+
 	if r.evicted > 0 {
 		say("%s evicted since starting the controller.", counted(r.evicted, "pod", "pods"))
 	}
@@ -176,6 +178,7 @@ func (c *Core) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool
 			}
 		}
 	}
+
 	return published, allocated, pods
 }
 

@@ -137,6 +137,7 @@ func (c *Core) Save() Knowledge {
 		Tickets: c.tickets, Sights: c.sights, Stats: c.stats, PodList: c.podList, NodeList: c.nodeList,
 		PodsAreListing: c.podsAreListing, NodesAreListing: c.nodesAreListing, Unanswered: c.unanswered, PausedUntil: c.pausedUntil,
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
 		n := c.nodes[name]
 		saved := NodeState{
@@ -148,16 +149,19 @@ func (c *Core) Save() Knowledge {
 		}
 		s.Nodes = append(s.Nodes, saved)
 	}
+
 	for _, p := range c.pods {
 		s.Pods = append(s.Pods, PodState{
 			Pod: p.Pod, On: p.on.name, List: p.list, Begun: p.bound, Due: p.due, Number: p.number, Tries: p.tries, NotYet: p.notYet,
 			Device: p.device, Recorded: p.marked, Cancels: p.cancels, Accepted: p.accepted,
 		})
 	}
+
 	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
 	for _, ticket := range slices.Sorted(maps.Keys(c.attempts)) {
 		s.Tries = append(s.Tries, saveTry(ticket, c.attempts[ticket]))
 	}
+
 	for _, ticket := range slices.Sorted(maps.Keys(c.noting)) {
 		saved := NoteState{Ticket: ticket}
 		if n := c.noting[ticket]; c.nodes[n.name] == n {
@@ -165,6 +169,7 @@ func (c *Core) Save() Knowledge {
 		}
 		s.Notes = append(s.Notes, saved)
 	}
+
 	for _, n := range c.unnoted {
 		s.Unnoted = append(s.Unnoted, n.name)
 	}
@@ -205,6 +210,7 @@ func Restore(options Options, s Knowledge) *Core {
 			note: n.Note, noting: n.Noting, noteTries: n.NoteTries, noteAt: n.NoteAt,
 		}
 	}
+
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		restored := &pod{
@@ -216,6 +222,7 @@ func Restore(options Options, s Knowledge) *Core {
 		c.pods[p.UID], c.names[p.Name] = restored, p.UID
 		c.use(restored)
 	}
+
 	for i := range s.Nodes {
 		for _, uid := range s.Nodes[i].Pods {
 			if p := c.pods[uid]; p != nil {
@@ -223,10 +230,12 @@ func Restore(options Options, s Knowledge) *Core {
 			}
 		}
 	}
+
 	c.restoreDevices(&s)
 	for i := range s.Tries {
 		c.attempts[s.Tries[i].Ticket] = c.restoreTry(&s.Tries[i])
 	}
+
 	for _, p := range c.pods {
 		c.enqueue(p)
 	}
@@ -237,6 +246,7 @@ func Restore(options Options, s Knowledge) *Core {
 		}
 		c.noting[saved.Ticket] = n
 	}
+
 	for _, name := range s.Unnoted {
 		c.unnoted = append(c.unnoted, c.nodeNamed(name))
 	}

@@ -14,6 +14,7 @@ func (d *devices) save() (s DevicesState) {
 	for _, name := range slices.SortedFunc(maps.Keys(d.claims), byName) {
 		s.Claims = append(s.Claims, ClaimState{d.claims[name].Claim, d.claims[name].list})
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(d.slices)) {
 		of := d.slices[name]
 		saved := SliceState{Slice: of.Slice, List: of.list}
@@ -22,6 +23,7 @@ func (d *devices) save() (s DevicesState) {
 		}
 		s.Slices = append(s.Slices, saved)
 	}
+
 	for _, r := range d.sorted {
 		s.Rules = append(s.Rules, RuleState{
 			Rule: r.Rule, List: r.list, Held: saveHeld([]Held{r.held})[0], Evicted: r.evicted, TellAt: r.tellAt, Tries: r.tries,
@@ -35,6 +37,7 @@ func restoreDevices(s DevicesState) devices {
 	for i := range s.Claims {
 		d.setClaim(&claim{s.Claims[i].Claim, s.Claims[i].List})
 	}
+
 	for i := range s.Slices {
 		saved := &s.Slices[i]
 		of := &slice{Slice: saved.Slice, list: saved.List, held: map[string][]Held{}}
@@ -43,6 +46,7 @@ func restoreDevices(s DevicesState) devices {
 		}
 		d.setSlice(of)
 	}
+
 	for i := range s.Rules {
 		saved := &s.Rules[i]
 		d.setRule(&rule{

@@ -93,6 +93,7 @@ func (p *player[E, A]) play(r *Reader, o Options, wall *time.Time) (result recor
 			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
 		}
 	}()
+
 	var first time.Time
 	for n := 0; ; n++ {
 		d, err := r.next()

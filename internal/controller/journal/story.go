@@ -112,12 +112,14 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 		case eviction.Answered:
 			s.answered(at, uint64(e.Ticket), e.Outcome)
 		}
+
 		if due, ok := core.Due(s.uid); ok && s.due != due.String() {
 			if !due.Stays() || s.due != "" && !s.leaves {
 				s.line(at, "%s", due)
 			}
 			s.due = due.String()
 		}
+
 		for _, action := range actions {
 			if ticket, mine := s.concerns(action); mine {
 				s.line(at, "  %s", action)
@@ -162,6 +164,7 @@ func (s *Story) concerns(action eviction.Action) (ticket uint64, mine bool) {
 	case eviction.Annotate:
 		return uint64(a.Ticket), a.Node == s.Node
 	}
+
 	return 0, false
 }
 
@@ -186,6 +189,7 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 	case nodehealth.Answered:
 		s.answered(at, uint64(e.Ticket), e.Outcome)
 	}
+
 	for _, action := range actions {
 		ticket, node := nodehealth.Ticket(0), ""
 		switch a := action.(type) {

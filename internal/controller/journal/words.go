@@ -35,7 +35,8 @@ var (
 	)
 	ofNodeHealth = wordsOf[nodehealth.Event](
 		nodehealth.Tick{}, nodehealth.NodeSeen{}, nodehealth.NodeGone{}, nodehealth.NodesListing{}, nodehealth.NodesListed{},
-		nodehealth.LeaseSeen{}, nodehealth.LeaseGone{}, nodehealth.LeasesListed{}, nodehealth.Blind{}, nodehealth.Sighted{}, nodehealth.Answered{},
+		nodehealth.LeaseSeen{}, nodehealth.LeaseGone{}, nodehealth.LeasesListed{}, nodehealth.Blind{},
+		nodehealth.Sighted{}, nodehealth.Answered{},
 		nodehealth.Away{},
 	)
 )

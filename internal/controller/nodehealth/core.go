@@ -163,6 +163,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.answered(now, e)
 	case Tick:
 	}
+
 	if due := !now.Before(c.nextPass); c.nodesListed && c.leasesListed && (due || c.recount) {
 		c.pass(now)
 		c.passes++
@@ -170,6 +171,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 			c.nextPass = now.Add(c.options.MonitorPeriod)
 		}
 	}
+
 	c.recount = false
 	c.releaseAll(now)
 	c.write(now)

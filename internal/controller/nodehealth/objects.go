@@ -55,12 +55,14 @@ func NodeOf(node *v1.Node) Node {
 		Taints:          node.Spec.Taints,
 		Labels:          map[string]string{},
 	}
+
 	_, n.Excluded = node.Labels[excludeDisruption]
 	for _, c := range node.Status.Conditions {
 		if _, ok := watched[c.Type]; ok {
 			n.Conditions = append(n.Conditions, c)
 		}
 	}
+
 	for stable, beta := range mirrored {
 		for _, key := range []string{stable, beta} {
 			if value, ok := node.Labels[key]; ok {
@@ -116,6 +118,7 @@ func (n *Node) unknown(now time.Time) []v1.NodeCondition {
 			write = append(write, changed)
 		}
 	}
+
 	return write
 }
 

@@ -65,7 +65,8 @@ func (c *Core) settle(now time.Time, n *node) {
 		return
 	}
 	n.known = true
-	c.do(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name + " event: Registered Node " + n.Name + " in Controller"})
+	c.do(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name +
+		" event: Registered Node " + n.Name + " in Controller"})
 	if n.ready() == v1.ConditionUnknown {
 		c.toMark(n) // its writer may not have got to the pods
 	}
@@ -119,6 +120,7 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 			allDown = allDown && state == FullDisruption
 		}
 	}
+
 	if counted == 0 {
 		return
 	}
@@ -134,6 +136,7 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 			n.sign, n.silent = now, n.silent && n.ready() == v1.ConditionUnknown
 		}
 	}
+
 	for _, z := range c.sortedZones() {
 		state, rate := states[z], c.options.rateOf(states[z], z.size)
 		if allDown {
@@ -146,6 +149,7 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 			z.state = state
 		}
 	}
+
 	c.allDown = allDown
 }
 

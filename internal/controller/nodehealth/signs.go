@@ -125,7 +125,8 @@ func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
 	n.gone = true
 	if n.known {
-		c.do(Record{Node: n.Name, UID: n.UID, Reason: "RemovingNode", Message: "Node " + n.Name + " event: Removing Node " + n.Name + " from Controller"})
+		c.do(Record{Node: n.Name, UID: n.UID, Reason: "RemovingNode", Message: "Node " + n.Name +
+			" event: Removing Node " + n.Name + " from Controller"})
 	}
 }
 

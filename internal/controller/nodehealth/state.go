@@ -78,6 +78,7 @@ func (c *Core) Save() Knowledge {
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
 		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
 	}
+
 	places := map[*node]int{}
 	place := func(n *node) int {
 		at, ok := places[n]
@@ -88,12 +89,14 @@ func (c *Core) Save() Knowledge {
 		}
 		return at
 	}
+
 	line := func(nodes []*node) (line []int) {
 		for _, n := range nodes {
 			line = append(line, place(n))
 		}
 		return line
 	}
+
 	for _, n := range c.sorted() {
 		place(n)
 	}
@@ -103,6 +106,7 @@ func (c *Core) Save() Knowledge {
 			ToTaint: line(z.toTaint), ToMark: line(z.toMark), Size: z.size, Unhealthy: z.unhealthy, Evictions: z.evictions,
 		})
 	}
+
 	for name, l := range c.leases {
 		s.Leases[name] = LeaseState{Renewed: l.renewed, Version: l.version, Seen: l.seen}
 	}
@@ -113,8 +117,10 @@ func (c *Core) Save() Knowledge {
 		}
 		s.Reading[ticket] = place(c.reading[ticket])
 	}
+
 	for _, ticket := range slices.Sorted(maps.Keys(c.asked)) {
-		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node), Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped})
+		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node),
+			Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped})
 	}
 	return s
 }
@@ -141,6 +147,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+
 	c.tickets, c.nodeList, c.listing, c.nodesListed, c.leasesListed = s.Tickets, s.NodeList, s.Listing, s.NodesListed, s.LeasesListed
 	c.nextPass, c.passes, c.blindSince, c.allDown = s.NextPass, s.Passes, s.BlindSince, s.AllDown
 	for i := range s.Zones {
@@ -150,6 +157,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 			size: z.Size, unhealthy: z.Unhealthy, evictions: z.Evictions,
 		}
 	}
+
 	nodes := make([]*node, len(s.Nodes))
 	for i := range s.Nodes {
 		nodes[i] = c.restoreNode(&s.Nodes[i])
@@ -157,16 +165,19 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 			c.nodes[nodes[i].Name] = nodes[i]
 		}
 	}
+
 	line := func(places []int) (line []*node) {
 		for _, at := range places {
 			line = append(line, nodes[at])
 		}
 		return line
 	}
+
 	for i := range s.Zones {
 		z := c.zones[s.Zones[i].Name]
 		z.toTaint, z.toMark = line(s.Zones[i].ToTaint), line(s.Zones[i].ToMark)
 	}
+
 	for name, l := range s.Leases {
 		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
 	}
@@ -174,6 +185,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	for _, n := range c.suspects {
 		n.asked = true
 	}
+
 	for ticket, at := range s.Reading {
 		c.reading[ticket], nodes[at].asked = nodes[at], true
 	}
@@ -184,6 +196,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 			nodes[asked.Node].marking = true
 		}
 	}
+
 	return c, nil
 }
 

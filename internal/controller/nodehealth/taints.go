@@ -77,6 +77,7 @@ func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool)
 			}
 		}
 	}
+
 	for _, t := range want {
 		added := atSeconds(now)
 		if evicts(&t) {
@@ -86,6 +87,7 @@ func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool)
 		list = append(list, t)
 		differs = true
 	}
+
 	return list, differs
 }
 

@@ -47,6 +47,7 @@ func (c *Core) write(now time.Time) {
 		}
 		left = append(left, n)
 	}
+
 	c.dirty = left
 }
 

@@ -18,19 +18,23 @@ func (plan *Plan) After(state *State) *State {
 		m := &plan.Moves[i]
 		moves[m.UID] = m
 	}
+
 	arrived := map[types.UID]string{}
 	for _, a := range plan.Arrivals {
 		arrived[a.UID] = a.Node
 	}
+
 	after := &State{AsOf: state.AsOf}
 	claiming := slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
 		p, ok := object.(*v1.Pod)
 		return ok && (moves[uidOf(p)] != nil || arrived[uidOf(p)] != "") && mayClaim(p)
 	})
+
 	var successors map[types.UID]*v1.Pod
 	if claiming {
 		after.Objects, successors = plan.claimsAfter(state)
 	}
+
 	for _, object := range state.Objects {
 		switch o := object.(type) {
 		case *v1.PersistentVolumeClaim, *v1.PersistentVolume, *resourcev1.ResourceClaim:
@@ -64,6 +68,7 @@ func (plan *Plan) After(state *State) *State {
 		}
 		after.Objects = append(after.Objects, object)
 	}
+
 	return after
 }
 

@@ -155,6 +155,7 @@ func (st *strategy) consolidate() {
 		}
 		return count
 	}
+
 	st.gauge = &ratio{"nodes still to empty", func() int64 { return max(0, int64(st.Consolidate.Nodes)-empties()) }}
 	st.attempts = func(s *search) bool {
 		if s.tried[st] {
@@ -176,6 +177,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	w := st.w
 	var list []*cluster.Node
 	cost := map[*cluster.Node]int64{}
+
 	for _, n := range w.c.Nodes {
 		if n == nil || closed(n) && len(movable(n, w)) == 0 || !st.sees(n) || w.leaves(n) != "" || controlPlane(n) {
 			continue
@@ -186,6 +188,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 			cost[n] += 1 + costly*one(code != "")
 		}
 	}
+
 	slices.SortStableFunc(list, func(a, b *cluster.Node) int {
 		return cmp.Or(cmp.Compare(cost[a], cost[b]), cmp.Compare(a.Name, b.Name))
 	})
@@ -206,7 +209,8 @@ const mostRestarts = 64
 
 // emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
 // first that cannot be emptied, or nil.
-func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool, cost map[*cluster.Node]int64, wanted int) *cluster.Node {
+func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
+	cost map[*cluster.Node]int64, wanted int) *cluster.Node {
 	var chosen []string
 	all := st.w.shares()
 	for _, n := range list {
@@ -217,7 +221,8 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 			s.empty(st, n, Emptying) // says why not
 			continue
 		case !all.worth(n, len(movable(n, st.w))):
-			s.stayNode(st, n, NoBetterNode, "it would free less than half the share of the cluster than the pods that would have to move are of all")
+			s.stayNode(st, n, NoBetterNode,
+				"it would free less than half the share of the cluster than the pods that would have to move are of all")
 			continue
 		}
 		chosen = append(chosen, n.Name)
@@ -269,8 +274,10 @@ func (all *shares) worth(n *cluster.Node, pods int) bool {
 func (st *strategy) defragment() {
 	w := st.w
 	wants := func(p *pod) bool {
-		return slices.ContainsFunc(st.Defragment.Pods, func(name types.NamespacedName) bool { return name.Namespace == p.Namespace() && name.Name == p.Name })
+		return slices.ContainsFunc(st.Defragment.Pods,
+			func(name types.NamespacedName) bool { return name.Namespace == p.Namespace() && name.Name == p.Name })
 	}
+
 	waiting := func() (list []*pod) {
 		for _, p := range w.waiting {
 			if wants(p) {
@@ -279,6 +286,7 @@ func (st *strategy) defragment() {
 		}
 		return list
 	}
+
 	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
 	st.attempts = func(s *search) bool {
 		if s.tried[st] || len(waiting()) == 0 {
@@ -315,12 +323,14 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 			list = append(list, n)
 		}
 	}
+
 	slices.SortFunc(list, func(a, b *cluster.Node) int {
 		return cmp.Or(cmp.Compare(spare(b, p), spare(a, p)), cmp.Compare(a.Name, b.Name))
 	})
 	var best *cluster.Node
 	var spared map[*pod]bool
 	fewest := 0
+
 	for _, n := range list[:min(len(list), widest)] {
 		mark := s.mark()
 		moved, ok := st.tryRoom(s, p, n, nil)
@@ -340,6 +350,7 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 			best, spared, fewest = n, without, count
 		}
 	}
+
 	if best == nil {
 		return false
 	}
@@ -365,6 +376,7 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 	if scheduler == nil {
 		return nil, false
 	}
+
 	s.closeNode(n)
 	for _, v := range movable(w.c.Node(n.Name), w) {
 		if spared[v] || v == p {
@@ -390,6 +402,7 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 		}
 		s.back(mark)
 	}
+
 	s.openNode(n)
 	return moved, w.placed[p.UID] != nil
 }

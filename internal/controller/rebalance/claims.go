@@ -28,7 +28,8 @@ type claiming struct {
 func newClaiming(c *cluster.Cluster, templates map[cluster.Name]*resourcev1.ResourceClaimTemplate, now metav1.Time) *claiming {
 	k := &claiming{c: c}
 	k.claims = standin.Claims{
-		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()), Templates: templates, Show: k.show, ShowGone: k.showGone,
+		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()), Templates: templates,
+		Show: k.show, ShowGone: k.showGone,
 	}
 	k.standin = standin.Controllers{Cluster: c, Feed: k.feed, Now: func() metav1.Time { return now }}
 	return k
@@ -187,6 +188,7 @@ func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors 
 	for _, object := range w.pods {
 		w.enter(object)
 	}
+
 	arrive := func(moves int) {
 		for _, p := range slices.Clone(w.waiting) {
 			for i := range plan.Arrivals {
@@ -196,6 +198,7 @@ func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors 
 			}
 		}
 	}
+
 	successors = map[types.UID]*v1.Pod{}
 	arrive(0)
 	for i := range plan.Moves {
@@ -206,12 +209,14 @@ func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors 
 		}
 		arrive(i + 1)
 	}
+
 	for _, claim := range w.c.Claims.All() {
 		claims = append(claims, claim)
 	}
 	for _, volume := range w.c.Volumes.All() {
 		claims = append(claims, volume)
 	}
+
 	for _, claim := range w.c.ResourceClaims.All() {
 		claims = append(claims, claim)
 	}

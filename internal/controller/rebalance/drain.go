@@ -135,7 +135,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	}
 	w.forgetLeaving(leaving.Nodes)
 	slices.SortStableFunc(list, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(isStateful(a), isStateful(b)), cmp.Compare(leaving.grace(b.object), leaving.grace(a.object)), bySize(a, b))
+		return cmp.Or(cmp.Compare(isStateful(a), isStateful(b)),
+			cmp.Compare(leaving.grace(b.object), leaving.grace(a.object)), bySize(a, b))
 	})
 	waits := w.waits(list, leaving)
 	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
@@ -229,7 +230,8 @@ func (w *world) never(p *pod, leaving *Leaving) string {
 	case verdict.Answer == disruption.Never:
 		return fmt.Sprintf("cannot evict Pods: %s (use --disable-eviction to override)", verdict.Message)
 	case verdict.Answer == disruption.Later && !leaving.Begun && disruption.Hopeless(verdict.Budget):
-		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (use --disable-eviction to override)", verdict.Message)
+		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (use "+
+			"--disable-eviction to override)", verdict.Message)
 	}
 	return ""
 }
@@ -285,6 +287,7 @@ func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
 			waits[p] = verdict.Message
 		}
 	}
+
 	return waits
 }
 
@@ -305,6 +308,7 @@ func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string)
 		}
 		pods = append(pods, d)
 	}
+
 	return pods, func() {
 		for _, undo := range slices.Backward(back) {
 			undo()
@@ -324,6 +328,7 @@ func (w *world) depart(p *pod, d *Departure, leaving *Leaving) (undo func()) {
 	default:
 		found, d.Stranded = w.departs(p)
 	}
+
 	for _, n := range found {
 		switch {
 		case slices.Contains(leaving.Nodes, n.Name):
@@ -335,6 +340,7 @@ func (w *world) depart(p *pod, d *Departure, leaving *Leaving) (undo func()) {
 			d.Or = append(d.Or, n.Name)
 		}
 	}
+
 	if d.To == "" {
 		return w.take(p)
 	}
@@ -353,6 +359,7 @@ func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
 	if s == nil {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
+
 	anywhere := wish{renews: true}
 	w.without(p, func(next *pod, from *cluster.Node) {
 		nodes, _ = w.landings(s, next, from, anywhere)
@@ -369,6 +376,7 @@ func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
 			nodes, stranded = nil, "a pending pod that fits when it has gone may be placed before its successor, which then finds no node"
 		}
 	})
+
 	sortByName(nodes)
 	return nodes, stranded
 }

@@ -89,18 +89,21 @@ func (l *ledger) concernOf(p *pod) *concern {
 	k := &concern{class: p.Class, own: map[*group]bool{}, counts: map[*group]bool{}}
 	l.byID[p.Class.ID] = k
 	l.known = append(l.known, k)
+
 	for _, g := range l.groups {
 		if g.counts(p.Class, l.w.c) {
 			k.counts[g] = true
 			k.groups = append(k.groups, g)
 		}
 	}
+
 	if s := l.w.schedulerOf(p); s != nil {
 		l.readSpread(k, p, s)
 		if l.hard() {
 			l.readNode(k, p, s)
 		}
 	}
+
 	if l.hard() {
 		for _, terms := range []struct {
 			list []cluster.Term
@@ -111,6 +114,7 @@ func (l *ledger) concernOf(p *pod) *concern {
 			}
 		}
 	}
+
 	return k
 }
 
@@ -141,7 +145,8 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 		if byDefault { // nobody asked for a skew: to the scheduler, the more even node is the better one
 			c.MaxSkew = 1
 		}
-		key := fmt.Sprintf("%s/%s/%s/%d/%d/%s/%s/%x", p.Namespace(), c.TopologyKey, c.Selector, c.MaxSkew, c.MinDomains, c.NodeAffinityPolicy, c.NodeTaintsPolicy, p.Class.Static)
+		key := fmt.Sprintf("%s/%s/%s/%d/%d/%s/%s/%x", p.Namespace(), c.TopologyKey, c.Selector, c.MaxSkew,
+			c.MinDomains, c.NodeAffinityPolicy, c.NodeTaintsPolicy, p.Class.Static)
 		g := l.byKey[key]
 		if g == nil {
 			g = &group{
@@ -222,6 +227,7 @@ func (l *ledger) count(p *pod, n *cluster.Node, by int64) {
 	if l.hard() {
 		l.static += by * misfit(k, p, n)
 	}
+
 	for _, g := range k.groups {
 		if !g.move(n, k.own[g], k.counts[g], by) {
 			continue
@@ -284,6 +290,7 @@ func (l *ledger) says(p *pod) string {
 	if taints := repelling(p.Pod, p.Node); len(taints) > 0 && l.hard() {
 		return "does not tolerate " + taints[0].ToString()
 	}
+
 	for _, g := range k.groups {
 		before := g.excess
 		g.move(p.Node, k.own[g], k.counts[g], -1)
@@ -293,6 +300,7 @@ func (l *ledger) says(p *pod) string {
 			return g.text
 		}
 	}
+
 	return ""
 }
 
@@ -335,17 +343,20 @@ func (g *group) move(n *cluster.Node, own, counts bool, by int64) bool {
 	if !ok {
 		return false
 	}
+
 	d := g.domains[value]
 	g.meeting -= d.meeting()
 	if own {
 		d.held += by
 	}
+
 	if counts {
 		d.counted += by
 	}
 	if own && counts {
 		d.both += by
 	}
+
 	g.meeting += d.meeting()
 	return true
 }

@@ -73,6 +73,7 @@ func settle(state *State, policy *Policy, options Options) *Plan {
 			return plan
 		}
 	}
+
 	nothing, _ := look(state, &Policy{Notes: policy.Notes}, options, nil)
 	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
 	return nothing

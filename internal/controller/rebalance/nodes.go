@@ -35,10 +35,12 @@ func (w *world) heaviest(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {
 		return 0
 	}
+
 	scoring := s.affinity.Score(w.c, p.Pod, nil)
 	if scoring.Node == nil {
 		return 0
 	}
+
 	for _, n := range w.c.Nodes {
 		if n == nil || !on(n) {
 			continue
@@ -47,6 +49,7 @@ func (w *world) heaviest(p *pod, on func(n *cluster.Node) bool) (best int64) {
 			best = max(best, weight)
 		}
 	}
+
 	return best
 }
 

@@ -36,6 +36,7 @@ func OwnGoal(name string, number int) *Goal {
 	default:
 		return nil
 	}
+
 	return goal
 }
 
@@ -62,10 +63,12 @@ func ReadGoals(list []string, namespace string) (*Policy, error) {
 		goal := OwnGoal(name, number)
 		if goal.Defragment != nil {
 			for _, pod := range strings.Split(value, ",") {
-				goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: namespace, Name: strings.TrimPrefix(pod, "pod/")})
+				goal.Defragment.Pods = append(goal.Defragment.Pods,
+					types.NamespacedName{Namespace: namespace, Name: strings.TrimPrefix(pod, "pod/")})
 			}
 		}
 		policy.Goals = append(policy.Goals, *goal)
 	}
+
 	return policy, nil
 }

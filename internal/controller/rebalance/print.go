@@ -99,6 +99,7 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 			rows = append(rows, []string{"", "", "", "", "", fmt.Sprintf("next %s/%s: %s", m.Next.Namespace, m.Next.Name, m.Next.Why), ""})
 		}
 	}
+
 	page.Line("")
 	page.Table("", rows)
 }
@@ -122,12 +123,14 @@ func (c *Cost) String() string {
 	if c.Sole {
 		words = append(words, "only replica")
 	}
+
 	if c.Stateful {
 		words = append(words, "stateful")
 	}
 	if c.Budget != "" {
 		words = append(words, fmt.Sprintf("budget %s (%d left)", c.Budget, c.Left))
 	}
+
 	if c.Volumes > 0 {
 		words = append(words, answer.Count(c.Volumes, "volume"))
 	}
@@ -152,6 +155,7 @@ func (plan *Plan) printStays(page *answer.Page, wide bool) {
 		}
 		rows = append(rows, []string{name, s.Node, s.Cause, string(s.Code), s.Message})
 	}
+
 	page.Line("")
 	page.Table("", rows)
 	if left := len(plan.Stays) - len(rows) + 1; left > 0 {

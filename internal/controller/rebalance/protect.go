@@ -83,25 +83,30 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	case static(p):
 		return Protected, "it is a static pod of its node"
 	}
+
 	if why := e.asked(w, p); why != "" {
 		return Protected, why
 	}
 	lifted := false
 	if value, present := object.Annotations[evictAnnotation]; present {
 		if no, err := strconv.ParseBool(value); err == nil && !no {
-			return Protected, fmt.Sprintf("its annotation %s is %q, which Berth takes as a no (the descheduler does not)", evictAnnotation, value)
+			return Protected, fmt.Sprintf("its annotation %s is %q, which Berth takes as a no "+
+				"(the descheduler does not)", evictAnnotation, value)
 		}
 		lifted = true
 	}
+
 	failed := object.Status.Phase == v1.PodFailed
 	if owner == nil && !(failed && !e.FailedBare) {
 		return NoSuccessor, "it has no controller: nobody makes it again"
 	}
+
 	if !lifted {
 		if why := e.protection(w, p, owner); why != "" {
 			return Protected, why
 		}
 	}
+
 	if n := p.Node; n != nil {
 		if why := w.leaves(n); why != "" {
 			return NodeLeaving, n.Name + " " + why
@@ -110,6 +115,7 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 			return NodeLeaving, n.Name + " is not ready: how long its pods stay is up to their tolerations"
 		}
 	}
+
 	if until, rests := w.options.Resting[workloadOf(object)]; rests && until.After(w.now) {
 		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(w.now).Round(time.Second))
 	}
@@ -119,6 +125,7 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	if why := w.busy(p, owner); why != "" {
 		return OwnerBusy, why
 	}
+
 	if verdict := w.mayEvict(p); verdict.Answer != disruption.Allowed {
 		return BudgetSpent, verdict.Message
 	}
@@ -139,6 +146,7 @@ func (e *Evictor) asked(w *world, p *pod) string {
 	case e.WithoutBudget && len(w.budgetsOf(p)) == 0:
 		return "no disruption budget covers it"
 	}
+
 	annotations := p.object.Annotations
 	if _, present := annotations[preferNoAnnotation]; present && e.Mandatory {
 		return "it is annotated " + preferNoAnnotation
@@ -146,6 +154,7 @@ func (e *Evictor) asked(w *world, p *pod) string {
 	if !e.Own {
 		return ""
 	}
+
 	switch {
 	case annotations[berthAnnotation] == "never":
 		return "it is annotated " + berthAnnotation + ": never"
@@ -156,6 +165,7 @@ func (e *Evictor) asked(w *world, p *pod) string {
 	case ownerKind(p) == "Job":
 		return "it belongs to a Job, whose work would begin anew"
 	}
+
 	return ""
 }
 
@@ -186,6 +196,7 @@ func (e *Evictor) protection(w *world, p *pod, owner *metav1.OwnerReference) str
 	case e.Claims:
 		return e.protectedClaim(w, p)
 	}
+
 	return ""
 }
 
@@ -244,6 +255,7 @@ func (w *world) busy(p *pod, owner *metav1.OwnerReference) string {
 			return "its StatefulSet has more pods than it wants"
 		}
 	}
+
 	return ""
 }
 
@@ -295,15 +307,18 @@ func (w *world) costOf(p *pod) Cost {
 	if list := w.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
 		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)
 	}
+
 	for i := range p.object.Spec.Volumes {
 		if v := &p.object.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
 			c.Volumes++
 		}
 	}
+
 	c.DeletionCost, _ = strconv.ParseInt(p.object.Annotations["controller.kubernetes.io/pod-deletion-cost"], 10, 64)
 	if ready(p.object) {
 		c.AgeSeconds = max(int64(w.age(p).Seconds()), 0)
 	}
+
 	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {
 		c.GraceSeconds = *g
 	}
@@ -331,6 +346,7 @@ func (c *Cost) compare(o *Cost) (int, string) {
 			return d, of.what
 		}
 	}
+
 	return 0, "as good; the order of names decides"
 }
 

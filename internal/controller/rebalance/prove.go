@@ -45,6 +45,7 @@ func (w *world) prove(p *pod, is wish) proof {
 	if s == nil {
 		return refused(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
+
 	var leaving, gone, behind []*cluster.Node
 	var why proof
 	w.without(p, func(next *pod, from *cluster.Node) {
@@ -57,6 +58,7 @@ func (w *world) prove(p *pod, is wish) proof {
 			behind, why = w.behindWaiting(s, next, from, is)
 		}
 	})
+
 	if why.code != "" {
 		return why
 	}
@@ -66,6 +68,7 @@ func (w *world) prove(p *pod, is wish) proof {
 			sets = append(sets, nodes)
 		}
 	}
+
 	return w.choose(p, sets, is)
 }
 
@@ -81,7 +84,8 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 	first := w.arrivals[arrived]
 	nodes, why := w.landings(s, next, from, is)
 	if why.code != "" {
-		return nil, refused(Unproven, "%s/%s, which is pending, may be placed before its successor, which then would not land better", first.Namespace(), first.Name)
+		return nil, refused(Unproven, "%s/%s, which is pending, may be placed before its successor, which then would "+
+			"not land better", first.Namespace(), first.Name)
 	}
 	return nodes, proof{}
 }
@@ -94,7 +98,8 @@ func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) (
 		return nil, refused(Unproven, "its successor cannot be judged: %v", d.Err)
 	case d.Node == nil:
 		failure := s.decider.Diagnose(next.Pod)
-		if (next.hasVolumes() || next.hasDevices()) && slices.ContainsFunc(failure.Plugins, func(name string) bool { return s.objects[name] }) {
+		if (next.hasVolumes() || next.hasDevices()) &&
+			slices.ContainsFunc(failure.Plugins, func(name string) bool { return s.objects[name] }) {
 			return nil, refused(VolumeBound, "%s", failure.Message(""))
 		}
 		return nil, refused(NoBetterNode, "%s", failure.Message(""))
@@ -103,6 +108,7 @@ func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) (
 	case w.options.Placing == Sampled:
 		return w.feasible(s, next)
 	}
+
 	nodes, err := s.decider.Ties(next.Pod)
 	if err != nil || len(nodes) == 0 {
 		return nil, refused(Unproven, "its successor cannot be judged on every node")
@@ -158,6 +164,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	var good []judged
 	var seen []*cluster.Node
 	var bad proof
+
 	for _, n := range slices.Concat(cases...) {
 		if slices.Contains(seen, n) {
 			continue
@@ -175,6 +182,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 			bad.to = n
 		}
 	}
+
 	if bad.code != "" && w.options.Placing != Held || len(good) == 0 {
 		bad.to = nil
 		if bad.code == "" {
@@ -182,6 +190,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 		}
 		return bad
 	}
+
 	slices.SortFunc(good, func(a, b judged) int {
 		return cmp.Or(slices.Compare(a.after, b.after), cmp.Compare(a.n.Name, b.n.Name))
 	})
@@ -189,6 +198,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	for _, j := range good[1:] {
 		found.or = append(found.or, j.n)
 	}
+
 	slices.SortFunc(found.or, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 	if w.options.Placing == Held {
 		found.or = nil
@@ -206,6 +216,7 @@ func (w *world) judge(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 			return nil, refused(NoBetterNode, "%s is no better", n.Name)
 		}
 	}
+
 	if why := w.unfit(n, is.settled); why != "" {
 		return nil, refused(NoBetterNode, "%s %s", n.Name, why)
 	}
@@ -216,11 +227,13 @@ func (w *world) judge(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 		g.count(p, from, -1)
 		g.count(next, n, 1)
 	}
+
 	after, raised := w.values(), w.hard.raised()
 	for _, g := range w.gauges {
 		g.count(next, n, -1)
 		g.count(p, from, 1)
 	}
+
 	if raised != nil {
 		return after, refused(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
 	}
@@ -229,6 +242,7 @@ func (w *world) judge(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 			return after, refused(Contradiction, "on %s it would raise %s from %d to %d", n.Name, w.gauges[i].name(), before[i], after[i])
 		}
 	}
+
 	lowered, kept := after[is.gauge] < before[is.gauge], after[is.gauge] <= before[is.gauge]
 	if !lowered && !(is.within && kept) {
 		return after, refused(NoBetterNode, "%s is no better", n.Name)
@@ -245,7 +259,8 @@ func (w *world) values() []int64 {
 }
 
 // settling are the taints by which other tools announce that a node is about to be removed.
-var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
+var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler",
+	"DeletionCandidateOfClusterAutoscaler"}
 
 // leaves returns why a node is neither a source nor a target, or "".
 func (w *world) leaves(n *cluster.Node) string {

@@ -164,11 +164,13 @@ func (r *roll) order() []string {
 			zone[o.Name] = o.Labels[v1.LabelTopologyZone]
 		}
 	}
+
 	for _, name := range r.Nodes {
 		if least, ok := first[zone[name]]; !ok || leave[name] < least {
 			first[zone[name]] = leave[name]
 		}
 	}
+
 	list := slices.Clone(r.Nodes)
 	slices.SortFunc(list, func(a, b string) int {
 		return cmp.Or(
@@ -177,6 +179,7 @@ func (r *roll) order() []string {
 			cmp.Compare(first[zone[a]], first[zone[b]]), cmp.Compare(zone[a], zone[b]), cmp.Compare(leave[a], leave[b]), cmp.Compare(a, b),
 		)
 	})
+
 	return list
 }
 
@@ -262,10 +265,12 @@ func departed(objects []metav1.Object, plan *Draining) []metav1.Object {
 	for i := range plan.Pods {
 		to[plan.Pods[i].UID] = &plan.Pods[i]
 	}
+
 	gone := map[types.UID]bool{}
 	for _, k := range plan.Ending {
 		gone[k.UID] = true
 	}
+
 	list := make([]metav1.Object, 0, len(objects))
 	for _, object := range objects {
 		p, ok := object.(*v1.Pod)
@@ -279,5 +284,6 @@ func departed(objects []metav1.Object, plan *Draining) []metav1.Object {
 		}
 		list = append(list, object)
 	}
+
 	return list
 }

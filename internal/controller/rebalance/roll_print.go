@@ -64,7 +64,8 @@ func (r *Roll) Answer() *RollAnswer {
 	a := &RollAnswer{APIVersion: "berth.dev/v1alpha1", Kind: "Roll", Pods: r.Pods, Moves: r.Moves, Again: r.Again, Turns: []RollTurn{}}
 	for i := range r.Turns {
 		t := &r.Turns[i]
-		turn := RollTurn{Zone: t.Zone, Nodes: t.Nodes, Opens: t.Opens, Pods: []RollPod{}, Refused: keptOf(t.Refused), Ignored: keptOf(t.Ignored), Ending: keptOf(t.Ending)}
+		turn := RollTurn{Zone: t.Zone, Nodes: t.Nodes, Opens: t.Opens, Pods: []RollPod{}, Refused: keptOf(t.Refused),
+			Ignored: keptOf(t.Ignored), Ending: keptOf(t.Ending)}
 		for k := range t.Pods {
 			turn.Pods = append(turn.Pods, rollPodOf(&t.Pods[k]))
 		}
@@ -95,7 +96,8 @@ func keptOf(list []Kept) (pods []RollPod) {
 // Write writes the answer in one of answer.Formats, and otherwise the plan for people.
 func (a *RollAnswer) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, a, func(page *answer.Page) {
-		page.Heading("%s to roll in %s: %s leave, %s", answer.Count(a.Nodes, "node"), answer.Count(len(a.Turns), "turn"), answer.Count(a.Pods, "pod"), answer.Count(a.Moves, "move"))
+		page.Heading("%s to roll in %s: %s leave, %s", answer.Count(a.Nodes, "node"),
+			answer.Count(len(a.Turns), "turn"), answer.Count(a.Pods, "pod"), answer.Count(a.Moves, "move"))
 		rows := [][]string{{"TURN", "NODES", "ZONE", "PODS", "REPLICA FIRST", "NOTE"}}
 		reasons, order := map[string][]string{}, []string(nil)
 		note := func(why, pod string) {
@@ -104,17 +106,20 @@ func (a *RollAnswer) Write(out io.Writer, format string) error {
 			}
 			reasons[why] = append(reasons[why], pod)
 		}
+
 		for i := range a.Turns {
 			rows = append(rows, a.Turns[i].row(i+1, note))
 		}
 		if len(a.Turns) > 0 {
 			page.Table("", rows)
 		}
+
 		for _, why := range order {
 			page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
 		}
 		if len(a.Again) > 0 {
-			page.Line("leave more than once: %s", answer.List(len(a.Again), func(i int) string { return a.Again[i].Namespace + "/" + a.Again[i].Name }))
+			page.Line("leave more than once: %s",
+				answer.List(len(a.Again), func(i int) string { return a.Again[i].Namespace + "/" + a.Again[i].Name }))
 		}
 	})
 }
@@ -137,6 +142,7 @@ func (t *RollTurn) row(number int, note func(why, pod string)) []string {
 			note("no replica before: "+p.NoSurge, name)
 		}
 	}
+
 	for i := range t.Refused {
 		note(t.Refused[i].Why, t.Refused[i].Namespace+"/"+t.Refused[i].Name)
 	}
@@ -144,11 +150,14 @@ func (t *RollTurn) row(number int, note func(why, pod string)) []string {
 	if stranded > 0 {
 		notes = append(notes, fmt.Sprintf("%d pending", stranded))
 	}
+
 	if len(t.Refused) > 0 {
 		notes = append(notes, fmt.Sprintf("%d refused", len(t.Refused)))
 	}
 	if len(t.Opens) > 0 {
 		notes = append(notes, answer.Count(len(t.Opens), "node")+" of later turns opened")
 	}
-	return []string{fmt.Sprint(number), strings.Join(t.Nodes, " "), t.Zone, fmt.Sprint(len(t.Pods)), fmt.Sprint(surges), strings.Join(notes, "; ")}
+
+	return []string{fmt.Sprint(number), strings.Join(t.Nodes, " "), t.Zone, fmt.Sprint(len(t.Pods)),
+		fmt.Sprint(surges), strings.Join(notes, "; ")}
 }

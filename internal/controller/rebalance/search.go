@@ -36,7 +36,8 @@ type stayed struct {
 
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
-		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.values(), stays: map[*pod]stayed{}, nodeStays: map[string]Stay{},
+		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.values(),
+		stays: map[*pod]stayed{}, nodeStays: map[string]Stay{},
 		spent: w.options.Spent.With(),
 	}
 }
@@ -121,6 +122,7 @@ func (s *search) nominated(st *strategy) (list []candidate) {
 			list = append(list, candidate{p, gain, s.depth(st, p), s.w.costOf(p)})
 		}
 	}
+
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		avoid := cmp.Compare(one(a.cost.avoid), one(b.cost.avoid))
 		if st.order != nil {
@@ -131,6 +133,7 @@ func (s *search) nominated(st *strategy) (list []candidate) {
 		cost, _ := a.cost.compare(&b.cost)
 		return cmp.Or(avoid, cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth), cost)
 	})
+
 	return list
 }
 
@@ -155,6 +158,7 @@ func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Nex
 	if len(rest) == 0 {
 		return nil
 	}
+
 	next := &rest[0]
 	_, why := next.cost.compare(&c.cost)
 	switch {
@@ -165,6 +169,7 @@ func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Nex
 	case next.depth < c.depth:
 		why = "fewer pods count in its domain"
 	}
+
 	return &Next{next.Namespace(), next.Name, why}
 }
 
@@ -180,6 +185,7 @@ func (s *search) refusal(st *strategy, p *pod) (Code, string) {
 	if st.renews && p.Node != nil && st.says(s.w.successor(p)) != "" {
 		return NoBetterNode, "its successor would have to be renewed, too"
 	}
+
 	l, node := &s.policy.Limits, cmp.Or(p.NodeName, p.object.Spec.NodeName)
 	switch {
 	case l.Total != nil && s.spent.Total >= *l.Total:
@@ -188,9 +194,11 @@ func (s *search) refusal(st *strategy, p *pod) (Code, string) {
 		return Limit, fmt.Sprintf("the policy allows %d evictions from a node", *l.PerNode)
 	case l.PerNamespace != nil && s.spent.PerNamespace[p.Namespace()] >= *l.PerNamespace:
 		return Limit, fmt.Sprintf("the policy allows %d evictions in a namespace", *l.PerNamespace)
-	case st.Utilization != nil && st.Utilization.PerNode != nil && s.spent.ByGoal[FromNode{st.Name, st.Profile, node}] >= *st.Utilization.PerNode:
+	case st.Utilization != nil && st.Utilization.PerNode != nil &&
+		s.spent.ByGoal[FromNode{st.Name, st.Profile, node}] >= *st.Utilization.PerNode:
 		return Limit, fmt.Sprintf("%s allows %d evictions from a node", st.Name, *st.Utilization.PerNode)
 	}
+
 	return "", ""
 }
 
@@ -252,12 +260,14 @@ func (s *search) describe(st *strategy, p *pod, found proof) Move {
 		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.NodeName,
 		Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
 	}
+
 	if found.to != nil {
 		m.To, m.successor = found.to.Name, s.w.successor(p).Name
 	}
 	for _, n := range found.or {
 		m.Or = append(m.Or, n.Name)
 	}
+
 	if st.says != nil {
 		m.Detail = st.says(p)
 	}
@@ -273,6 +283,7 @@ func (s *search) clean(st *strategy) (moved bool) {
 	if !renews {
 		return false
 	}
+
 	for _, p := range g.ended {
 		if !g.left[p] {
 			continue
@@ -294,6 +305,7 @@ func (s *search) clean(st *strategy) (moved bool) {
 		delete(s.stays, p)
 		moved = true
 	}
+
 	return moved
 }
 
@@ -349,6 +361,7 @@ func (s *search) plan(state *State) *Plan {
 		APIVersion: APIVersion, Kind: Kind, Placing: s.w.options.Placing, Moves: []Move{}, Stays: []Stay{},
 		Notes: slices.Concat(s.policy.Notes, s.idle), Measures: []Measure{}, options: s.w.options,
 	}
+
 	if !state.AsOf.IsZero() {
 		plan.AsOf = metav1.NewTime(state.AsOf)
 	}
@@ -356,21 +369,26 @@ func (s *search) plan(state *State) *Plan {
 	for i := range plan.Moves {
 		plan.Moves[i].Number = i + 1
 	}
+
 	plan.Empties = s.newlyClosed()
 	for _, p := range s.w.arrivals {
 		plan.Arrivals = append(plan.Arrivals, Arrival{p.Namespace(), p.Name, p.object.UID, p.NodeName, p.after})
 	}
+
 	for p, stay := range s.stays {
 		if p.next == nil || s.w.placed[p.next.UID] == nil {
 			plan.Stays = append(plan.Stays, stay.Stay)
 		}
 	}
+
 	for _, stay := range s.nodeStays {
 		plan.Stays = append(plan.Stays, stay)
 	}
 	slices.SortFunc(plan.Stays, func(a, b Stay) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Cause, b.Cause))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node),
+			cmp.Compare(a.Cause, b.Cause))
 	})
+
 	for i, after := range s.w.values() {
 		plan.Measures = append(plan.Measures, Measure{s.w.gauges[i].name(), s.start[i], after})
 	}

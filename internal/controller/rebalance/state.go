@@ -69,7 +69,8 @@ func (m *Move) fromNode() FromNode { return FromNode{m.Cause, m.Profile, m.From}
 
 // With returns the count with the moves of a plan added.
 func (s Spent) With(moves ...Move) Spent {
-	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{}, PerCause: map[string]int{}, ByGoal: map[FromNode]int{}}
+	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{},
+		PerCause: map[string]int{}, ByGoal: map[FromNode]int{}}
 	maps.Copy(sum.PerNode, s.PerNode)
 	maps.Copy(sum.PerNamespace, s.PerNamespace)
 	maps.Copy(sum.PerCause, s.PerCause)
@@ -96,9 +97,11 @@ type objects struct {
 // load distributes a state's objects over the cluster and the plan's own.
 func load(c *cluster.Cluster, state *State) *objects {
 	o := &objects{
-		nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{}, templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
-		quotas: map[string][]*v1.ResourceQuota{},
+		nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{},
+		templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
+		quotas:    map[string][]*v1.ResourceQuota{},
 	}
+
 	for _, object := range state.Objects {
 		switch object := object.(type) {
 		case *v1.Node:
@@ -117,6 +120,7 @@ func load(c *cluster.Cluster, state *State) *objects {
 			c.Put(object)
 		}
 	}
+
 	slices.SortStableFunc(o.pods, func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

@@ -65,6 +65,7 @@ func (policy *Policy) bind(w *world) (list []*strategy) {
 		}
 		list = append(list, st)
 	}
+
 	return list
 }
 
@@ -256,11 +257,13 @@ func (e *evenness) count(p *pod, n *cluster.Node, by int64) {
 	if key == "" {
 		return
 	}
+
 	k := e.kinds[key]
 	if k == nil {
 		k = &kind{pods: map[int32]int64{}, nodes: e.w.suitable(p)}
 		e.kinds[key] = k
 	}
+
 	k.pods[n.Index] += by
 	k.all += by
 	e.sum -= k.surplus
@@ -290,9 +293,10 @@ func (st *strategy) renew() {
 		}
 		return st.Renew.Wants(object, st.w.now)
 	}
-	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"), of: func(p *pod, n *cluster.Node) int64 {
-		return one(p.victim == p && st.sees(n) && st.Scope.has(p) && wants(p) != "")
-	}}}
+	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"),
+		of: func(p *pod, n *cluster.Node) int64 {
+			return one(p.victim == p && st.sees(n) && st.Scope.has(p) && wants(p) != "")
+		}}}
 	st.renews = true
 	st.gain = func(p *pod) int64 { return one(wants(p) != "") }
 	st.says = wants

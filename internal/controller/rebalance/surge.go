@@ -46,6 +46,7 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	if owner == nil || owner.Kind != "ReplicaSet" {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
 	}
+
 	rs, ok := w.c.ReplicaSets.Get(p.Namespace(), owner.Name)
 	switch {
 	case !ok:
@@ -53,6 +54,7 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	case !ready(p.object):
 		return nil, "it is not ready itself", false
 	}
+
 	s, why = w.scaledOf(rs)
 	if why != "" {
 		return nil, why, false
@@ -63,6 +65,7 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	if other := w.unready(p); other != nil {
 		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), w.now.Sub(other.CreationTimestamp.Time) < startsFor
 	}
+
 	if why = cmp.Or(w.autoscaled(s.Scaled), w.alone(p)); why != "" {
 		return nil, why, false
 	}
@@ -93,6 +96,7 @@ func (w *world) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || w.ending(p.Namespace())
 		}
 	}
+
 	for _, q := range covering {
 		used, surges := w.surgesUse[q]
 		if !surges {
@@ -166,7 +170,8 @@ const startsFor = 10 * time.Minute
 func (w *world) unready(p *pod) *v1.Pod {
 	set := p.Class.Controller.UID
 	for _, other := range w.pods {
-		if other.Namespace != p.Namespace() || other.DeletionTimestamp != nil || rules.IsTerminal(other) || other.Status.Phase == v1.PodRunning && ready(other) {
+		if other.Namespace != p.Namespace() || other.DeletionTimestamp != nil || rules.IsTerminal(other) ||
+			other.Status.Phase == v1.PodRunning && ready(other) {
 			continue
 		}
 		if owner := metav1.GetControllerOfNoCopy(other); owner != nil && owner.UID == set {

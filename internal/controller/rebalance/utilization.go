@@ -127,6 +127,7 @@ func (g *usage) settle() {
 		average := share(requests, size)
 		g.thresholds[i], g.targets[i] = max(0, average-g.thresholds[i]), min(whole, average+g.targets[i])
 	}
+
 	g.sum = 0
 	for _, f := range g.nodes {
 		f.amount = g.amount(f)
@@ -190,6 +191,7 @@ func (st *strategy) utilization() {
 		st.attempts = func(s *search) bool { return st.emptyUnderused(s, g) }
 		return
 	}
+
 	st.anew = true
 	st.ready = func() string {
 		if n := len(g.underused()); n <= st.Utilization.MoreThan {
@@ -197,6 +199,7 @@ func (st *strategy) utilization() {
 		}
 		return ""
 	}
+
 	st.gain = func(p *pod) int64 { return removal(g, p) }
 	st.order = func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(g.total(g.at(b.Node)), g.total(g.at(a.Node))), byPriority(a, b))
@@ -210,12 +213,14 @@ func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 	if len(list) <= st.Utilization.MoreThan || len(list) == len(g.seen()) {
 		return false
 	}
+
 	low := map[*cluster.Node]bool{}
 	for _, n := range st.w.c.Nodes {
 		if n != nil && g.under(g.at(n)) {
 			low[n] = true
 		}
 	}
+
 	for _, f := range list {
 		if f.pods == 0 {
 			continue
@@ -225,5 +230,6 @@ func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 			return true
 		}
 	}
+
 	return false
 }

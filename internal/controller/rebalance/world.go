@@ -88,7 +88,8 @@ type pod struct {
 // begin loads a state without its pods.
 func begin(state *State, options Options) *world {
 	w := &world{
-		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{}, placed: map[types.UID]*pod{}, siblings: map[string]int{},
+		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
+		placed: map[types.UID]*pod{}, siblings: map[string]int{},
 		covering: map[int32][]*budget{}, surgesUse: map[*v1.ResourceQuota]v1.ResourceList{},
 	}
 	w.objects = load(w.c, state)
@@ -161,6 +162,7 @@ func (w *world) enter(object *v1.Pod) {
 		object = object.DeepCopy()
 		object.UID = uidOf(object)
 	}
+
 	p := &pod{object: object}
 	p.victim = p
 	switch {
@@ -223,6 +225,7 @@ func (w *world) placeWaiting() (undo func()) {
 	hopeless := map[*cluster.PodClass]bool{}
 	var came []*pod
 	var back []func()
+
 	w.waiting = slices.DeleteFunc(w.waiting, func(p *pod) bool {
 		s := w.schedulerOf(p)
 		if s == nil || hopeless[p.Class] || len(p.Spec().SchedulingGates) > 0 {
@@ -239,6 +242,7 @@ func (w *world) placeWaiting() (undo func()) {
 		came = append(came, p)
 		return true
 	})
+
 	w.arrivals = append(w.arrivals, came...)
 	return func() {
 		w.arrivals = w.arrivals[:len(w.arrivals)-len(came)]
@@ -336,6 +340,7 @@ func (w *world) without(p *pod, terminating, gone func(next *pod, from *cluster.
 		p.NodeName = from.Name
 		w.c.Place(p.Pod, from)
 	}()
+
 	if isStateful(p) == 0 {
 		w.create(next.claims)
 		guest := *p.Pod
@@ -344,6 +349,7 @@ func (w *world) without(p *pod, terminating, gone func(next *pod, from *cluster.
 		terminating(next, from)
 		w.c.Leave(visitor)
 	}
+
 	w.release(p)
 	w.create(next.claims)
 	gone(next, from)

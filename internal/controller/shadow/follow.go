@@ -62,10 +62,13 @@ func (f *Follower) Run(ctx context.Context) {
 		pods.Selector = "spec.nodeName!="
 		feeds.Go(func() { feed.Run(ctx, pods, f.podSink(ctx)) })
 	}
+
 	if f.nodes != nil {
-		leases := feed.Of(f.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases", func() runtime.Object { return &coordinationv1.LeaseList{} })
+		leases := feed.Of(f.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
+			func() runtime.Object { return &coordinationv1.LeaseList{} })
 		feeds.Go(func() { feed.Run(ctx, leases, f.leaseSink(ctx)) })
 	}
+
 	ticks := time.NewTicker(look)
 	defer ticks.Stop()
 	for {

@@ -4,8 +4,10 @@ import "k8s.io/component-base/metrics"
 
 var (
 	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name:           "berth_shadow_decisions_total",
-		Help:           "Decisions of kube-controller-manager's node-lifecycle and taint-eviction controllers, or of Berth's in their place, by how the two compare: same, later and earlier are of the other controller; only-berth and only-other were not followed within a minute.",
+		Name: "berth_shadow_decisions_total",
+		Help: "Decisions of kube-controller-manager's node-lifecycle and taint-eviction controllers, or of " +
+			"Berth's in their place, by how the two compare: same, later and earlier are of the other controller; " +
+			"only-berth and only-other were not followed within a minute.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"kind", "outcome"})
 	lag = metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -20,13 +22,15 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"kind"})
 	placements = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name:           "berth_shadow_placements",
-		Help:           "Pods that another scheduler bound, by how Berth's scheduler judges the node, as its report of --shadow-report says.",
+		Name: "berth_shadow_placements",
+		Help: "Pods that another scheduler bound, by how Berth's scheduler judges the node, as its report " +
+			"of --shadow-report says.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"outcome"})
 	meanGain = metrics.NewGauge(&metrics.GaugeOpts{
-		Name:           "berth_shadow_placement_mean_gain_points",
-		Help:           "How many more points the best node has than the one that another scheduler chose, on average over the pods that were judged, as the report of --shadow-report says.",
+		Name: "berth_shadow_placement_mean_gain_points",
+		Help: "How many more points the best node has than the one that another scheduler chose, on average " +
+			"over the pods that were judged, as the report of --shadow-report says.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )

@@ -130,6 +130,7 @@ func (n *Nodes) copy(known *node) nodehealth.Node {
 		}
 		copied.Conditions[at] = written
 	}
+
 	copied.Taints = slices.DeleteFunc(slices.Clone(known.real.Taints), func(t v1.Taint) bool { return nodehealth.IsOwn(&t) })
 	copied.Taints = append(copied.Taints, known.taints...)
 	copied.Labels = map[string]string{}
@@ -138,6 +139,7 @@ func (n *Nodes) copy(known *node) nodehealth.Node {
 			copied.Labels[key] = value
 		}
 	}
+
 	return copied
 }
 
@@ -164,6 +166,7 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 		default:
 			continue
 		}
+
 		actions = append(actions, n.core.Step(now, answer)...)
 	}
 }
@@ -188,6 +191,7 @@ func (n *Nodes) flips(now time.Time, known *node, before, after []v1.Taint, byBe
 	if !byBerth {
 		other = known.taints
 	}
+
 	has := func(list []v1.Taint, taint *v1.Taint) bool {
 		return slices.ContainsFunc(list, func(t v1.Taint) bool { return t.MatchTaint(taint) })
 	}
@@ -196,6 +200,7 @@ func (n *Nodes) flips(now time.Time, known *node, before, after []v1.Taint, byBe
 			n.flip(now, flip{known.real.Name, after[i].ToString(), true}, byBerth, has(other, &after[i]))
 		}
 	}
+
 	for i := range before {
 		if !has(after, &before[i]) {
 			n.flip(now, flip{known.real.Name, before[i].ToString(), false}, byBerth, !has(other, &before[i]))

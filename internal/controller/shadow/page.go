@@ -39,6 +39,7 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 	for _, line := range p.Lead {
 		fmt.Fprintf(&text, "\n%s\n", line)
 	}
+
 	for _, s := range p.Sections {
 		fmt.Fprintf(&text, "\n## %s\n", s.Title)
 		for _, line := range s.Text {
@@ -56,6 +57,7 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 			fmt.Fprintf(&text, "| %s |\n", strings.Join(cells, " | "))
 		}
 	}
+
 	_, err := io.WriteString(out, text.String())
 	return err
 }
@@ -63,16 +65,21 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 func (r Reports) page() page {
 	p := page{Title: "Berth in shadow"}
 	if c := r.Controller; c != nil {
-		p.Lead = append(p.Lead, fmt.Sprintf("Node health and taint eviction were compared %s, on %d nodes with %d pods at the end. Berth wrote nothing.",
+		p.Lead = append(p.Lead, fmt.Sprintf("Node health and taint eviction were compared %s, on %d nodes with %d "+
+			"pods at the end. Berth wrote nothing.",
 			between(c.Since, c.Until), c.Nodes, c.Pods))
 	}
+
 	if s := r.Scheduler; s != nil {
-		p.Lead = append(p.Lead, fmt.Sprintf("Placements were compared %s: %d pods. Berth wrote nothing.", between(s.Since, s.Until), s.Pods))
+		p.Lead = append(p.Lead, fmt.Sprintf("Placements were compared %s: %d pods. Berth wrote nothing.",
+			between(s.Since, s.Until), s.Pods))
 	}
+
 	p.Sections = append(p.Sections, r.saved())
 	if r.Scheduler != nil {
 		p.Sections = append(p.Sections, r.Scheduler.sections()...)
 	}
+
 	if r.Controller != nil {
 		p.Sections = append(p.Sections, r.Controller.sections()...)
 	}
@@ -80,7 +87,8 @@ func (r Reports) page() page {
 }
 
 func between(since, until time.Time) string {
-	return fmt.Sprintf("for %s, from %s to %s", span(until.Sub(since)), since.Format("2006-01-02 15:04 MST"), until.Format("2006-01-02 15:04 MST"))
+	return fmt.Sprintf("for %s, from %s to %s", span(until.Sub(since)), since.Format("2006-01-02 15:04 MST"),
+		until.Format("2006-01-02 15:04 MST"))
 }
 
 // span formats a duration for people.
@@ -110,11 +118,14 @@ func (r Reports) saved() section {
 		add("taints that only Berth would have added or removed", fmt.Sprint(count0(t, OnlyBerth)))
 		add("taints that only the other controller added or removed", fmt.Sprint(count0(t, OnlyOther)))
 	}
+
 	if p := r.Scheduler; p != nil {
-		add("pods that were placed on a node that was not the best", fmt.Sprintf("%s, %.1f points below it on average, %d at most", share(p.Worse, p.Pods), p.MeanGainWorse, p.MaxGain))
+		add("pods that were placed on a node that was not the best",
+			fmt.Sprintf("%s, %.1f points below it on average, %d at most", share(p.Worse, p.Pods), p.MeanGainWorse, p.MaxGain))
 		add("pods that were placed on a node that Berth's filters refuse", share(p.Rejected, p.Pods))
 		add("pods whose placement could not be judged: the cluster changed while they were decided", share(p.Unclear, p.Pods))
 	}
+
 	if len(s.Rows) == 0 {
 		s.Text = []string{"Nothing was compared."}
 	}
@@ -157,17 +168,21 @@ var saysOutcome = map[Outcome]string{
 func (r *Report) sections() []section {
 	sums := section{Title: "Node health and evictions", Head: []string{"decisions", "evictions", "taints"}}
 	for _, outcome := range Outcomes {
-		sums.Rows = append(sums.Rows, []string{saysOutcome[outcome], fmt.Sprint(count0(r.Tallies[Eviction], outcome)), fmt.Sprint(count0(r.Tallies[Taint], outcome))})
+		sums.Rows = append(sums.Rows, []string{saysOutcome[outcome], fmt.Sprint(count0(r.Tallies[Eviction], outcome)),
+			fmt.Sprint(count0(r.Tallies[Taint], outcome))})
 	}
+
 	sums.Rows = append(sums.Rows, []string{"both, of all",
 		fmt.Sprintf("%.2f %%", 100*r.Tallies[Eviction].Agreement()), fmt.Sprintf("%.2f %%", 100*r.Tallies[Taint].Agreement())})
 	if len(r.Differences) == 0 {
 		return []section{sums}
 	}
+
 	list := section{
 		Title: "Where they differed", Head: []string{"when", "what", "", "decided by", "kube-controller-manager later by", "why"},
 		Text: []string{fmt.Sprintf("The widest %d, those of one side alone first.", len(r.Differences))},
 	}
+
 	for _, d := range r.Differences {
 		lag := ""
 		if d.Outcome == Later || d.Outcome == Earlier {
@@ -186,7 +201,8 @@ func (p *Placements) sections() []section {
 	list := section{Title: "The widest gaps", Head: []string{"pod", "node", "total", "best node", "total", "why"}}
 	for _, all := range [][]Placement{p.Widest, p.Refused} {
 		for _, c := range all {
-			list.Rows = append(list.Rows, []string{c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), c.Best, fmt.Sprint(c.BestTotal), c.Why})
+			list.Rows = append(list.Rows, []string{c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), c.Best,
+				fmt.Sprint(c.BestTotal), c.Why})
 		}
 	}
 	if len(list.Rows) == 0 {

@@ -89,7 +89,8 @@ func Tell(r Reports) {
 		}
 	}
 	if r.Scheduler != nil {
-		for outcome, n := range map[string]int{"best": r.Scheduler.Best, "worse": r.Scheduler.Worse, "rejected": r.Scheduler.Rejected, "unclear": r.Scheduler.Unclear} {
+		for outcome, n := range map[string]int{"best": r.Scheduler.Best, "worse": r.Scheduler.Worse,
+			"rejected": r.Scheduler.Rejected, "unclear": r.Scheduler.Unclear} {
 			placements.WithLabelValues(outcome).Set(float64(n))
 		}
 		meanGain.Set(r.Scheduler.MeanGain)

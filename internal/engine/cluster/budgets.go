@@ -121,11 +121,13 @@ func (c *Cluster) updateBudget(name Name) {
 		s.forget()
 		x.spaces[name.Namespace] = s
 	}
+
 	selector := c.CoveredBy(object)
 	if b := s.byName[name.Name]; b != nil && b.selector == selector {
 		b.PodDisruptionBudget = object
 		return
 	}
+
 	s.byName[name.Name] = &Budget{PodDisruptionBudget: object, selector: selector}
 	s.forget()
 }

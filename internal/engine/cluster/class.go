@@ -114,7 +114,8 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	}
 	spec := shared.specOf(pod, needs)
 	c := &PodClass{
-		Namespace: shared.text(pod.Namespace), Labels: pod.Labels, Spec: spec, Controller: metav1.GetControllerOf(pod), Bulk: bulk, Needs: needs, key: key,
+		Namespace: shared.text(pod.Namespace), Labels: pod.Labels, Spec: spec,
+		Controller: metav1.GetControllerOf(pod), Bulk: bulk, Needs: needs, key: key,
 	}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
@@ -169,7 +170,8 @@ func targetOf(spec *Spec) string {
 	if len(term.MatchExpressions) > 0 || len(term.MatchFields) != 1 {
 		return ""
 	}
-	if field := &term.MatchFields[0]; field.Key == metav1.ObjectNameField && field.Operator == v1.NodeSelectorOpIn && len(field.Values) == 1 {
+	if field := &term.MatchFields[0]; field.Key == metav1.ObjectNameField && field.Operator == v1.NodeSelectorOpIn &&
+		len(field.Values) == 1 {
 		return field.Values[0]
 	}
 	return ""

@@ -70,9 +70,11 @@ type ImageState struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{
-		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, strays: map[string]map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{}, absent: map[string][]*Pod{},
+		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, strays: map[string]map[types.UID]*Pod{},
+		nominated: map[types.UID]*Pod{}, absent: map[string][]*Pod{},
 		classes: map[digest]*PodClass{}, labels: newInterned[LabelSet](), taints: newInterned[TaintSet](),
-		images: newInterned[ImageSet](), features: newInterned[FeatureSet](), sizes: newInterned[Size](), imageStates: map[string]*ImageState{},
+		images: newInterned[ImageSet](), features: newInterned[FeatureSet](), sizes: newInterned[Size](),
+		imageStates: map[string]*ImageState{},
 	}
 }
 
@@ -111,6 +113,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	if !known {
 		n = c.addNode(object.Name)
 	}
+
 	before := *n
 	n.Labels = c.internLabels(object.Labels)
 	n.Hostname, n.HasHostname = object.Labels[v1.LabelHostname], hasKey(object.Labels, v1.LabelHostname)
@@ -121,11 +124,13 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	if known && n.same(&before) {
 		return n
 	}
+
 	c.dropParts()
 	if n.Images != before.Images {
 		c.countImages(before.Images, -1)
 		c.countImages(n.Images, 1)
 	}
+
 	room := &c.Rooms[n.Index]
 	room.CPU, room.Memory, room.MaxPods = n.Size.MilliCPU, n.Size.Memory, int32(min(n.Size.Pods, 1<<30))
 	room.PerCPU, room.PerMemory = float32(1/float64(room.CPU)), float32(1/float64(room.Memory))
@@ -137,6 +142,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 		delete(c.strays, n.Name)
 		c.expect(n)
 	}
+
 	return n
 }
 
@@ -168,11 +174,13 @@ func (c *Cluster) RemoveNode(name string) {
 	if !ok {
 		return
 	}
+
 	for len(n.Pods) > 0 {
 		p := n.Pods[len(n.Pods)-1]
 		c.detach(p)
 		c.stray(p)
 	}
+
 	if len(n.Nominated) > 0 {
 		c.absent[name], n.Nominated = n.Nominated, nil
 	}
@@ -190,6 +198,7 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 	if set == nil {
 		return
 	}
+
 	seen := map[string]bool{}
 	for i := range set.Images {
 		for _, name := range set.Images[i].Names {

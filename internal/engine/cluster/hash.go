@@ -103,6 +103,7 @@ func (h *hasher) resources(list v1.ResourceList) (more bool) {
 			left--
 		}
 	}
+
 	if left == 0 {
 		return false
 	}
@@ -116,6 +117,7 @@ func (h *hasher) resources(list v1.ResourceList) (more bool) {
 		one.amount(name, quantity)
 		all.add(one)
 	}
+
 	h.set(left, all)
 	return true
 }

@@ -86,6 +86,7 @@ func (o *Objects) Put(object any) bool {
 	default:
 		return false
 	}
+
 	return true
 }
 
@@ -140,10 +141,12 @@ func (t *Table[T]) Set(object T) {
 		s = &space[T]{byName: map[string]T{}}
 		t.spaces[name.Namespace] = s
 	}
+
 	before, known := s.byName[name.Name]
 	if !known {
 		t.count++
 	}
+
 	s.byName[name.Name] = object
 	s.byName = Shrunk(s.byName, &s.most)
 	if s.sorted != nil {
@@ -153,6 +156,7 @@ func (t *Table[T]) Set(object T) {
 			s.sorted = slices.Insert(s.sorted, i, object)
 		}
 	}
+
 	if !known || !decidesAlike(before, object) {
 		t.note(name)
 	}

@@ -22,6 +22,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 		c.RemovePod(object.UID)
 		return c.Pending(object)
 	}
+
 	p := c.Pending(object)
 	p.NodeName = object.Spec.NodeName
 	if old, ok := c.pods[object.UID]; ok {
@@ -40,6 +41,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 		}
 		c.RemovePod(object.UID)
 	}
+
 	c.place(p)
 	return p
 }
@@ -93,16 +95,19 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	if !ok {
 		return
 	}
+
 	c.thoughtAway(p)
 	delete(c.pods, uid)
 	c.pods = Shrunk(c.pods, &c.mostPods)
 	if p.Class.pods--; p.Class.pods == 0 {
 		c.classLeft()
 	}
+
 	if p.Node != nil {
 		c.detach(p)
 		return
 	}
+
 	delete(c.strays[p.NodeName], uid)
 	if len(c.strays[p.NodeName]) == 0 {
 		delete(c.strays, p.NodeName)
@@ -153,11 +158,13 @@ func (c *Cluster) count(n *Node, p *Pod, sign int32) {
 			room.addNonZero(p.Class)
 		}
 	}
+
 	room.RequestedCPU, room.RequestedMemory = n.Requested.MilliCPU, n.Requested.Memory
 	room.Pods = int32(len(n.Pods))
 	if class.HasAffinity() {
 		n.Affine += sign
 	}
+
 	if len(class.RequiredAntiAffinity) > 0 {
 		n.AntiAffine += sign
 	}

@@ -59,18 +59,21 @@ func (p *Pod) Object() *v1.Pod {
 		},
 		Spec: p.Class.Spec.Object(),
 	}
+
 	if p.Class.Controller != nil {
 		pod.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
 	}
 	if p.Class.Status != nil {
 		pod.Status = *p.Class.Status
 	}
+
 	pod.Spec.NodeName = p.NodeName
 	pod.Status.NominatedNodeName = p.Nominated
 	if !p.Started.IsZero() {
 		started := metav1.NewTime(p.Started)
 		pod.Status.StartTime = &started
 	}
+
 	if p.Terminating {
 		now := metav1.Time{}
 		pod.DeletionTimestamp = &now

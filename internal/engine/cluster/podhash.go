@@ -94,6 +94,7 @@ func (h *hasher) shape(pod *v1.Pod) {
 		h.resources(spec.Resources.Requests)
 		h.resources(spec.Resources.Limits)
 	}
+
 	h.containers(spec.InitContainers)
 	h.containers(spec.Containers)
 	h.word(uint64(len(spec.SchedulingGates)))
@@ -137,10 +138,12 @@ func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 	if a == nil {
 		return
 	}
+
 	required := a.RequiredDuringSchedulingIgnoredDuringExecution
 	if preferredOnly {
 		required = nil
 	}
+
 	h.bool(required != nil)
 	if required != nil {
 		h.word(uint64(len(required.NodeSelectorTerms)))
@@ -148,6 +151,7 @@ func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 			h.nodeTerm(&required.NodeSelectorTerms[i])
 		}
 	}
+
 	h.word(uint64(len(a.PreferredDuringSchedulingIgnoredDuringExecution)))
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i]
@@ -289,6 +293,7 @@ func (h *hasher) resized(pod *v1.Pod) {
 			}
 		}
 	}
+
 	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {
 			c := &list[i]
@@ -302,12 +307,14 @@ func (h *hasher) resized(pod *v1.Pod) {
 			}
 		}
 	}
+
 	if s.Resources != nil || s.AllocatedResources != nil {
 		h.resources(s.AllocatedResources)
 		if s.Resources != nil {
 			h.resources(s.Resources.Requests)
 		}
 	}
+
 	for i := range s.Conditions {
 		if c := &s.Conditions[i]; c.Type == v1.PodResizePending {
 			h.string(string(c.Status))

@@ -41,6 +41,7 @@ func (c *Cluster) Recount() (mended int) {
 			c.pods[uid] = p
 		}
 	}
+
 	clear(c.away)
 	standing := map[string][]*Pod{}
 	for _, uid := range slices.Sorted(maps.Keys(c.pods)) {
@@ -49,6 +50,7 @@ func (c *Cluster) Recount() (mended int) {
 			standing[p.NodeName] = append(standing[p.NodeName], p)
 		}
 	}
+
 	for _, n := range c.Nodes {
 		if n != nil && !c.agrees(n, standing[n.Name]) {
 			c.rebuild(n, standing[n.Name])
@@ -69,7 +71,8 @@ func (c *Cluster) agrees(n *Node, pods []*Pod) bool {
 		}
 	}
 	fresh, room := c.sumsOf(n, pods)
-	return c.Rooms[n.Index] == room && n.Affine == fresh.Affine && n.AntiAffine == fresh.AntiAffine && n.Requested.equal(&fresh.Requested) &&
+	return c.Rooms[n.Index] == room && n.Affine == fresh.Affine && n.AntiAffine == fresh.AntiAffine &&
+		n.Requested.equal(&fresh.Requested) &&
 		slices.Equal(n.Held, fresh.Held)
 }
 

@@ -44,6 +44,7 @@ func NewResources(list v1.ResourceList) Resources {
 			}
 		}
 	}
+
 	return r
 }
 

@@ -48,7 +48,8 @@ func (s *Spec) Object() v1.PodSpec {
 	return v1.PodSpec{
 		SchedulerName: s.SchedulerName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,
 		Tolerations: s.Tolerations, Affinity: s.Affinity, TopologySpreadConstraints: s.TopologySpreadConstraints,
-		InitContainers: containerObjects(s.InitContainers), Containers: containerObjects(s.Containers), Overhead: s.Overhead, Resources: s.Resources,
+		InitContainers: containerObjects(s.InitContainers), Containers: containerObjects(s.Containers),
+		Overhead: s.Overhead, Resources: s.Resources,
 		Volumes: s.Volumes, ResourceClaims: s.ResourceClaims, SchedulingGates: s.SchedulingGates, SchedulingGroup: s.SchedulingGroup,
 		HostNetwork: s.HostNetwork, HostUsers: s.HostUsers, RuntimeClassName: s.RuntimeClassName,
 	}
@@ -173,7 +174,8 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 		from := &list[i]
 		h.string(from.Name)
 		kept[i] = Container{
-			Name: s.text(from.Name), Image: s.text(from.Image), Requests: s.amountsOf(from.Resources.Requests), Ports: hostPorts(from.Ports),
+			Name: s.text(from.Name), Image: s.text(from.Image), Requests: s.amountsOf(from.Resources.Requests),
+			Ports:         hostPorts(from.Ports),
 			RestartPolicy: from.RestartPolicy, RestartPolicyRules: from.RestartPolicyRules,
 		}
 	}
@@ -238,6 +240,7 @@ func (s *shares) affinityOf(from *v1.Affinity, selectors *selectorSet) *v1.Affin
 			PreferredDuringSchedulingIgnoredDuringExecution: s.weightedOf(from.PreferredDuringSchedulingIgnoredDuringExecution, selectors),
 		}
 	}
+
 	if from := from.PodAntiAffinity; from != nil {
 		affinity.PodAntiAffinity = &v1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution:  s.termsOf(from.RequiredDuringSchedulingIgnoredDuringExecution, selectors),
@@ -264,7 +267,8 @@ func (s *shares) weightedOf(list []v1.WeightedPodAffinityTerm, selectors *select
 }
 
 func (s *shares) share(t *v1.PodAffinityTerm, selectors *selectorSet) {
-	t.TopologyKey, t.LabelSelector, t.NamespaceSelector = s.text(t.TopologyKey), selectors.one(t.LabelSelector), selectors.one(t.NamespaceSelector)
+	t.TopologyKey, t.LabelSelector, t.NamespaceSelector = s.text(t.TopologyKey), selectors.one(t.LabelSelector),
+		selectors.one(t.NamespaceSelector)
 }
 
 // selectorSet has equal selectors of one class be one, with its labels where it selects by all of

@@ -67,15 +67,18 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	if old.Kind != "KubeSchedulerConfiguration" {
 		return nil, fmt.Errorf("kind: Invalid value: %q: want KubeSchedulerConfiguration", old.Kind)
 	}
+
 	t, err := old.algorithm(dir, options)
 	if err != nil {
 		return nil, err
 	}
+
 	profile := &t.spec.Profiles[0]
 	profile.SchedulerName = old.SchedulerName
 	if old.DisablePreemption {
 		disablePreemption(profile)
 	}
+
 	if err := old.arguments(profile); err != nil {
 		return nil, err
 	}
@@ -83,14 +86,17 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	t.spec.PercentageOfNodesToScore = old.PercentageOfNodesToScore
 	t.spec.PodInitialBackoffSeconds, t.spec.PodMaxBackoffSeconds = old.PodInitialBackoffSeconds, old.PodMaxBackoffSeconds
 	t.spec.LeaderElection = old.election(t)
+
 	for _, gone := range []struct {
 		name  string
 		value *string
-	}{{"healthzBindAddress", old.HealthzBindAddress}, {"metricsBindAddress", old.MetricsBindAddress}, {"failureDomains", old.FailureDomains}} {
+	}{{"healthzBindAddress", old.HealthzBindAddress}, {"metricsBindAddress", old.MetricsBindAddress},
+		{"failureDomains", old.FailureDomains}} {
 		if gone.value != nil && *gone.value != "" {
 			t.notes = append(t.notes, gone.name+": has no equivalent in a file of today")
 		}
 	}
+
 	return t, nil
 }
 
@@ -100,10 +106,12 @@ func (c *componentConfig) algorithm(dir string, options Options) (*translation, 
 	if c.AlgorithmSource == nil {
 		return plain, nil
 	}
+
 	path := field.NewPath("algorithmSource")
 	if provider := c.AlgorithmSource.Provider; provider != nil {
 		return plain, translateProvider(path.Child("provider"), *provider, &plain.spec.Profiles[0])
 	}
+
 	source := c.AlgorithmSource.Policy
 	switch {
 	case source == nil:
@@ -126,8 +134,10 @@ func (c *componentConfig) algorithm(dir string, options Options) (*translation, 
 		}
 		return referred(from, data)
 	case source.ConfigMap != nil:
-		return nil, fmt.Errorf("%s: there is no cluster to get a ConfigMap from; give the policy as a file", path.Child("policy", "configMap"))
+		return nil, fmt.Errorf("%s: there is no cluster to get a ConfigMap from; give the policy as a file",
+			path.Child("policy", "configMap"))
 	}
+
 	return nil, field.Required(path.Child("policy"), "want file or configMap")
 }
 

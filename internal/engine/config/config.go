@@ -116,6 +116,7 @@ func parse(file string, data []byte, options Options) (*Config, error) {
 			return legacy(t, options)
 		}
 	}
+
 	spec, err := decode(data)
 	if runtime.IsNotRegisteredError(err) {
 		return nil, fmt.Errorf("no kind %q is registered for version %q: %s", head.Kind, head.APIVersion, wanted)
@@ -233,5 +234,6 @@ func prune(value any) any {
 			return nil
 		}
 	}
+
 	return value
 }

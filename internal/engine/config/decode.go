@@ -40,10 +40,12 @@ func decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 		}
 		strict = append(strict, problem.Errors()...)
 	}
+
 	spec, ok := object.(*configv1.KubeSchedulerConfiguration)
 	if !ok {
 		return nil, fmt.Errorf("couldn't decode as KubeSchedulerConfiguration, got %s", gvk)
 	}
+
 	if err := spec.DecodeNestedObjects(runtime.WithoutVersionDecoder{Decoder: decoder}); err != nil {
 		problem, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
@@ -51,6 +53,7 @@ func decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 		}
 		strict = append(strict, problem.Errors()...)
 	}
+
 	if len(strict) > 0 {
 		return nil, runtime.NewStrictDecodingError(strict)
 	}

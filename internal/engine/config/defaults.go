@@ -17,12 +17,14 @@ func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 	if *spec.EnableProfiling {
 		setDefault(&spec.EnableContentionProfiling, true)
 	}
+
 	if len(spec.Profiles) == 0 {
 		spec.Profiles = []configv1.KubeSchedulerProfile{{}}
 	}
 	if len(spec.Profiles) == 1 {
 		setDefault(&spec.Profiles[0].SchedulerName, plugins.DefaultSchedulerName)
 	}
+
 	election := &spec.LeaderElection
 	setString(&election.ResourceLock, "leases")
 	setString(&election.ResourceNamespace, configv1.SchedulerDefaultLockObjectNamespace)

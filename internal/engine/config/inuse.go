@@ -67,6 +67,7 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	named := func(names []string, p *plugins.Profile) bool {
 		return slices.Contains(names, "*") || slices.Contains(names, p.SchedulerName)
 	}
@@ -79,11 +80,13 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 			p.Reservations = a.Reservations
 		}
 	}
+
 	return c, nil
 }
 
 func (a *Added) options() Options {
-	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores, AllowMissingDrivers: a.AllowMissingDrivers}
+	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
+		AllowMissingDrivers: a.AllowMissingDrivers}
 }
 
 // InUse returns the document about this configuration.
@@ -93,6 +96,7 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	for i := range own.written.Profiles {
 		u.leaveOut(&own.written.Profiles[i])
 	}
+
 	if len(c.Spec.Extenders) > 0 {
 		u.Outside = append(u.Outside, "extenders")
 	}
@@ -102,12 +106,14 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var part struct {
 		Profiles json.RawMessage `json:"profiles"`
 	}
 	if err := yaml.Unmarshal(text, &part); err != nil {
 		return nil, err
 	}
+
 	u.Profiles = part.Profiles
 	return u, nil
 }
@@ -118,19 +124,23 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 		_, inTree := plugins.Lookup(name)
 		return name != "*" && !inTree
 	}
+
 	profile.PluginConfig = slices.DeleteFunc(profile.PluginConfig, func(c configv1.PluginConfig) bool { return foreign(c.Name) })
 	if profile.Plugins == nil {
 		return
 	}
+
 	for _, name := range enabledNames(profile.Plugins) {
 		if foreign(name) {
 			u.Outside = append(u.Outside, name)
 		}
 	}
+
 	sets := []*configv1.PluginSet{&profile.Plugins.MultiPoint}
 	for _, point := range plugins.AllPoints {
 		sets = append(sets, pluginSet(profile.Plugins, point))
 	}
+
 	for _, set := range sets {
 		set.Enabled = slices.DeleteFunc(set.Enabled, func(p configv1.Plugin) bool { return foreign(p.Name) })
 		set.Disabled = slices.DeleteFunc(set.Disabled, func(p configv1.Plugin) bool { return foreign(p.Name) })

@@ -91,15 +91,19 @@ func (p *policy) validate() error {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 predicate argument is required"))
 		}
 	}
+
 	for i, pr := range p.Priorities {
 		path := field.NewPath("priorities").Index(i)
 		if pr.Weight <= 0 || pr.Weight >= maxPriorityWeight {
-			list = append(list, field.Invalid(path.Child("weight"), pr.Weight, "should have a positive weight applied to it or it has overflown"))
+			list = append(list, field.Invalid(path.Child("weight"), pr.Weight,
+				"should have a positive weight applied to it or it has overflown"))
 		}
-		if a := pr.Argument; a != nil && count(a.ServiceAntiAffinity != nil, a.LabelPreference != nil, a.RequestedToCapacityRatio != nil) != 1 {
+		if a := pr.Argument; a != nil && count(a.ServiceAntiAffinity != nil, a.LabelPreference != nil,
+			a.RequestedToCapacityRatio != nil) != 1 {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 priority argument is required"))
 		}
 	}
+
 	if w := p.HardPodAffinitySymmetricWeight; w < 0 || w > 100 {
 		list = append(list, field.Invalid(field.NewPath("hardPodAffinitySymmetricWeight"), w, "not in valid range [0-100]"))
 	}
@@ -132,6 +136,7 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	t := newTranslator()
 	t.predicates(p.Predicates)
 	t.priorities(p.Priorities)
@@ -140,9 +145,12 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	} else if w != 0 {
 		t.args("InterPodAffinity", &configv1.InterPodAffinityArgs{HardPodAffinityWeight: ptr.To(w)})
 	}
+
 	if p.AlwaysCheckAllPredicates {
-		t.note(field.NewPath("alwaysCheckAllPredicates"), "has no equivalent: a node is rejected with the reasons of the first plugin that rejects it")
+		t.note(field.NewPath("alwaysCheckAllPredicates"),
+			"has no equivalent: a node is rejected with the reasons of the first plugin that rejects it")
 	}
+
 	if len(t.errs) > 0 {
 		return nil, flat(t.errs)
 	}
@@ -150,6 +158,7 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	spec := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{profile}, Extenders: p.extenders()}
 	return &translation{spec: spec, notes: t.notes}, nil
 }

@@ -21,11 +21,13 @@ func (c *Config) makeProfiles(options Options) error {
 	if c.written.Parallelism != nil {
 		c.note(field.NewPath("parallelism"), "affects out-of-tree plugins only")
 	}
+
 	if c.Spec.DelayCacheUntilActive {
 		c.note(field.NewPath("delayCacheUntilActive"), "has no effect: a replica that stands by watches, so that it can take over at once")
 	}
 	ignored := c.ignoredByExtenders()
 	var errs []error
+
 	for i := range c.Spec.Profiles {
 		profile, path := &c.Spec.Profiles[i], field.NewPath("profiles").Index(i)
 		outside, err := probe(path, profile, &options)
@@ -58,6 +60,7 @@ func (c *Config) makeProfiles(options Options) error {
 		c.Profiles = append(c.Profiles, made)
 		c.noteIneffective(path, profile, made, outside)
 	}
+
 	return flat(errs)
 }
 
@@ -70,6 +73,7 @@ func probe(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Op
 	if outside == nil {
 		outside = map[string]plugins.Point{}
 	}
+
 	var errs []error
 	asked := sets.New[string]()
 	for _, name := range enabledNames(profile.Plugins) {
@@ -85,6 +89,7 @@ func probe(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Op
 			outside[name] = points
 		}
 	}
+
 	return outside, flat(errs)
 }
 
@@ -179,7 +184,8 @@ func (c *Config) note(path *field.Path, format string, args ...any) {
 }
 
 // noteIneffective tells what of a good profile has no effect: upstream is silent on it.
-func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile, outside map[string]plugins.Point) {
+func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile,
+	outside map[string]plugins.Point) {
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
 		c.note(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
@@ -187,19 +193,23 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 	for _, names := range made.At {
 		enabled.Insert(names...)
 	}
+
 	for _, name := range sets.List(enabled) {
 		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional && entry.New == nil {
 			c.note(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
 		}
 	}
+
 	for i := range profile.PluginConfig {
 		if name := profile.PluginConfig[i].Name; !enabled.Has(name) {
 			c.note(path.Child("pluginConfig").Index(i), "plugin %q is not enabled", name)
 		}
-		if a, ok := profile.PluginConfig[i].Args.Object.(*configv1.DefaultPreemptionArgs); ok && (*a.MinCandidateNodesPercentage != 10 || *a.MinCandidateNodesAbsolute != 100) {
+		if a, ok := profile.PluginConfig[i].Args.Object.(*configv1.DefaultPreemptionArgs); ok &&
+			(*a.MinCandidateNodesPercentage != 10 || *a.MinCandidateNodesAbsolute != 100) {
 			c.note(path.Child("pluginConfig").Index(i).Child("args"), "has no effect: every node is considered for preemption")
 		}
 	}
+
 	if profile.Plugins == nil {
 		return
 	}
@@ -224,7 +234,8 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 		for _, name := range made.At[pair.second] {
 			entry, inTree := plugins.Lookup(name)
 			if inTree && entry.Points&pair.first != 0 && !made.Has(pair.first, name) && !slices.Contains(pair.without, name) {
-				c.note(path.Child(pair.first.String()), "plugin %q is at %s without %s: it works all the same, where kube-scheduler would fail every pod",
+				c.note(path.Child(pair.first.String()),
+					"plugin %q is at %s without %s: it works all the same, where kube-scheduler would fail every pod",
 					name, pair.second, pair.first)
 			}
 		}

@@ -20,7 +20,8 @@ func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	}
 	return map[plugins.Point]*configv1.PluginSet{
 		plugins.PreEnqueue: &p.PreEnqueue, plugins.QueueSort: &p.QueueSort, plugins.PreFilter: &p.PreFilter, plugins.Filters: &p.Filter,
-		plugins.PostFilter: &p.PostFilter, plugins.PodGroupPostFilter: &p.PodGroupPostFilter, plugins.PreScore: &p.PreScore, plugins.Score: &p.Score, plugins.Reserve: &p.Reserve,
+		plugins.PostFilter: &p.PostFilter, plugins.PodGroupPostFilter: &p.PodGroupPostFilter,
+		plugins.PreScore: &p.PreScore, plugins.Score: &p.Score, plugins.Reserve: &p.Reserve,
 		plugins.Permit: &p.Permit, plugins.PreBind: &p.PreBind, plugins.Bind: &p.Bind, plugins.PostBind: &p.PostBind,
 		plugins.PlacementGenerate: &p.PlacementGenerate, plugins.PlacementScore: &p.PlacementScore,
 	}[point]
@@ -39,6 +40,7 @@ func merged(custom *configv1.Plugins) *configv1.Plugins {
 		}
 		defaults.Enabled = append(defaults.Enabled, plugin)
 	}
+
 	if custom == nil {
 		return &configv1.Plugins{MultiPoint: defaults}
 	}
@@ -54,10 +56,12 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 	for _, plugin := range custom.Disabled {
 		disabled.Insert(plugin.Name)
 	}
+
 	own := map[string]int{}
 	for i, plugin := range custom.Enabled {
 		own[plugin.Name] = i
 	}
+
 	result := configv1.PluginSet{Disabled: custom.Disabled}
 	replaced := sets.New[int]()
 	if !disabled.Has("*") {
@@ -72,6 +76,7 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 			result.Enabled = append(result.Enabled, plugin)
 		}
 	}
+
 	for i, plugin := range custom.Enabled {
 		if !replaced.Has(i) {
 			result.Enabled = append(result.Enabled, plugin)
@@ -210,7 +215,8 @@ func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 }
 
 // resolve lists the plugins of a profile at each extension point, and their weights.
-func resolve(path *field.Path, profile *configv1.KubeSchedulerProfile, outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
+func resolve(path *field.Path, profile *configv1.KubeSchedulerProfile,
+	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
 	r := &resolver{path: path.Child("plugins"), plugins: merged(profile.Plugins), outside: outside}
 	r.checkMultiPoint(profile.Plugins)
 	at := map[plugins.Point][]string{}
@@ -219,15 +225,19 @@ func resolve(path *field.Path, profile *configv1.KubeSchedulerProfile, outside m
 			at[point] = names
 		}
 	}
+
 	weights := r.weights(profile.Plugins)
 	if n := len(at[plugins.QueueSort]); n != 1 {
-		r.fail(r.path.Child("queueSort"), "only one queue sort plugin required for profile with scheduler name %q, but got %d", *profile.SchedulerName, n)
+		r.fail(r.path.Child("queueSort"),
+			"only one queue sort plugin required for profile with scheduler name %q, but got %d", *profile.SchedulerName, n)
 	}
+
 	if len(at[plugins.Bind]) == 0 {
 		r.fail(r.path.Child("bind"), "at least one bind plugin is needed for profile with scheduler name %q", *profile.SchedulerName)
 	}
 	if len(at[plugins.PlacementGenerate]) > 1 {
-		r.fail(r.path.Child("placementGenerate"), "at most one placement generate plugin is allowed for profile with scheduler name %q", *profile.SchedulerName)
+		r.fail(r.path.Child("placementGenerate"),
+			"at most one placement generate plugin is allowed for profile with scheduler name %q", *profile.SchedulerName)
 	}
 	return at, weights, flat(r.errs)
 }

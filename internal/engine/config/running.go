@@ -56,7 +56,8 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 			continue // of a version of Berth whose configurations this one cannot read
 		}
 		if word.ended {
-			assumed = append(assumed, fmt.Sprintf("the scheduler by the Lease %s, which has not been renewed since %s, would go on with its configuration", word.name, word.at.UTC().Format("2006-01-02 15:04:05Z")))
+			assumed = append(assumed, fmt.Sprintf("the scheduler by the Lease %s, which has not been renewed since "+
+				"%s, would go on with its configuration", word.name, word.at.UTC().Format("2006-01-02 15:04:05Z")))
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
@@ -66,7 +67,8 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 			return nil, err
 		}
 		r.Profiles = append(r.Profiles, c.Profiles...)
-		assumed = append(assumed, fmt.Sprintf("%s runs with the default configuration, because %s (--config names another)", v1.DefaultSchedulerName,
+		assumed = append(assumed, fmt.Sprintf("%s runs with the default configuration, because %s "+
+			"(--config names another)", v1.DefaultSchedulerName,
 			cmp.Or(silent, "no scheduler of this name could be asked")))
 	}
 	if len(assumed) > 0 {
@@ -132,6 +134,7 @@ func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 			list = append(list, w)
 		}
 	}
+
 	slices.SortStableFunc(list, func(a, b word) int {
 		switch {
 		case a.ended == b.ended:
@@ -141,5 +144,6 @@ func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 		}
 		return -1
 	})
+
 	return list
 }

@@ -75,7 +75,8 @@ var withoutEquivalent = map[string]string{
 var (
 	filterOrder = []string{
 		"NodeUnschedulable", "NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit", "VolumeRestrictions", "TaintToleration",
-		"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
+		"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
+		"DynamicResources", "NodeDeclaredFeatures",
 	}
 	mandatory = []string{"TaintToleration", "NodeUnschedulable", "DynamicResources", "NodeDeclaredFeatures"}
 	always    = []string{"SchedulingGates", "PrioritySort", "DynamicResources", "DefaultPreemption", "DefaultBinder"}
@@ -169,7 +170,8 @@ func (t *translator) priorities(list []priority) {
 				t.score(path, "NodeResourcesFit", p.Weight)
 			}
 		case p.Argument != nil && p.Argument.ServiceAntiAffinity != nil:
-			t.leaveOut(path, p.Name, fmt.Sprintf("default constraints of PodTopologySpread with topologyKey %s", p.Argument.ServiceAntiAffinity.Label))
+			t.leaveOut(path, p.Name, fmt.Sprintf("default constraints of PodTopologySpread with topologyKey %s",
+				p.Argument.ServiceAntiAffinity.Label))
 		case p.Argument != nil && p.Argument.LabelPreference != nil:
 			t.leaveOut(path, p.Name, "a preferred addedAffinity of NodeAffinity")
 		case p.Name == "EqualPriority":
@@ -238,15 +240,18 @@ func (t *translator) profile() (configv1.KubeSchedulerProfile, error) {
 			t.scores = append(t.scores, configv1.Plugin{Name: entry.Name, Weight: ptr.To(int32(entry.Weight))})
 		}
 	}
+
 	slices.SortFunc(filters, func(a, b string) int { return slices.Index(filterOrder, a) - slices.Index(filterOrder, b) })
 	filters = slices.Compact(filters)
 	for _, name := range filters {
 		enable(written, name, plugins.PreFilter|plugins.Filters|plugins.Reserve|plugins.PreBind)
 	}
+
 	for _, plugin := range t.scores {
 		enable(written, plugin.Name, plugins.PreScore)
 		written.Score.Enabled = append(written.Score.Enabled, plugin)
 	}
+
 	for _, name := range always {
 		enable(written, name, plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.Bind)
 	}

@@ -34,7 +34,8 @@ func validate(spec *configv1.KubeSchedulerConfiguration) error {
 		list = append(list, field.Invalid(field.NewPath("podInitialBackoffSeconds"), first, "must be greater than 0"))
 	}
 	if longest < first {
-		list = append(list, field.Invalid(field.NewPath("podMaxBackoffSeconds"), longest, "must be greater than or equal to PodInitialBackoffSeconds"))
+		list = append(list, field.Invalid(field.NewPath("podMaxBackoffSeconds"), longest,
+			"must be greater than or equal to PodInitialBackoffSeconds"))
 	}
 	list = append(list, validateExtenders(field.NewPath("extenders"), spec.Extenders)...)
 	return flat(append(errs, list.ToAggregate()))
@@ -62,12 +63,14 @@ func validateElection(path *field.Path, e *componentbase.LeaderElectionConfigura
 	if e.LeaseDuration.Duration <= 0 {
 		list = append(list, field.Invalid(path.Child("leaseDuration"), e.LeaseDuration, "must be greater than zero"))
 	}
+
 	if e.RenewDeadline.Duration <= 0 {
 		list = append(list, field.Invalid(path.Child("renewDeadline"), e.RenewDeadline, "must be greater than zero"))
 	}
 	if e.RetryPeriod.Duration <= 0 {
 		list = append(list, field.Invalid(path.Child("retryPeriod"), e.RetryPeriod, "must be greater than zero"))
 	}
+
 	if e.LeaseDuration.Duration <= e.RenewDeadline.Duration {
 		list = append(list, field.Invalid(path.Child("leaseDuration"), e.LeaseDuration, "must be greater than `RenewDeadline`"))
 	}
@@ -87,12 +90,14 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 			setDefault(&profiles[i].SchedulerName, "")
 		}
 		errs = append(errs, validatePercentage(path.Child("percentageOfNodesToScore"), profile.PercentageOfNodesToScore).ToAggregate())
-		errs = append(errs, validateRemoved(path, profile).ToAggregate(), validatePluginConfig(path.Child("pluginConfig"), profile.PluginConfig))
+		errs = append(errs, validateRemoved(path, profile).ToAggregate(),
+			validatePluginConfig(path.Child("pluginConfig"), profile.PluginConfig))
 		if seen.Has(*profile.SchedulerName) {
 			errs = append(errs, field.Duplicate(path.Child("schedulerName"), *profile.SchedulerName))
 		}
 		seen.Insert(*profile.SchedulerName)
 	}
+
 	return flat(append(errs, validateQueueSort(path, profiles).ToAggregate()))
 }
 
@@ -140,7 +145,8 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (list field.ErrorList) {
 	first := merged(profiles[0].Plugins).QueueSort
 	if n := len(first.Enabled); n > 1 {
-		list = append(list, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n, "only one queue sort plugin can be enabled"))
+		list = append(list, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n,
+			"only one queue sort plugin can be enabled"))
 	}
 	for i := 1; i < len(profiles); i++ {
 		if other := merged(profiles[i].Plugins).QueueSort; !apiequality.Semantic.DeepEqual(first, other) {
@@ -170,8 +176,10 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 			managed.Insert(resource.Name)
 		}
 	}
+
 	if binders > 1 {
-		list = append(list, field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders), "only one extender can implement bind"))
+		list = append(list, field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders),
+			"only one extender can implement bind"))
 	}
 	return list
 }

@@ -22,7 +22,8 @@ const mostQuestions = 24
 const mostPreparing, mostPreparations = 32, 3
 
 var (
-	errPreparing = &Fault{Message: "too many pods of the namespace wait for their device selectors to be compiled; the pod is tried again after its back-off"}
+	errPreparing = &Fault{Message: "too many pods of the namespace wait for their device selectors to be compiled; " +
+		"the pod is tried again after its back-off"}
 	errAsideFull = &Fault{Message: "too many pods wait for extenders to answer; the pod is tried again after its back-off"}
 	errNoEnd     = &Fault{Message: "the cluster changed faster than the extenders answered; the pod is tried again after its back-off"}
 )
@@ -47,6 +48,7 @@ func (as *attempts) aside(b *placement, err error) bool {
 	if !errors.As(err, &question) {
 		return false
 	}
+
 	b.end(false)
 	switch {
 	case b.questions >= mostQuestions:
@@ -57,6 +59,7 @@ func (as *attempts) aside(b *placement, err error) bool {
 		as.asking++
 		as.do(Ask{as.send(askErrand{as, b.item, question, b.questions + 1}), &b.Attempt, question})
 	}
+
 	return true
 }
 

@@ -58,16 +58,19 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 		as.reject(b, p.failed.why, nil)
 		return
 	}
+
 	if as.prepares(b) {
 		return
 	}
 	for _, e := range p.begin {
 		e.Begin(&b.Attempt)
 	}
+
 	found := p.Decide(b.Waiting)
 	if found.Node == nil && found.Err == nil && let {
 		found = as.decideOntoHeld(b)
 	}
+
 	switch {
 	case as.aside(b, found.Err):
 	case found.Err != nil:
@@ -179,6 +182,7 @@ func (as *attempts) rescue(b *placement, by []rescuer) (nominate *string, messag
 			break
 		}
 	}
+
 	if len(by) > 0 {
 		as.observer().Ran(b.Profile, plugins.PostFilter, helped, as.clock().Sub(began))
 	}
@@ -251,7 +255,8 @@ type failure struct {
 // remember keeps a failure if it holds for every pod of the class.
 func (as *attempts) remember(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
-	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 || len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
+	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
+		len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
 		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) || as.leftClaim(b) {
 		return
 	}
@@ -280,7 +285,8 @@ func (as *attempts) versions() uint64 {
 	o := &as.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +
 		o.Budgets.Version + o.Volumes.Version + o.Claims.Version + o.StorageClasses.Version + o.CSINodes.Version + o.CSIDrivers.Version +
-		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version + o.DeviceClasses.Version +
+		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version +
+		o.DeviceClasses.Version +
 		o.PodGroups.Version
 }
 

@@ -85,6 +85,7 @@ func (pr *preemptions) concerned(spared types.UID) []cluster.Name {
 	for name := range pr.budgets {
 		names[name] = true
 	}
+
 	cover := func(victim types.UID) {
 		if p := pr.cluster.Pod(victim); p != nil && pr.keepsBudgets {
 			for _, b := range pr.cluster.BudgetsOf(p.Class) {
@@ -92,10 +93,12 @@ func (pr *preemptions) concerned(spared types.UID) []cluster.Name {
 			}
 		}
 	}
+
 	cover(spared)
 	for uid := range pr.leaving {
 		cover(uid)
 	}
+
 	for b := range pr.binding {
 		cover(b.Pod.UID)
 	}
@@ -116,14 +119,17 @@ func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared type
 	if selector == nil {
 		return shown
 	}
+
 	used := pr.budgets[nameOf(shown)]
 	if used == nil {
 		used = &usedBudget{shown: shown, victims: map[types.UID]usedVictim{}}
 	}
+
 	delete(used.victims, spared)
 	for uid := range pr.leaving {
 		pr.use(used, uid, selector)
 	}
+
 	for b := range pr.binding {
 		pr.use(used, b.Pod.UID, selector)
 	}
@@ -131,12 +137,14 @@ func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared type
 		delete(pr.budgets, nameOf(shown))
 		return shown
 	}
+
 	pr.budgets[nameOf(shown)] = used
 	less := *shown
 	less.Status.DisruptedPods = maps.Clone(shown.Status.DisruptedPods)
 	if less.Status.DisruptedPods == nil {
 		less.Status.DisruptedPods = map[string]metav1.Time{}
 	}
+
 	for _, victim := range used.victims {
 		less.Status.DisruptionsAllowed--
 		if victim.gone.IsZero() {

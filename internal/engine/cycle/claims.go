@@ -126,6 +126,7 @@ func (l *sharedClaims) leave(b *placement) {
 		}
 		l.forget(shared)
 	}
+
 	b.devices.uses = nil
 }
 
@@ -143,6 +144,7 @@ func (l *sharedClaims) made(e ClaimMade) {
 	if !ok {
 		return
 	}
+
 	b := errand.b
 	for i, use := range b.devices.uses {
 		r := &b.devices.Claims[i]
@@ -164,7 +166,8 @@ func (l *sharedClaims) made(e ClaimMade) {
 // released notes that a claim is shown without the reservation that is being given up.
 func (l *sharedClaims) released(claim *resourcev1.ResourceClaim) {
 	group, ok := l.releasing[nameOf(claim)]
-	if ok && !slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == group }) {
+	if ok && !slices.ContainsFunc(claim.Status.ReservedFor,
+		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == group }) {
 		delete(l.releasing, nameOf(claim))
 	}
 }

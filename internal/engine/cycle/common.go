@@ -41,6 +41,7 @@ func newCommon(o Options) *common {
 	} else {
 		q.Asked = o.Observer.Hinted
 	}
+
 	if o.Stopwatch == nil {
 		o.Stopwatch = func() time.Time { return time.Time{} }
 	}
@@ -49,6 +50,7 @@ func newCommon(o Options) *common {
 	q.MaxWait = cmp.Or(o.MaxWait, q.MaxWait)
 	q.WaitOutBackoff = o.Disabled.PopFromBackoff
 	q.Counted = o.Observer.Rejected
+
 	c := cluster.New()
 	return &common{
 		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: groups.New(),

@@ -109,23 +109,29 @@ func assemble(s *common) *Core {
 	c.rooms = &rooms{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
+
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
 	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates}
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
-	c.hindsight = &hindsight{common: s, ready: c.ready, foreseen: map[types.UID]*v1.Pod{}, rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
+	c.hindsight = &hindsight{common: s, ready: c.ready, foreseen: map[types.UID]*v1.Pod{},
+		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
+
 	c.attempts = &attempts{
-		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
+		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions,
+		placements: c.placements, podGroups: c.podGroups,
 		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, hindsight: c.hindsight, preparing: map[string]int{},
 		searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), mostWork: max(mostWork, s.options.SearchLimit),
 	}
+
 	c.placements.outcome = c.attempts
 	c.intake = &intake{
 		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
 		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
 		unserved: map[types.UID]unservedPod{},
 	}
+
 	c.mirrors = c.newMirrors()
 	return c
 }
@@ -222,6 +228,7 @@ func (c *Core) tick() {
 		c.queue.Flush(c.now)
 		c.news.objects = true
 	}
+
 	c.placements.timeOut()
 	c.nominations.lapse()
 	c.rooms.lapse()
@@ -231,11 +238,13 @@ func (c *Core) tick() {
 	if !c.ready.decides() {
 		return
 	}
+
 	if !c.ready.begun {
 		c.ready.begun = true
 		c.do(Ready{})
 		c.podGroups.settleAll()
 	}
+
 	switch item := c.queue.Pop(c.now); {
 	case item == nil:
 	case c.groupOf(item) != nil:
@@ -266,24 +275,28 @@ func (c *Core) Due() (next time.Time, ok bool) {
 			next, ok = at, true
 		}
 	}
+
 	if at, ready := c.queue.NextReady(); ready && c.ready.decides() {
 		sooner(at)
 	}
 	for _, b := range c.placements.held {
 		sooner(b.permit.next())
 	}
+
 	if at := c.placements.conditions.next(); !at.IsZero() {
 		sooner(at)
 	}
 	if at, waits := c.hindsight.due(); waits {
 		sooner(at)
 	}
+
 	if c.reserved.held != nil {
 		sooner(c.reserved.next())
 	}
 	if kept := c.rooms.kept; kept != nil && !kept.over {
 		sooner(kept.until)
 	}
+
 	if alarms := c.preemptions.alarms; len(alarms) > 0 {
 		sooner(alarms[0].until)
 	}
@@ -341,7 +354,8 @@ func (c *Core) Books() Books {
 	b := Books{
 		Assumed: slices.Sorted(maps.Keys(c.placements.byPod)), Preemptor: slices.Sorted(maps.Keys(c.preemptions.rounds)),
 		Leaving: slices.Sorted(maps.Keys(c.preemptions.leaving)), Unserved: slices.Sorted(maps.Keys(c.intake.unserved)),
-		Yielding: len(c.preemptions.binding), Claims: len(c.claims.byName) + len(c.claims.releasing), Awaiting: len(c.placements.conditions), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
+		Yielding: len(c.preemptions.binding), Claims: len(c.claims.byName) + len(c.claims.releasing),
+		Awaiting: len(c.placements.conditions), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
 	}
 	for _, held := range c.placements.held {
 		b.Held = append(b.Held, held.Pod.UID)

@@ -112,10 +112,12 @@ func (c *Core) Decided() []*decision.Decision {
 	if len(step) == 0 {
 		return nil
 	}
+
 	last := make(map[types.UID]int, len(step))
 	for i := range step {
 		last[step[i].uid] = i
 	}
+
 	all := make([]*decision.Decision, 0, len(last))
 	told := map[*groups.Group]*decision.Group{}
 	for i := range step {
@@ -136,6 +138,7 @@ func (c *Core) Decided() []*decision.Decision {
 		}
 		all = append(all, d)
 	}
+
 	return all
 }
 
@@ -156,6 +159,7 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	if !ok {
 		o, ok = c.decisions.lastPlaced(name, uid)
 	}
+
 	if !known && !ok || item == nil && !ok {
 		return nil
 	}
@@ -165,10 +169,12 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	if ok {
 		o.tell(d)
 	}
+
 	if item != nil {
 		d.Queue = c.decisions.placeInQueue(item)
 		d.Held = c.reserved.told(item)
 	}
+
 	if p := c.cluster.Nominated(uid); p != nil {
 		d.NominatedNode = p.Nominated
 	}
@@ -199,7 +205,8 @@ func (o *outcome) tell(d *decision.Decision) {
 
 func (d *decisions) placeInQueue(item *queue.Item) *decision.Queue {
 	q := &decision.Queue{
-		Place: item.Place().String(), Ahead: d.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts, Since: metav1.NewTime(item.Since),
+		Place: item.Place().String(), Ahead: d.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts,
+		Since: metav1.NewTime(item.Since),
 	}
 	if at := item.Ready(); at.After(d.now) {
 		q.NotBefore = &metav1.Time{Time: at}

@@ -27,6 +27,7 @@ func (pr *preemptions) gentle(b *placement) (r Rescue, done bool) {
 	}
 	n, err := pr.roomOfLeavers(b)
 	aside := (*plugins.Aside)(nil)
+
 	switch {
 	case errors.As(err, &aside):
 		return Rescue{Err: aside}, true
@@ -38,6 +39,7 @@ func (pr *preemptions) gentle(b *placement) (r Rescue, done bool) {
 	case !pr.delayed(b.item):
 		return Rescue{}, false
 	}
+
 	r.Message = fmt.Sprintf("preemption: not before the pod has been unschedulable for %s.", b.profile.PreemptionDelay)
 	if n := pr.cluster.Node(b.Waiting.Nominated); n == nil || !slices.ContainsFunc(n.Pods, isPreempted) {
 		r.Nominate = new(string)

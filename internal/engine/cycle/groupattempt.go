@@ -199,6 +199,7 @@ func (a *groupAttempt) unnominated(place func() error) error {
 			a.cluster.Unnominate(p.UID)
 		}
 	}
+
 	err := place()
 	for _, m := range a.members {
 		switch p := nominees[m]; {
@@ -209,6 +210,7 @@ func (a *groupAttempt) unnominated(place func() error) error {
 			a.cluster.Nominate(p, p.Nominated)
 		}
 	}
+
 	return err
 }
 
@@ -227,11 +229,13 @@ func (a *groupAttempt) recovered() {
 	if value == nil {
 		return
 	}
+
 	for _, m := range a.members {
 		if a.placements.byPod[m.Pod.UID] != m.placement {
 			a.cluster.RemovePod(m.Pod.UID)
 		}
 	}
+
 	a.putBack()
 	a.panicked(a.members[0].placement, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod group was decided: %v", value)}

@@ -81,10 +81,12 @@ func (a *groupAttempt) boundOn(nodes []*cluster.Node, least leastRequest, leaves
 	if !slices.ContainsFunc(a.profile.Filters, filtersRoom) {
 		return b, true
 	}
+
 	f := freeOn(nodes, least.name, leaves)
 	if least.most(f) >= a.need {
 		return b, true
 	}
+
 	priorities := f.priorities()
 	i, _ := slices.BinarySearchFunc(priorities, a.need, func(priority int64, need int) int {
 		return cmp.Compare(least.most(f.without(priority)), need)
@@ -92,6 +94,7 @@ func (a *groupAttempt) boundOn(nodes []*cluster.Node, least leastRequest, leaves
 	if i == len(priorities) {
 		return b, false
 	}
+
 	b.highest, b.count = priorities[i], least.fewest(f, priorities[i], a.need)
 	return b, true
 }
@@ -148,6 +151,7 @@ func freeOn(nodes []*cluster.Node, other v1.ResourceName, leaves leaving) (f vac
 		}
 		f.nodes = append(f.nodes, left)
 	}
+
 	return f
 }
 
@@ -196,6 +200,7 @@ func (a *groupAttempt) common() v1.ResourceName {
 	if i < 0 || a.cluster.DeviceClasses.Len() > 0 {
 		return ""
 	}
+
 	filter := a.profile.Filters[i].(plugins.RoomFilter)
 	names := filter.Others(&a.members[0].item.Class.Requests)
 	for _, m := range a.members {
@@ -207,6 +212,7 @@ func (a *groupAttempt) common() v1.ResourceName {
 			names = slices.DeleteFunc(names, func(name v1.ResourceName) bool { return !slices.Contains(own, name) })
 		}
 	}
+
 	if len(names) == 0 {
 		return ""
 	}
@@ -275,6 +281,7 @@ func (r leastRequest) fewest(f vacancy, priority int64, need int) int {
 	for i := range f.nodes {
 		left = left.plus(f.nodes[i].max(amounts{}))
 	}
+
 	all := max(1, int64(need)-left.pods)
 	for _, x := range [...]struct {
 		lacks int64
@@ -297,6 +304,7 @@ func (r leastRequest) fewest(f vacancy, priority int64, need int) int {
 		}
 		all = max(all, int64(count))
 	}
+
 	return int(all)
 }
 
@@ -338,10 +346,12 @@ func (a *groupAttempt) inTurn(list []domainBound) iter.Seq[*domainBound] {
 				a.cut = true
 				return
 			}
+
 			if rest := list[i:]; !shuffled && (a.effort >= a.mostEffort()/2 || a.group.Shortened%2 == 1) {
 				shuffled = true
 				a.rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 			}
+
 			a.untried = len(list) - i
 			if !yield(&list[i]) {
 				return

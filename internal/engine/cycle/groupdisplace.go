@@ -36,6 +36,7 @@ func (a *groupAttempt) displaceInSomeOrder(gone *absence) (units [][]*cluster.Po
 	if units, ok = a.displace(gone, a.members); ok || !a.differ() {
 		return units, ok
 	}
+
 	for _, order := range []func() []*member{a.largestFirst, a.failedFirst} {
 		if a.spent() {
 			return nil, false
@@ -47,6 +48,7 @@ func (a *groupAttempt) displaceInSomeOrder(gone *absence) (units [][]*cluster.Po
 			return units, true
 		}
 	}
+
 	a.undo(0)
 	gone.back(slices.Clone(gone.pods[before:]))
 	return a.displaceAll(gone)
@@ -141,6 +143,7 @@ func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok 
 			return append(units, more...), true
 		}
 	}
+
 	return nil, false
 }
 

@@ -30,22 +30,26 @@ func (a *groupAttempt) commit() {
 			a.news.left(was, a.cluster.Node(was.Nominated), nil)
 		}
 	}
+
 	left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
 	waits, err := a.askOutside(placed)
 	if len(waits) < a.need && err != nil {
 		a.giveUp(left, waits, err)
 		return
 	}
+
 	for _, m := range placed {
 		if wait, in := waits[m]; in {
 			m.sibling = false
 			a.placements.prepare(m.placement, wait)
 		}
 	}
+
 	if a.podGroups.gates.Preemption {
 		a.makeRoomForRest(left)
 		return
 	}
+
 	a.begin()
 	for _, m := range left {
 		a.leaveOut(m)
@@ -75,7 +79,8 @@ func (a *groupAttempt) giveUp(left []*member, through map[*member]waits, why err
 // makeRoomForRest makes room for members that found no node although their group was placed: with
 // the priority of the group, as for a group that needs one pod.
 func (a *groupAttempt) makeRoomForRest(left []*member) {
-	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains, closest: a.closest, rest: true}
+	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains,
+		closest: a.closest, rest: true}
 	for _, m := range left {
 		m.sibling = false
 		if m.refused != nil {
@@ -90,6 +95,7 @@ func (a *groupAttempt) makeRoomForRest(left []*member) {
 		}
 		rest.members = append(rest.members, m)
 	}
+
 	if len(rest.members) == 0 {
 		return
 	}
@@ -260,6 +266,7 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 			}
 		}
 	}
+
 	count := 0
 	var names []decision.Name
 	for _, unit := range plan.victims {
@@ -270,12 +277,15 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 				continue
 			}
 			a.preemptions.evict(victim, &removal{
-				victim:     v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
+				victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
+					Name: victim.Name, UID: victim.UID},
 				generation: victim.Generation,
-				by:         a.members[0].Profile, pod: g.Object.UID, message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
+				by:         a.members[0].Profile, pod: g.Object.UID,
+				message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
 			})
 		}
 	}
+
 	a.observer().Preempted(count)
 	for _, m := range a.members {
 		m.victims = names

@@ -82,6 +82,7 @@ func (a *groupAttempt) pass(order []*member, first bool) error {
 		}
 		failed.add(m, a.cluster.Log.Len())
 	}
+
 	return nil
 }
 
@@ -265,10 +266,12 @@ func (s *groupSearch) placeNext(m *member, i int) bool {
 		s.ended, s.gaveUp = true, true
 		return false
 	}
+
 	after := int32(-1)
 	if last := len(s.placed) - 1; last >= 0 && alike(s.placed[last], m) && !m.item.Class.HasAffinity() && !dependsOnOthers(m) {
 		after = s.cluster.Node(s.placed[last].Node).Index
 	}
+
 	e := s.profile.Evaluate(m.asked)
 	var verdicts []*decide.NodeVerdict
 	for j := range e.Nodes {
@@ -276,6 +279,7 @@ func (s *groupSearch) placeNext(m *member, i int) bool {
 			verdicts = append(verdicts, v)
 		}
 	}
+
 	slices.SortStableFunc(verdicts, func(a, b *decide.NodeVerdict) int { return b.Compare(a) })
 	tried := map[likeness]bool{}
 	for _, v := range verdicts {
@@ -297,6 +301,7 @@ func (s *groupSearch) placeNext(m *member, i int) bool {
 			return false
 		}
 	}
+
 	return false
 }
 

@@ -43,6 +43,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 			return nil
 		}
 	}
+
 	a.preemptions.forgetCounted()
 	a.begin()
 	key := a.group.TopologyKey()
@@ -50,10 +51,12 @@ func (a *groupAttempt) planRoom() *roomPlan {
 		a.effort = 0
 		return a.planHere()
 	}
+
 	domains, err := a.domainsOf(key)
 	if err != nil {
 		return nil
 	}
+
 	highest := a.highest()
 	list := a.promising(key, domains, func(p *cluster.Pod) (priority int64, leaves bool) {
 		if p.Preempted {
@@ -61,6 +64,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 		}
 		return int64(p.Class.Priority), p.Class.Priority < highest || a.lowUnit(a.groups.Of(p.UID))
 	})
+
 	defer a.sayAgain(a.failures())
 	var best *roomPlan
 	for b := range a.inTurn(list) {
@@ -72,6 +76,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 			best = plan
 		}
 	}
+
 	return best
 }
 

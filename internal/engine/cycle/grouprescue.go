@@ -24,10 +24,12 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 	if preempter < 0 {
 		return a.rescueMembers(by), nil
 	}
+
 	before, after := by[:preempter], by[preempter+1:]
 	if a.podGroups.gates.Preemption {
 		before, after = slices.Concat(before, after), nil
 	}
+
 	if promised = a.rescueMembers(before); promised != nil {
 		return promised, nil
 	}
@@ -36,6 +38,7 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 	if a.cut, a.shortened = rest.cut, rest.shortened; plan == nil {
 		promised = a.rescueMembers(after)
 	}
+
 	return promised, plan
 }
 
@@ -49,17 +52,20 @@ func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string)
 	if len(by) == 0 || len(a.members) < a.need {
 		return nil
 	}
+
 	if a.domains > 0 {
 		said := a.failures()
 		a.confine(a.group.TopologyKey(), a.closest)
 		a.sayAgain(said)
 	}
+
 	a.lift()
 	defer a.putBack()
 	defer a.undo(0)
 	if a.pass(a.members, false) != nil {
 		return nil
 	}
+
 	a.news.rescuing = true
 	defer func() { a.news.rescuing = false }()
 	promised = map[*member]string{}
@@ -73,6 +79,7 @@ func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string)
 		}
 		helped = helped || m.rescue.node != ""
 	}
+
 	if !helped || len(promised) < a.need {
 		return nil
 	}

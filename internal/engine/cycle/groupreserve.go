@@ -24,6 +24,7 @@ func (a *groupAttempt) reserve() map[types.UID]string {
 	if a.reserved.held != nil && a.stillHeld() >= a.need {
 		return a.reserved.held.Nodes
 	}
+
 	a.lift()
 	places := a.planReservation()
 	a.putBack()
@@ -31,10 +32,12 @@ func (a *groupAttempt) reserve() map[types.UID]string {
 		a.reserved.over(a.group)
 		return nil
 	}
+
 	nodes := map[types.UID]string{}
 	for _, p := range places {
 		nodes[p.Pod.UID] = p.found.Node.Name
 	}
+
 	a.reserved.hold(a.group, nodes, bounds.For)
 	return nodes
 }
@@ -101,11 +104,13 @@ func (a *groupAttempt) planReservation() []place {
 		places, _ := a.onceEnded(a.emptiestFirst(nodes))
 		return places
 	}
+
 	key := a.group.TopologyKey()
 	domains, err := a.domainsOf(key)
 	if err != nil {
 		return nil
 	}
+
 	defer a.sayAgain(a.failures())
 	var best []place
 	fewest := 0
@@ -119,6 +124,7 @@ func (a *groupAttempt) planReservation() []place {
 			best, fewest = places, ended
 		}
 	}
+
 	return best
 }
 
@@ -146,6 +152,7 @@ func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended i
 	defer a.undo(0)
 	fits := func() bool { return a.pass(a.members, false) == nil && len(a.placed) >= a.need }
 	done := fits()
+
 	for !done {
 		before, untried := len(gone.pods), 0
 		for _, n := range nodes {
@@ -169,6 +176,7 @@ func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended i
 		}
 		done = done || fits()
 	}
+
 	return a.plan(nil).places, len(gone.pods)
 }
 

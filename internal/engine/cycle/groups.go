@@ -97,11 +97,13 @@ func (gs *podGroups) join(pod *v1.Pod, served bool) (then func()) {
 	case rules.IsTerminal(pod):
 		return func() { gs.leave(pod.UID) }
 	}
+
 	counts := pod.Spec.NodeName != "" || served
 	g, by := gs.groups.SetPod(pod, counts)
 	if by > 0 && g.Count() == gs.least(g) {
 		gs.wake(g, queue.Appeared, queue.Gated)
 	}
+
 	return func() {
 		gs.changed(g, by)
 		if pod.Spec.NodeName != "" {
@@ -263,12 +265,14 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 	if placed, bound := gs.count(g); placed >= gs.least(g) || bound > 0 {
 		return
 	}
+
 	var siblings []*placement
 	for uid := range g.Members {
 		if other := gs.placements.byPod[uid]; other != nil && other.ending == nil {
 			siblings = append(siblings, other)
 		}
 	}
+
 	slices.SortFunc(siblings, func(a, b *placement) int { return earlier(a.item, b.item) })
 	for _, other := range siblings {
 		gs.placements.withdraw(other, errGroupBroken)

@@ -33,6 +33,7 @@ func (gs *podGroups) shields(own *groups.Group, of *profile, priority, highest i
 			s.raise(p, highest)
 		}
 	}
+
 	if !gs.gates.Preemption || !of.GentlePreemption && !gs.groups.AnyWhole() {
 		return s
 	}
@@ -50,6 +51,7 @@ func (gs *podGroups) shields(own *groups.Group, of *profile, priority, highest i
 			}
 		}
 	}
+
 	return s
 }
 

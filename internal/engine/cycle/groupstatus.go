@@ -46,6 +46,7 @@ func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reaso
 		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(gs.wall()),
 	}
+
 	text := func(c *metav1.Condition) string { return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message) }
 	last := g.Said
 	if old := g.Condition(); old != nil {
@@ -54,6 +55,7 @@ func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reaso
 		}
 		last = cmp.Or(last, text(old))
 	}
+
 	if g.Said = text(&condition); g.Said != last {
 		gs.do(WriteGroup{Group: g.Object, Condition: condition})
 	}

@@ -259,6 +259,7 @@ func (a *groupAttempt) domainFills(key string) map[string]*fill {
 			f.requested[j], f.all[j] = f.requested[j]+float64(requested), f.all[j]+float64(all)
 		}
 	}
+
 	return fills
 }
 
@@ -294,6 +295,7 @@ func (a *groupAttempt) requestedBy(members []*member) []float64 {
 			}
 		}
 	}
+
 	return sum
 }
 

@@ -17,6 +17,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	if g == nil {
 		return nil
 	}
+
 	var items []*queue.Item
 	incomplete := ""
 	for uid := range g.Members {
@@ -31,6 +32,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 		}
 		items = append(items, item)
 	}
+
 	if len(items) == 0 {
 		return nil
 	}
@@ -44,6 +46,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 		}
 		return t
 	}
+
 	a, foreign := c.attempts.newGroup(g, items)
 	if foreign != nil {
 		return &decision.GroupTrial{Tried: len(a.members), Needed: a.need, Message: foreign.Error()}

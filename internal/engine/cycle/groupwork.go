@@ -33,7 +33,8 @@ func (a *groupAttempt) over() bool { return a.profile.Work() >= a.until }
 // unreached is the failure of members that were not looked at before the bound was reached.
 var unreached = &decide.Failure{}
 
-const unreachedMessage = "the attempt for the pod group took too long and ended before this pod was looked at; it is tried again after its back-off"
+const unreachedMessage = "the attempt for the pod group took too long and ended before this pod was looked at; it is " +
+	"tried again after its back-off"
 
 var errUnreached = &Fault{Message: unreachedMessage, Verdict: true}
 

@@ -86,22 +86,26 @@ func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluste
 		h.came(p, object)
 		return
 	}
+
 	var actions queue.Action
 	if !maps.Equal(was.Class.Labels, p.Class.Labels) {
 		actions |= queue.UpdatePodLabel
 	}
+
 	if takesLess(&was.Class.Requests, &p.Class.Requests) {
 		actions |= queue.UpdatePodScaleDown
 	}
 	if takesLess(&p.Class.Requests, &was.Class.Requests) {
 		actions |= queue.UpdatePodScaleUp
 	}
+
 	if h.outside && old != nil && object != nil {
 		actions |= changes(old, object, true)
 	}
 	if actions == 0 || was.Terminating != p.Terminating {
 		actions = queue.Update
 	}
+
 	h.happened(queue.Event{
 		Resource: queue.Pod, Action: actions, Label: "AssignedPodUpdate", PodBefore: was, Pod: p, Node: p.Node,
 		Old: h.podObject(was, old), New: h.podObject(p, object),

@@ -75,6 +75,7 @@ func (h *hindsight) take(e Event, take func(Event)) {
 	case Gone, Listing, Listed:
 		watched = true
 	}
+
 	if watched && (len(h.held) > 0 || h.ready.synced()) {
 		h.held = append(h.held, heldEvent{e, h.now})
 	} else {
@@ -83,6 +84,7 @@ func (h *hindsight) take(e Event, take func(Event)) {
 		}
 		take(e)
 	}
+
 	if h.began.IsZero() && h.ready.synced() {
 		h.began = h.now
 	}
@@ -108,10 +110,12 @@ func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 			h.rejected[pod.UID] = struct{}{}
 		}
 	}
+
 	if gone, ok := e.Event.(Gone); ok {
 		delete(h.rejected, gone.Object.GetUID())
 		delete(h.generations, gone.Object.GetUID())
 	}
+
 	take(e.Event)
 	if judged {
 		return
@@ -122,6 +126,7 @@ func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 		}
 		return
 	}
+
 	changes, ok := h.cluster.Log.Since(position)
 	if !ok || !isSame(changes) {
 		h.changed = h.now
@@ -131,9 +136,11 @@ func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 // isSame tells whether changes make no difference to pods that are placed: a pod that starts is
 // another class if its status tells what it has, and counts as before for others.
 func isSame(changes []cluster.Change) bool {
-	if len(changes) == 2 && changes[0].Kind == cluster.PodRemoved && changes[1].Kind == cluster.PodAdded && changes[0].Node == changes[1].Node {
+	if len(changes) == 2 && changes[0].Kind == cluster.PodRemoved && changes[1].Kind == cluster.PodAdded &&
+		changes[0].Node == changes[1].Node {
 		a, b := changes[0].Class, changes[1].Class
-		return changes[0].Terminating == changes[1].Terminating && reflect.DeepEqual(a.Requests, b.Requests) && maps.Equal(a.Labels, b.Labels) &&
+		return changes[0].Terminating == changes[1].Terminating && reflect.DeepEqual(a.Requests, b.Requests) &&
+			maps.Equal(a.Labels, b.Labels) &&
 			a.NonZeroCPU == b.NonZeroCPU && a.NonZeroMemory == b.NonZeroMemory && a.Affinities == b.Affinities
 	}
 	return !slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged })
@@ -230,11 +237,13 @@ func (h *hindsight) around(item *queue.Item) (list []other, ordered bool) {
 			list = append(list, other{item: b.Item, placed: p})
 		}
 	}
+
 	for uid, pod := range h.foreseen {
 		if i := h.queue.Get(uid); i != nil && i != item && h.cluster.Pod(uid) == nil && h.cluster.Node(pod.Spec.NodeName) != nil {
 			list = append(list, other{item: i, bound: pod})
 		}
 	}
+
 	slices.SortFunc(list, func(a, b other) int { return cmp.Compare(a.item.Came(), b.item.Came()) })
 	ordered = h.isOrdered(item)
 	own := rules.Priority(item.Pod)
@@ -244,6 +253,7 @@ func (h *hindsight) around(item *queue.Item) (list []other, ordered bool) {
 		o.number, o.ahead = i, its > own || its == own && o.item.Came() < item.Came()
 		ordered = ordered && its == own && h.isOrdered(o.item) && o.item.Pod.Spec.SchedulerName == item.Pod.Spec.SchedulerName
 	}
+
 	return list, ordered
 }
 
@@ -270,6 +280,7 @@ func (h *hindsight) with(around []other, before func(*other) bool, evaluate func
 			undo = append(undo, func() { h.cluster.Place(p, on) })
 		}
 	}
+
 	defer func() {
 		for _, back := range slices.Backward(undo) {
 			back()

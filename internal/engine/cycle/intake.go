@@ -109,12 +109,14 @@ func changes(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	if len(old.Spec.Tolerations) != len(pod.Spec.Tolerations) {
 		actions |= queue.UpdatePodToleration
 	}
+
 	if len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
 		actions |= queue.UpdatePodSchedulingGatesEliminated
 	}
 	if decisive && lessRequested(old, pod) {
 		actions |= queue.UpdatePodScaleDown
 	}
+
 	if decisive && lessRequested(pod, old) {
 		actions |= queue.UpdatePodScaleUp
 	}
@@ -122,6 +124,7 @@ func changes(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 		!reflect.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
 		actions |= queue.UpdatePodGeneratedResourceClaim
 	}
+
 	if actions == 0 && (decisive || !maps.Equal(old.Annotations, pod.Annotations) || old.Generation != pod.Generation ||
 		len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates)) {
 		actions = queue.Update
@@ -227,7 +230,8 @@ func (in *intake) placedPod(pod, old *v1.Pod) {
 		in.news.changedPlaced(&was, at, after, old, pod)
 	case before != nil && in.news.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
 		in.news.happened(queue.Event{
-			Resource: queue.Pod, Action: changes(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before, Pod: after, Node: after.Node,
+			Resource: queue.Pod, Action: changes(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before,
+			Pod: after, Node: after.Node,
 			Old: old, New: pod,
 		})
 	}
@@ -258,11 +262,13 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	in.podGroups.leave(uid)
 	in.preemptions.forget(uid)
 	in.preemptions.noteLeaver(uid, nil)
+
 	p := in.cluster.Pod(uid)
 	if p == nil {
 		in.preemptions.isGone(uid)
 		return
 	}
+
 	n := p.Node
 	in.cluster.RemovePod(uid)
 	in.preemptions.isGone(uid)

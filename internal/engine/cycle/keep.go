@@ -22,6 +22,7 @@ func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	if !sameNames(spec.Containers, pod.Spec.Containers) || !sameNames(spec.InitContainers, pod.Spec.InitContainers) {
 		spec.Containers, spec.InitContainers = pod.Spec.Containers, pod.Spec.InitContainers
 	}
+
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: class.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,

@@ -47,8 +47,10 @@ type mirrored[T metav1.Object] struct {
 	shown map[cluster.Name]bool
 }
 
-func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource, set func(object, old T), forget func(cluster.Name, types.UID, T)) *mirrored[T] {
-	return &mirrored[T]{common: c, news: news, kind: kind, set: set, forget: forget, known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
+func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource, set func(object, old T),
+	forget func(cluster.Name, types.UID, T)) *mirrored[T] {
+	return &mirrored[T]{common: c, news: news, kind: kind, set: set, forget: forget,
+		known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
 }
 
 // newMirrors makes the mirrors of all kinds.
@@ -99,7 +101,8 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		ResourceSlices:         deviceSlices,
 		ResourceClaims:         deviceClaims,
 		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
-		DeviceTaintRules:       newMirror(s, h, "DeviceTaintRule", func(rule, _ *resourcev1.DeviceTaintRule) { c.retaint(rule.Name, rule) }, c.ruleGone),
+		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule",
+			func(rule, _ *resourcev1.DeviceTaintRule) { c.retaint(rule.Name, rule) }, c.ruleGone),
 
 		Rooms: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.rooms.seen(lease) },
 			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.rooms.withdraw() }),
@@ -119,7 +122,8 @@ func (c *Core) claimSeen(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeCl
 
 // mirrorTable mirrors a kind whose objects go into a table of the cluster model, converted by as if
 // that is not nil. Their changes may help pending pods.
-func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Table[T], resource queue.Resource, as func(T) T) *mirrored[T] {
+func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Table[T], resource queue.Resource,
+	as func(T) T) *mirrored[T] {
 	return newMirror(c, news, resource,
 		func(object, _ T) {
 			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add"}
@@ -187,6 +191,7 @@ func (m *mirrored[T]) seen(o metav1.Object) {
 	if !ok {
 		return
 	}
+
 	began := m.clock()
 	name, action := nameOf(object), queue.Add
 	old := m.kept[name]
@@ -198,17 +203,20 @@ func (m *mirrored[T]) seen(o metav1.Object) {
 			old = none
 		}
 	}
+
 	m.known[name] = object.GetUID()
 	m.known = cluster.Shrunk(m.known, &m.most)
 	if m.news.outside {
 		m.kept[name] = object
 	}
+
 	if m.shown != nil {
 		m.shown[name] = true
 		if m.single != nil {
 			object = m.single(object)
 		}
 	}
+
 	m.set(object, old)
 	m.observer().Handled(m.kind, action, m.clock().Sub(began))
 }

@@ -193,12 +193,14 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	if err != nil || len(claims.Claims) == 0 {
 		return nil, err
 	}
+
 	for i := range claims.Claims {
 		if _, releasing := ps.claims.releasing[nameOf(claims.Claims[i].Claim)]; releasing {
 			give(func(claim *resourcev1.ResourceClaim) bool { return wasReserved(claims.Claims, claim) })
 			return nil, fmt.Errorf("resource claim %s/%s is being given back", b.Pod.Namespace, claims.Claims[i].Claim.Name)
 		}
 	}
+
 	b.devices.ReservedClaims = claims
 	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeClaims, written: claimsWritten, then: devicesReady})
 	for i := range claims.Claims {
@@ -277,12 +279,15 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 			were = append(were, claim)
 		}
 	}
+
 	giveBack(b)
 	for _, assumed := range b.volumes.Volumes {
 		if volume, ok := ps.cluster.Volumes.Get("", assumed.Name); ok && volume.Spec.ClaimRef == nil {
-			ps.news.happened(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) + "Update", Old: assumed, New: volume})
+			ps.news.happened(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) +
+				"Update", Old: assumed, New: volume})
 		}
 	}
+
 	for _, was := range were {
 		e := queue.Event{Resource: queue.ResourceClaim, Action: queue.Delete, Label: string(queue.ResourceClaim) + "Delete", Old: was}
 		if is, ok := ps.cluster.ResourceClaims.Get(was.Namespace, was.Name); ok {
@@ -297,7 +302,10 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 
 // wasReserved tells whether a claim was reserved for the pod's group before the pod used it.
 func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) bool {
-	return slices.ContainsFunc(list, func(r plugins.ReservedClaim) bool { return r.Claim == claim && r.ForGroup() && r.IsReserved(r.Before) })
+	return slices.ContainsFunc(list, func(r plugins.ReservedClaim) bool {
+		return r.Claim == claim && r.ForGroup() &&
+			r.IsReserved(r.Before)
+	})
 }
 
 func awaitsDevices(r plugins.ReservedClaim) bool {

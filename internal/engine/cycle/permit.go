@@ -44,6 +44,7 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 	}
 	began := ps.clock()
 	waits = map[string]time.Duration{}
+
 	for _, p := range b.profile.permit {
 		done := ps.timing(b, p.Name(), plugins.Permit)
 		refused, wait := p.Permit(&b.Attempt)
@@ -58,6 +59,7 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 			waits[p.Name()] = min(wait, maxPermitWait)
 		}
 	}
+
 	ps.observer().Ran(b.Profile, plugins.Permit, true, ps.clock().Sub(began))
 	return waits, nil
 }

@@ -154,10 +154,12 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
 		ps.nominations.clear(b.Pod.UID)
 	}
+
 	if err := ps.reserveOwn(b, n); err != nil {
 		ps.takeBack(b, err)
 		return
 	}
+
 	ps.cluster.Place(b.Waiting, n)
 	ps.enter(b)
 	ps.news.came(b.Waiting, nil)
@@ -165,11 +167,13 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 		ps.takeBack(b, err)
 		return
 	}
+
 	waits, err := ps.askPermit(b)
 	if err != nil {
 		ps.takeBack(b, err)
 		return
 	}
+
 	for _, e := range b.profile.assumed {
 		e.Assumed(&b.Attempt)
 	}
@@ -198,6 +202,7 @@ func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
 		}
 	}
+
 	return nil
 }
 
@@ -208,6 +213,7 @@ func (ps *placements) reserveOutside(b *placement) error {
 	}
 	began := ps.clock()
 	b.asked = true
+
 	for _, r := range b.profile.reserve {
 		done := ps.timing(b, r.Name(), plugins.Reserve)
 		refused := r.Reserve(&b.Attempt)
@@ -220,6 +226,7 @@ func (ps *placements) reserveOutside(b *placement) error {
 			return &rejection{r.Name(), refused}
 		}
 	}
+
 	ps.observer().Ran(b.Profile, plugins.Reserve, true, ps.clock().Sub(began))
 	return nil
 }

@@ -91,6 +91,7 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 	if errors.Is(found.Err, decide.ErrTooLong) {
 		return Rescue{Err: found.Err}
 	}
+
 	if found.Node != nil {
 		pr.podGroups.asUnits(&found)
 	}
@@ -103,6 +104,7 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 		}
 		return r
 	}
+
 	pr.makeRoom(b, found)
 	return Rescue{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
 }
@@ -115,7 +117,8 @@ func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	stand := pr.podGroups.shields(own, b.profile, priority, priority, true)
 	shielded := len(stand.pods)
 	found := preemptBehind(stand, b)
-	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets && priority < rules.SystemCritical {
+	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets &&
+		priority < rules.SystemCritical {
 		return found
 	}
 	stand = pr.podGroups.shields(own, b.profile, priority, priority, false)
@@ -148,7 +151,8 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 			continue
 		}
 		r := &removal{
-			victim:     v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
+			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
+				Name: victim.Name, UID: victim.UID},
 			generation: victim.Generation,
 			by:         b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
 		}
@@ -167,6 +171,7 @@ func (pr *preemptions) evict(victim *cluster.Pod, r *removal) {
 			return
 		}
 	}
+
 	switch v := pr.placements.byPod[victim.UID]; {
 	case v != nil && v.stage == preparing:
 		pr.placements.withdraw(v, errPreempted)

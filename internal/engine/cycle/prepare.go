@@ -156,6 +156,7 @@ func (ps *placements) nextGroup(b *placement) {
 	if p.began.IsZero() {
 		p.began = ps.now
 	}
+
 	if len(p.groups) == 0 {
 		if ps.cluster.Node(b.Node) == nil {
 			b.ending = errNodeGone
@@ -165,6 +166,7 @@ func (ps *placements) nextGroup(b *placement) {
 		ps.bindPod(b)
 		return
 	}
+
 	group := p.groups[0]
 	p.groups = p.groups[1:]
 	for _, name := range group {
@@ -193,14 +195,17 @@ func (e preBindErrand) answered(o Outcome) {
 			delete(p.running, ticket)
 		}
 	}
+
 	own := b.ownWork(e.plugin)
 	if own != nil && own.written != nil {
 		own.written(ps, b, o)
 	}
+
 	fault := o.Fault
 	if o.Withdrawn && fault == nil {
 		fault = &Fault{Message: "withdrawn"}
 	}
+
 	if own != nil && fault == nil && b.ending == nil {
 		ps.await(b, e.plugin, own.then)
 	}
@@ -220,10 +225,12 @@ func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 		ps.stop(b, fault)
 		return
 	}
+
 	if b.ending != nil {
 		ps.ended(b)
 		return
 	}
+
 	if len(p.running)+p.waiting == 0 {
 		if len(p.groups) == 0 {
 			ps.observer().Ran(b.Profile, plugins.PreBind, true, ps.now.Sub(p.began))

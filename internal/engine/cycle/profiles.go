@@ -134,6 +134,7 @@ func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
 		if rejects == nil {
 			continue
 		}
+
 		p.gates = append(p.gates, func(item *queue.Item) string {
 			began := fs.clock()
 			rejected := rejects(item)
@@ -179,6 +180,7 @@ func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
 			}})
 			continue
 		}
+
 		switch rescue := p.Plugin(name).(type) {
 		case plugins.ClaimReleaser:
 			p.rescue = append(p.rescue, rescuer{plugin: name, forClaims: true, ask: func(as *attempts, b *placement) Rescue {
@@ -234,6 +236,7 @@ func (fs *profiles) compile(list []Profile) (*configuration, error) {
 			return nil, err
 		}
 	}
+
 	return f, nil
 }
 
@@ -247,9 +250,11 @@ func (fs *profiles) use(f *configuration) {
 		if p.Preemption && p.GentlePreemption {
 			fs.preemptions.delays[p.SchedulerName] = p.PreemptionDelay
 		}
-		fs.news.outside = fs.news.outside || slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
+		fs.news.outside = fs.news.outside ||
+			slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
 		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])
 	}
+
 	if sorter := f.byName[f.list[0].SchedulerName].sorter; sorter != nil {
 		fs.queue.OrderBy(sorter.Less)
 	} else {

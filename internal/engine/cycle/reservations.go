@@ -185,7 +185,8 @@ func (rs *reservations) told(item *queue.Item) *decision.Held {
 	for _, p := range rs.nominees() {
 		if p.Class.Priority >= item.Class.Priority {
 			return &decision.Held{
-				Group: decision.Name{Namespace: g.Namespace, Name: g.Name.Name}, Nodes: nodesOf(rs.held), Until: metav1.NewTime(rs.held.Until),
+				Group: decision.Name{Namespace: g.Namespace, Name: g.Name.Name}, Nodes: nodesOf(rs.held),
+				Until: metav1.NewTime(rs.held.Until),
 			}
 		}
 	}

@@ -68,7 +68,8 @@ type keptRoom struct {
 // seen takes in the Lease.
 func (rs *rooms) seen(lease *coordinationv1.Lease) {
 	var shown Room
-	if text := lease.Annotations[RoomAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil || shown.UID == "" || shown.Node == "" {
+	if text := lease.Annotations[RoomAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil ||
+		shown.UID == "" || shown.Node == "" {
 		rs.withdraw()
 		return
 	}

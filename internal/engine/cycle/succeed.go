@@ -56,7 +56,8 @@ func (c *Core) Save() Resumed {
 	c.nominations.lapse()
 	c.news.tell() // what has happened may help pods that wait
 	r := Resumed{
-		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{}, Reserved: c.reserved.held, Rests: c.reserved.rests,
+		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
+		Reserved: c.reserved.held, Rests: c.reserved.rests,
 	}
 	for _, g := range c.groups.Sorted() {
 		if g.Object != nil && !g.Since.IsZero() {

@@ -20,22 +20,27 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
 		item.Message, item.MessageAt = message, s.now
 		s.do(Tell{
-			Profile: pod.Spec.SchedulerName, About: Reference(pod), Type: v1.EventTypeWarning, Reason: "FailedScheduling", Message: truncated(message),
+			Profile: pod.Spec.SchedulerName, About: Reference(pod), Type: v1.EventTypeWarning,
+			Reason: "FailedScheduling", Message: truncated(message),
 		})
 	}
+
 	condition := &v1.PodCondition{
 		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
 		LastTransitionTime: metav1.NewTime(s.wall()),
 	}
+
 	known := s.written(item)
 	if known != nil && known.Status == condition.Status {
 		condition.LastTransitionTime = known.LastTransitionTime
 	}
+
 	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName
 	reworded := asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
 	if reworded && known.Message == message {
 		return
 	}
+
 	item.Told = &queue.Told{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
 	s.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
 }

@@ -106,6 +106,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 			nodes = append(nodes, int32(i))
 		}
 	}
+
 	r.d.asked = nodes
 	r.d.work += heaviness(r.plan.example) * len(nodes)
 	before := make([]int, len(r.groups))
@@ -116,6 +117,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 			}
 		}
 	}
+
 	verdicts := make([]verdict, len(nodes))
 	askAll(len(nodes), r.d.again, func(i int) {
 		group, bucket := r.groupAt(nodes[i]), r.bucket[nodes[i]]
@@ -133,6 +135,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 			verdicts[i] = rejects
 		}
 	})
+
 	left = nodes[:0]
 	for i, v := range verdicts {
 		switch v {
@@ -142,6 +145,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 			left = append(left, nodes[i])
 		}
 	}
+
 	return left, false
 }
 
@@ -159,18 +163,21 @@ func (r *ranking) totals(nodes []int32) []int64 {
 	for i, g := range r.groups {
 		ok[i], g.ok = g.ok, 0
 	}
+
 	for _, node := range nodes {
 		r.groups[r.groupAt(node)].ok++
 	}
 	r.weighSpread(r.weights(nodes))
 	b := r.bounds()
 	fixed := make([]int64, len(r.groups))
+
 	for i, g := range r.groups {
 		if g.ok > 0 {
 			fixed[i] = r.fixedScore(g, &b)
 		}
 		g.ok = ok[i]
 	}
+
 	totals := make([]int64, len(nodes))
 	for i, node := range nodes {
 		totals[i] = fixed[r.groupAt(node)] + int64(r.bucket[node])
@@ -255,6 +262,7 @@ func parallel(n int, f func(i int)) {
 		}
 		return
 	}
+
 	var running sync.WaitGroup
 	var panicked atomic.Pointer[workerPanic]
 	for w := range workers {
@@ -269,6 +277,7 @@ func parallel(n int, f func(i int)) {
 			}
 		})
 	}
+
 	running.Wait()
 	if p := panicked.Load(); p != nil {
 		panic(p)

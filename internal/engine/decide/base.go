@@ -128,6 +128,7 @@ func (b *base) rebuild() {
 	b.countSums()
 	b.d.work += bulkyWork(c, b.plan)
 	fresh := map[int32][]int32{}
+
 	for i := range c.Nodes {
 		node := int32(i)
 		if b.at[i] = b.groupOf(node); b.at[i] == none {
@@ -142,6 +143,7 @@ func (b *base) rebuild() {
 			fresh[b.at[i]] = append(fresh[b.at[i]], node)
 		}
 	}
+
 	for i, g := range b.groups {
 		g.tree.fill(b, g.tree.root, fresh[int32(i)])
 	}
@@ -316,6 +318,7 @@ func (b *base) judge(n *cluster.Node) int32 {
 			}
 		}
 	}
+
 	s := pl.scoreStatic(n)
 	key := baseStatic{s.taint, s.affinity, s.image, s.scored, s.hostname}
 	index, known := b.byStatic[key]
@@ -325,6 +328,7 @@ func (b *base) judge(n *cluster.Node) int32 {
 		b.statics = append(b.statics, &kept)
 		b.byStatic[key] = index
 	}
+
 	return index
 }
 
@@ -365,9 +369,11 @@ func (s *inclusionSet) update(b *base, node int32) {
 		s.of = append(s.of, none)
 	}
 	now := none
-	if n := b.d.c.Nodes[node]; n != nil && !slices.ContainsFunc(s.keys, func(t *topology) bool { return t.domain[node] == none }) && b.inclusion.Includes(&s.constraint, n) {
+	if n := b.d.c.Nodes[node]; n != nil &&
+		!slices.ContainsFunc(s.keys, func(t *topology) bool { return t.domain[node] == none }) && b.inclusion.Includes(&s.constraint, n) {
 		now = s.topology.domain[node]
 	}
+
 	for len(s.included) < s.topology.domains() {
 		s.included = append(s.included, 0)
 	}
@@ -375,12 +381,14 @@ func (s *inclusionSet) update(b *base, node int32) {
 	if before == now {
 		return
 	}
+
 	s.of[node] = now
 	if now != none {
 		if s.included[now]++; s.included[now] == 1 {
 			s.present++
 		}
 	}
+
 	if before != none {
 		if s.included[before]--; s.included[before] == 0 {
 			s.present--

@@ -154,7 +154,8 @@ func (b *box) leastAllocated(q *room) (low, high int64) {
 // evenness bounds EvennessScore.
 func (b *box) evenness(q *room) (low, high int64) {
 	const most = plugins.MaxScore
-	moreCPU, moreMemory := [2]float64{q.even.plain.cpu * b.low[perCPU], q.even.plain.cpu * b.high[perCPU]}, [2]float64{q.even.plain.memory * b.low[perMemory], q.even.plain.memory * b.high[perMemory]}
+	moreCPU, moreMemory := [2]float64{q.even.plain.cpu * b.low[perCPU], q.even.plain.cpu * b.high[perCPU]},
+		[2]float64{q.even.plain.memory * b.low[perMemory], q.even.plain.memory * b.high[perMemory]}
 	// Shares may be cut off at 1.
 	if b.high[usedCPU]+moreCPU[1] > most-slack || b.high[usedMemory]+moreMemory[1] > most-slack {
 		return plugins.Evenness(most/2, most), plugins.Evenness(most, most/2)

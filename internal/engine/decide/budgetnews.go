@@ -149,6 +149,7 @@ func (d *Decider) covered(namespace string, selector *rules.Selector) (classes [
 			p.found = append(p.found, pods)
 		}
 	}
+
 	for _, at := range of {
 		p.find(p.byLabel[hashOf(at.Key, at.Value)])
 	}
@@ -161,5 +162,6 @@ func (d *Decider) covered(namespace string, selector *rules.Selector) (classes [
 			classes = append(classes, pods)
 		}
 	}
+
 	return classes
 }

@@ -124,6 +124,7 @@ func (c *candidates) best(rng *rand.Rand, preferred int32) int32 {
 			}
 		}
 	}
+
 	if best != none && preferred != none && int(preferred) < len(c.byNode) {
 		if p := &c.byNode[preferred]; p.candidate && p.compare(&c.byNode[best]) == 0 {
 			return preferred
@@ -174,6 +175,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	if follows {
 		concerned, follows = budgets.since(known.budgets)
 	}
+
 	switch {
 	case !follows:
 		known, concerned = &candidates{shifted: r.shifted}, nil
@@ -181,6 +183,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	case known.shifted != r.shifted:
 		known.followTallies(r)
 	}
+
 	known.budgets = budgets.position()
 	changes, ok := log.Since(known.seen)
 	if !ok || len(known.byNode) < len(c.Nodes) {
@@ -191,6 +194,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 		}
 		changes = nil
 	}
+
 	for i := range changes {
 		known.unknown = append(known.unknown, changes[i].Node)
 	}
@@ -199,6 +203,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	for _, node := range known.unknown {
 		known.byNode[node] = cost{}
 	}
+
 	each, done := heaviness(t.p)+len(r.tallies)/8, 0
 	for _, node := range known.unknown {
 		if left.over() {
@@ -213,6 +218,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 		}
 		done++
 	}
+
 	last := -1
 	for _, node := range known.unknown {
 		if block := int(node >> 6); block != last {
@@ -241,6 +247,7 @@ func (c *candidates) followTallies(r *ranking) {
 		*plugins.Rejection
 	}
 	answers := make([]answer, len(r.groups))
+
 	for node := range c.byNode {
 		k := &c.byNode[node]
 		if !k.known || r.bucket[node] == absent {

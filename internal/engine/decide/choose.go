@@ -35,6 +35,7 @@ func (r *ranking) choose() choice {
 	if r.fine != nil {
 		return r.chooseFinely(feasible)
 	}
+
 	r.weighSpread(r.weights(nil))
 	b := r.bounds()
 	if r.flat != nil {
@@ -45,6 +46,7 @@ func (r *ranking) choose() choice {
 		}
 		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
 	}
+
 	best, total := r.bestGroups(&b)
 	node := pick(best, r.d.rng)
 	if p := r.d.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
@@ -90,12 +92,14 @@ func (r *ranking) ties() (nodes []int32) {
 		}
 		return nodes
 	}
+
 	r.weighSpread(r.weights(nil))
 	b := r.bounds()
 	best, _ := r.bestGroups(&b)
 	for _, g := range best {
 		nodes = append(nodes, g.buckets[g.highest()]...)
 	}
+
 	slices.Sort(nodes)
 	return nodes
 }
@@ -198,6 +202,7 @@ func (r *sheet) judgeAffinity(s *standing) *plugins.Rejection {
 	for k, t := range r.tallies {
 		attracted = attracted || t.purpose == attract && t.total+s.shift[k] > 0
 	}
+
 	for k, t := range r.tallies {
 		switch t.purpose {
 		case attract:
@@ -211,6 +216,7 @@ func (r *sheet) judgeAffinity(s *standing) *plugins.Rejection {
 			repelledByOthers = repelledByOthers || s.count[k] > 0
 		}
 	}
+
 	switch {
 	case repelled:
 		return plugins.AntiAffinityViolated
@@ -246,6 +252,7 @@ func (r *sheet) bounds() bounds {
 		}
 		b.votesLow, b.votesHigh = min(b.votesLow, g.votes), max(b.votesHigh, g.votes)
 	}
+
 	return b
 }
 
@@ -305,6 +312,7 @@ func (r *ranking) weights(among []int32) []float64 {
 			weights[k] = t.constraint.Weight(r.domainsScored(k, t))
 		}
 	}
+
 	r.d.weights = weights
 	return weights
 }

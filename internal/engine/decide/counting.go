@@ -10,12 +10,14 @@ func (r *ranking) count() {
 	if len(r.plan.tallies) == 0 {
 		return
 	}
+
 	r.counts = newMarks(len(r.d.c.Nodes), r.plan.spreads())
 	r.effects = map[int32][]effect{}
 	for i := range r.plan.tallies {
 		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.d))
 		r.places = append(r.places, effect{tally: i})
 	}
+
 	r.sumUp()
 	limitGroups(r.tallies, r.d.manyGroups)
 	for _, n := range r.d.c.Nodes {
@@ -30,6 +32,7 @@ func (r *ranking) count() {
 			}
 		}
 	}
+
 	r.countPods()
 	r.spreadCounts()
 	r.inDomains = r.domainChanges()
@@ -56,6 +59,7 @@ func (r *ranking) sumUp() {
 		r.places[i] = effect{tally: at, part: len(sum.parts)}
 		sum.parts = append(sum.parts, tallyPart{t.topology, t.count})
 	}
+
 	r.tallies = kept
 }
 
@@ -87,6 +91,7 @@ func (r *ranking) countPods() {
 		}
 		return
 	}
+
 	for _, n := range r.d.c.Nodes {
 		if n == nil {
 			continue

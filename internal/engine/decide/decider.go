@@ -36,7 +36,8 @@ type Decider struct {
 	balance []int8
 
 	// The constants of these names; worthSumming is worthRanking. Tests change them.
-	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, fewClasses, worthSumming, leafSize, mostEffort, manyTerms, mostReasons int
+	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, fewClasses, worthSumming, leafSize,
+	mostEffort, manyTerms, mostReasons int
 
 	hardWeight int32 // see plugins.TermCounter
 
@@ -95,14 +96,21 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, fewClasses: fewClasses, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort, manyTerms: manyTerms, mostReasons: mostReasons,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{},
+		skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{},
+		saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, fewClasses: fewClasses,
+		worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains,
+		fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort,
+		manyTerms: manyTerms, mostReasons: mostReasons,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
+
 	for _, f := range profile.Filters {
 		if f, is := f.(plugins.Attempted); is {
 			d.attempted = append(d.attempted, f)
 		}
 	}
+
 	for _, s := range profile.Scorers {
 		if f, is := s.Scorer.(plugins.TermCounter); is {
 			d.hardWeight, _ = f.TermWeights()
@@ -120,6 +128,7 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 			}
 		}
 	}
+
 	d.readAnew()
 	return d
 }
@@ -208,6 +217,7 @@ func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node
 	if n == nil {
 		return nil, nil
 	}
+
 	if pl.way == ranked {
 		if questions, ok := d.questions(p, pl); ok {
 			t := &trial{r: r, p: p, questions: questions}
@@ -218,14 +228,17 @@ func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node
 			return n, nil
 		}
 	}
+
 	j := prepare(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
 		return nil, nil
 	}
+
 	j.anywhere = true
 	if _, rejection := j.nodeWithNominated(n); rejection != nil {
 		return nil, nil
 	}
+
 	rejected, err := extenderRejections(j, []*cluster.Node{n})
 	if aside := (*plugins.Aside)(nil); errors.As(err, &aside) {
 		return nil, err

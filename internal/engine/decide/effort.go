@@ -104,14 +104,17 @@ func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
 	if len(class.Labels) >= manyLabels && d.looksAtLabels(class) > d.mostEffort/2 {
 		return true
 	}
-	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+len(class.PreferredAntiAffinity) < d.manyTerms {
+	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+
+		len(class.PreferredAntiAffinity) < d.manyTerms {
 		return false
 	}
+
 	terms, _ := sizeOf(class)
 	most, found := d.mostEffort/2/max(1, terms), &d.placed
 	if len(found.classes) <= most {
 		return false
 	}
+
 	found.begin()
 	for _, selector := range termSelectors(class) {
 		of, everybody := cluster.RequiredLabels(selector)
@@ -124,6 +127,7 @@ func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
 			}
 		}
 	}
+
 	return false
 }
 

@@ -33,6 +33,7 @@ func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*pl
 		}
 		nodes = left
 	}
+
 	return rejected, nil
 }
 
@@ -47,11 +48,13 @@ func (e *Evaluation) askExtenders(j *judges) {
 			nodes = append(nodes, e.Nodes[i].Node)
 		}
 	}
+
 	rejected, err := extenderRejections(j, nodes)
 	if err != nil {
 		*e = Evaluation{Err: err}
 		return
 	}
+
 	for i := range e.Nodes {
 		if v := &e.Nodes[i]; v.Rejection == nil && rejected[v.Node] != nil {
 			v.Plugin, v.Rejection = plugins.ExtenderName, rejected[v.Node]
@@ -60,7 +63,8 @@ func (e *Evaluation) askExtenders(j *judges) {
 	}
 }
 
-func addExtenderScores(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, feasible []*cluster.Node, verdicts []*NodeVerdict) error {
+func addExtenderScores(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, feasible []*cluster.Node,
+	verdicts []*NodeVerdict) error {
 	for _, x := range profile.Extenders {
 		if !x.Interested(p) {
 			continue
@@ -115,5 +119,6 @@ func spare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found [
 			found = append(found, &candidate{node: place.Node, victims: place.Victims, violations: place.Violations})
 		}
 	}
+
 	return found, nil
 }

@@ -59,11 +59,13 @@ func (f *Failure) Message(after string) string {
 	if f.Rejection != nil {
 		all = strings.Join(f.Rejection.Reasons, ", ")
 	}
+
 	if all != "" {
 		message += " " + all + "."
 	} else {
 		message += histogram(f.Reasons)
 	}
+
 	if after != "" {
 		message += " " + after
 	}
@@ -90,17 +92,20 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	if pl.way != ranked || len(pl.asked) > 0 {
 		return d.evaluate(p).Failure()
 	}
+
 	held, _ := r.holdBack(p, nil, true)
 	defer func() {
 		for _, node := range held {
 			r.reassess(node)
 		}
 	}()
+
 	if r.merged {
 		return d.evaluate(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	said := r.saidOf(held)
+
 	for i, g := range r.groups {
 		plugin, rejection := r.judgeGroup(g)
 		for id, nodes := range g.rejected {
@@ -120,6 +125,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 			f.add(plugin, rejection, int(g.ok))
 		}
 	}
+
 	return f
 }
 

@@ -28,12 +28,14 @@ func (r *ranking) finest() (nodes []int32, total int64) {
 		r.d.asked = nodes
 		return nodes, r.fixedScore(r.groups[r.live], &b) + int64(top.height)
 	}
+
 	best, total := r.bestGroups(&b)
 	for _, g := range best {
 		for _, node := range g.buckets[g.highest()] {
 			nodes = r.keepFiner(nodes, node)
 		}
 	}
+
 	r.d.asked = nodes
 	return nodes, total
 }

@@ -14,16 +14,19 @@ const manyReasons = 1 << 12
 func (r *ranking) catchUp() {
 	log := &r.d.c.Log
 	changes, known := log.Since(r.seen)
-	if !known || len(r.reasons) > manyReasons || len(r.statics) > manyReasons+2*len(r.bucket) || len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
+	if !known || len(r.reasons) > manyReasons || len(r.statics) > manyReasons+2*len(r.bucket) ||
+		len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
 		r.rebuild()
 		return
 	}
+
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && len(r.tallies) > 0 && !r.keepsTallies(changes[i].Node) {
 			r.rebuild()
 			return
 		}
 	}
+
 	r.seen = log.Len()
 	for i := 0; i < len(changes); i++ {
 		if r.flat != nil && r.plan.onlyRoom() {

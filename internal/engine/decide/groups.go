@@ -59,15 +59,18 @@ func (r *ranking) release(index int32) {
 	if g.ok > 0 {
 		return
 	}
+
 	for _, n := range g.rejected {
 		if n > 0 {
 			return
 		}
 	}
+
 	at, ok := r.byKey[g.key]
 	if g.long != "" {
 		at, ok = r.byLong[g.long]
 	}
+
 	if !ok || at != index {
 		return
 	}
@@ -76,6 +79,7 @@ func (r *ranking) release(index int32) {
 	} else {
 		delete(r.byKey, g.key)
 	}
+
 	if r.lastGroup == index {
 		r.lastGroup = none
 	}
@@ -94,6 +98,7 @@ func (r *ranking) put(node, index int32, bucket int16) {
 	} else {
 		r.at[node].group = index
 	}
+
 	if bucket < 0 {
 		reason := reasonIn(bucket)
 		for reason >= len(g.rejected) {
@@ -102,10 +107,12 @@ func (r *ranking) put(node, index int32, bucket int16) {
 		g.rejected[reason]++
 		return
 	}
+
 	g.ok++
 	if r.flat != nil {
 		return
 	}
+
 	if g.buckets == nil {
 		g.buckets, g.inUse = make([][]int32, r.plan.maxRoom+1), make([]uint64, r.plan.maxRoom>>6+1)
 	}
@@ -122,10 +129,12 @@ func (r *ranking) take(node int32) {
 		g.rejected[reasonIn(bucket)]--
 		return
 	}
+
 	g.ok--
 	if r.flat != nil {
 		return
 	}
+
 	at := r.at[node]
 	b := g.buckets[bucket]
 	last := b[len(b)-1]

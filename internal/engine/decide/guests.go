@@ -23,6 +23,7 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 		}
 		d.copy.Add(g)
 	}
+
 	if !guests {
 		return 0
 	}
@@ -31,6 +32,7 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 			return ^r.reasonOf(f.name, rejection)
 		}
 	}
+
 	return 0
 }
 
@@ -62,6 +64,7 @@ func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32,
 		}
 		return held, false
 	}
+
 	t := &trial{r: r, p: p, questions: q}
 	for _, n := range c.NominatedNodes() {
 		if b := r.bucket[n.Index]; b < 0 && !all && !r.plan.asksEarly || b <= ^settled || len(nominatedBefore(n, p)) == 0 {
@@ -74,5 +77,6 @@ func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32,
 			failed = failed || rejection.Err != nil
 		}
 	}
+
 	return held, failed
 }

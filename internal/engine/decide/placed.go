@@ -112,6 +112,7 @@ func (c *nodeCounts) addToFew(node int32, by podCount) {
 		for _, n := range c.few {
 			c.many[n.node] = n.podCount
 		}
+
 		c.few, c.top = nil, node
 		for other := range c.many {
 			c.top = max(c.top, other)
@@ -143,12 +144,14 @@ func (c *nodeCounts) addToSlot(node int32, by podCount) {
 	n := &c.every[node]
 	empty := *n == podCount{}
 	n.add(by)
+
 	switch now := *n == (podCount{}); {
 	case empty && !now:
 		c.there++
 	case now && !empty:
 		c.there--
 	}
+
 	if int(c.there)*slotsOfEntry*2 > len(c.every) {
 		return
 	}
@@ -158,6 +161,7 @@ func (c *nodeCounts) addToSlot(node int32, by podCount) {
 			c.many[int32(node)] = n
 		}
 	}
+
 	c.every, c.there = nil, 0
 }
 
@@ -248,6 +252,7 @@ func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
 			p.find(p.byLabel[hashOf(at.Key, at.Value)])
 		}
 	}
+
 	if pl.filtersPods || pl.scoresPods {
 		for _, users := range d.terms.about(pl.example.Class.Labels) {
 			if pl.strangersSummed && pl.apart(users.class.Affinities) {
@@ -256,6 +261,7 @@ func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
 			p.find(p.byTerms[users.class.Affinities])
 		}
 	}
+
 	return p.found, false
 }
 

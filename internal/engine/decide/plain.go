@@ -72,6 +72,7 @@ func Rejections(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, no
 			list[i] = cmp.Or(strings.Join(rejection.Reasons, ", "), rejection.Code)
 		}
 	}
+
 	return list
 }
 
@@ -92,6 +93,7 @@ func evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
 		}
 	}
+
 	j := prepare(c, profile, p)
 	switch {
 	case j.err != nil:
@@ -103,6 +105,7 @@ func evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 		}
 		return e
 	}
+
 	e.judgeNodes(j)
 	if e.Err == nil && e.Feasible > 1 {
 		e.score(c, profile, p)
@@ -118,6 +121,7 @@ func (e *Evaluation) judgeNodes(j *judges) {
 			v.Plugin, v.Rejection = j.node(v.Node)
 		}
 	})
+
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
 		if len(v.Node.Nominated) > 0 {
@@ -135,6 +139,7 @@ func (e *Evaluation) judgeNodes(j *judges) {
 			return
 		}
 	}
+
 	e.askExtenders(j)
 }
 
@@ -192,6 +197,7 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 			feasible, verdicts = append(feasible, v.Node), append(verdicts, v)
 		}
 	}
+
 	for _, s := range profile.Scorers {
 		scores, fine, err := scoresOf(s.Scorer, c, p, feasible)
 		if err != nil {
@@ -209,6 +215,7 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 			}
 		}
 	}
+
 	if err := addExtenderScores(c, profile, p, feasible, verdicts); err != nil {
 		*e = Evaluation{Err: err}
 	}
@@ -268,11 +275,13 @@ func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judg
 			j.again = append(j.again, judge.Again)
 		}
 	}
+
 	for i, judge := range asked {
 		if judge != nil {
 			j.names, j.judges = append(j.names, profile.Filters[i].Name()), append(j.judges, judge)
 		}
 	}
+
 	if j.only != nil {
 		slices.Sort(narrowing)
 		j.outside = &plugins.Rejection{
@@ -350,6 +359,7 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 			return plugin, rejection
 		}
 	}
+
 	return j.node(n)
 }
 

@@ -99,6 +99,7 @@ func (pl *plan) planOrder() {
 	for _, f := range pl.late {
 		is[f.name] = late
 	}
+
 	for _, f := range pl.contents {
 		is[f.name] = contents
 	}
@@ -209,6 +210,7 @@ func (d *Decider) signature(pl *plan) string {
 	for i := range pl.asked {
 		fmt.Fprintln(&b, pl.asked[i].filter.Name())
 	}
+
 	for i := range pl.askedScores {
 		fmt.Fprintln(&b, pl.askedScores[i].Name())
 	}
@@ -220,6 +222,7 @@ func (d *Decider) signature(pl *plan) string {
 		}
 		b.WriteByte('\n')
 	}
+
 	if len(pl.tallies) > 0 {
 		fmt.Fprintln(&b, pl.attractsItself)
 		b.Write(pl.others.describe([2]uint64{}))
@@ -254,6 +257,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 		pl.steps = append(pl.steps, step{f.Name(), none, nil})
 		return true
 	}
+
 	reads := readsOf(f, pl.example)
 	switch {
 	case reads&plugins.Others != 0:
@@ -274,6 +278,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 		}
 		return true
 	}
+
 	judge := f.Filter(d.c, pl.example)
 	switch {
 	case judge.Err != nil, judge.All != nil, judge.Only != nil:
@@ -282,6 +287,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	case judge.Node == nil:
 		return true
 	}
+
 	named := namedJudge{f.Name(), judge.Node}
 	pl.steps = append(pl.steps, step{f.Name(), none, judge.Node})
 	switch {
@@ -295,6 +301,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	default:
 		pl.late = append(pl.late, named)
 	}
+
 	pl.perNode = pl.perNode || reads&plugins.Identity != 0
 	return true
 }

@@ -37,10 +37,12 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	if !class.Simple {
 		return nil
 	}
+
 	slot := uint32(class.ID) % recent
 	if class.Bulk > bulky {
 		slot %= recentBulky
 	}
+
 	known, now := &d.plans[slot], d.versions(class)
 	fits := known.class == class && known.plan != nil
 	if fits && known.terms == d.terms.version {
@@ -48,6 +50,7 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	} else {
 		now.terms = d.terms.versionFor(class.Labels)
 	}
+
 	if !fits || known.versions != now {
 		*known = recentPlan{}
 		sk := d.skeletonFor(p)
@@ -60,16 +63,19 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 		}
 		*known = recentPlan{class: class, full: pl, plan: pl, versions: now}
 	}
+
 	const few = 32
 	known.terms, known.used, known.soon = d.terms.version, d.clock, d.clock-known.used <= few
 	if b := known.base; b != nil && !b.dropped && b.costsMore() {
 		b.said.work = 0
 		d.dropBase(b.name)
 	}
+
 	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped || known.said != nil && d.worthSums(known.said) {
 		known.nodes = d.nodesVersion
 		d.findBase(known)
 	}
+
 	if known.base == nil {
 		return nil
 	}
@@ -84,6 +90,7 @@ func (d *Decider) findBase(known *recentPlan) {
 	if !ok {
 		return
 	}
+
 	said := ""
 	if pl := known.full; pl.strangersApart {
 		said = string(pl.others.describe(pl.example.Class.Affinities))
@@ -97,15 +104,18 @@ func (d *Decider) findBase(known *recentPlan) {
 			said = ""
 		}
 	}
+
 	fits := d.limitAxes(list)
 	for i := range list {
 		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
 	}
+
 	key = append(binary.NativeEndian.AppendUint32(key, uint32(len(list))), said...)
 	d.key = key
 	if !fits {
 		return
 	}
+
 	b := d.bases[string(key)]
 	if b == nil {
 		d.dropBases()
@@ -114,6 +124,7 @@ func (d *Decider) findBase(known *recentPlan) {
 		b.name = string(key)
 		d.bases[b.name] = b
 	}
+
 	known.base = b
 	if known.plan.strangersSummed {
 		b.said, known.said = known.said, nil
@@ -197,6 +208,7 @@ func (d *Decider) limitAxes(list []topologyAxis) bool {
 				most = a
 			}
 		}
+
 		if groups <= d.manyGroups || most == nil {
 			return groups <= d.manyGroups
 		}

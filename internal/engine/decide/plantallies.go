@@ -22,7 +22,8 @@ func (d *Decider) planTallies(pl *plan) {
 	}
 	for i := range pl.soft {
 		c := &pl.soft[i]
-		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadSoft, key: c.TopologyKey, constraint: c, lackingCount: !pl.everyKey && !c.PerNode()})
+		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadSoft, key: c.TopologyKey, constraint: c,
+			lackingCount: !pl.everyKey && !c.PerNode()})
 	}
 	if len(pl.hard)+len(pl.soft) > 0 {
 		pl.inclusion = plugins.NewSpreadInclusion(pl.example)
@@ -99,6 +100,7 @@ func (d *Decider) planTerms(pl *plan) {
 			}
 		}
 	}
+
 	if pl.countsVotes() {
 		for _, list := range [][]cluster.WeightedTerm{own.PreferredAffinity, own.PreferredAntiAffinity} {
 			for i := range list {
@@ -157,7 +159,8 @@ func (t *tallyPlan) start(d *Decider) *tally {
 	perNode := t.purpose == spreadSoft && t.constraint.PerNode()
 	topology := d.topology(t.key, perNode)
 	n := topology.domains()
-	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self, count: make([]int64, n), byCount: n > d.fewDomains}
+	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self,
+		count: make([]int64, n), byCount: n > d.fewDomains}
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
@@ -255,11 +258,13 @@ func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
 	if pl.filtersPods {
 		attracts = pl.affinities.Attracts(class)
 	}
+
 	says, repels := pl.others.of(class.Affinities), pl.affinities.Repels(class)
 	var own []plugins.Vote
 	if pl.countsVotes() {
 		own = pl.affinities.OwnVotes(class)
 	}
+
 	for k := range pl.tallies {
 		t := &pl.tallies[k]
 		var weight int64
@@ -290,6 +295,7 @@ func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
 			effects = append(effects, effect{tally: k, weight: weight})
 		}
 	}
+
 	return effects
 }
 

@@ -56,6 +56,7 @@ func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 			nominated = v.Rejection
 		}
 	}
+
 	if message := ineligible(c, p, nominated); message != "" {
 		return Preemption{Message: message, Ineligible: true}
 	}
@@ -64,6 +65,7 @@ func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	failed := map[string]int{}
 	var names []string
 	tried := 0
+
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
 		if v.Rejection == nil || v.Rejection.Unresolvable {
@@ -83,12 +85,14 @@ func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 		}
 		places = append(places, found)
 	}
+
 	if len(places) > 0 {
 		return cheapest(c, profile, p, places)
 	}
 	if left.over() {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
 	}
+
 	if others := len(e.Nodes) - tried; others > 0 {
 		failed["Preemption is not helpful for scheduling"] += others
 	}
@@ -139,16 +143,19 @@ type candidate struct {
 // victimsOn removes all pods of lower priority from the node and, if p fits then, puts back as many
 // as possible: first those whose budget allows no disruption, the most important first. It leaves
 // the cluster as it was. A node for which the remaining effort is too little is refused.
-func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets, left *effort) (*candidate, *refusal) {
+func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
+	left *effort) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
 		return nil, &refusal{rejection: noVictims}
 	}
+
 	slices.SortStableFunc(lower, byImportance)
 	violating, others := b.split(lower)
 	found := &candidate{node: n}
 	var plugin string
 	var rejection *plugins.Rejection
+
 	c.Suppose(func() {
 		for _, o := range lower {
 			c.RemovePod(o.UID)
@@ -180,6 +187,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 			}
 		}
 	})
+
 	if rejection != nil {
 		return nil, &refusal{plugin, rejection}
 	}
@@ -189,6 +197,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 	if b.keep && found.violations > 0 {
 		return nil, &refusal{rejection: budgetKept}
 	}
+
 	slices.SortStableFunc(found.victims, byImportance)
 	return found, nil
 }
@@ -251,7 +260,8 @@ func startOf(p *cluster.Pod) int64 {
 // cost sums up the victims: budgets violated, highest priority, sum of priorities, number, and the
 // start time of the longest-running of the most important victims, where later is cheaper.
 func (a *candidate) cost() cost {
-	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority, victims: int32(len(a.victims))}
+	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority,
+		victims: int32(len(a.victims))}
 	earliest := int64(math.MaxInt64)
 	for _, v := range a.victims {
 		c.sum += int64(v.Class.Priority) + math.MaxInt32 + 1

@@ -148,6 +148,7 @@ func (r *ranking) rebuild() {
 	if r.fine = nil; r.plan.exact {
 		r.fine = make([]int64, len(c.Nodes))
 	}
+
 	r.byStatic, r.statics = map[staticKey]int32{}, nil
 	r.groups, r.byKey, r.byLong, r.vacant, r.lastGroup = nil, map[groupKey]int32{}, map[string]int32{}, nil, none
 	r.reasons, r.byText, r.merged = nil, map[string]int16{}, false
@@ -155,12 +156,14 @@ func (r *ranking) rebuild() {
 	for i := range r.bucket {
 		r.bucket[i] = absent
 	}
+
 	r.flat, r.live, r.settledOnes = nil, none, map[int]int32{}
 	if len(r.tallies) == 0 {
 		r.flat = newSummit(r.bucket)
 	} else {
 		r.at = make([]position, len(c.Nodes))
 	}
+
 	r.d.work += bulkyWork(c, r.plan)
 	for _, n := range c.Nodes {
 		if n != nil {
@@ -260,12 +263,14 @@ func (r *ranking) reassessAs(node int32, another bool) {
 			r.flat.changed(node, before)
 		}
 	}
+
 	if n := r.d.c.Nodes[node]; n != nil {
 		if another || static == none {
 			static = r.staticOf(n)
 		}
 		r.assess(n, static)
 	}
+
 	if group != none {
 		r.release(group)
 	}
@@ -278,6 +283,7 @@ func (r *ranking) assess(n *cluster.Node, static int32) {
 	for len(r.values) < len(r.tallies) {
 		r.values = append(r.values, 0)
 	}
+
 	clear(r.values)
 	bucket := int16(0)
 	if s := r.statics[static]; s.early != nil {
@@ -288,6 +294,7 @@ func (r *ranking) assess(n *cluster.Node, static int32) {
 			r.values[k] = t.value(t.topology.domain[n.Index])
 		}
 	}
+
 	group := r.groupOf(static, r.values)
 	if r.flat != nil {
 		switch {
@@ -299,6 +306,7 @@ func (r *ranking) assess(n *cluster.Node, static int32) {
 			r.unflatten()
 		}
 	}
+
 	r.put(n.Index, group, bucket)
 }
 
@@ -352,16 +360,19 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	if rejection.Unresolvable {
 		name += "\x01"
 	}
+
 	text := name
 	for _, s := range rejection.Reasons {
 		text += "\x00" + s
 	}
+
 	id, known := r.byText[text]
 	if !known && len(r.reasons) >= r.d.mostReasons {
 		r.merged = true
 		text = name + "\x02"
 		id, known = r.byText[text]
 	}
+
 	if !known {
 		id = int16(len(r.reasons))
 		r.reasons = append(r.reasons, reason{plugin, rejection})

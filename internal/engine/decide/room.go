@@ -49,11 +49,13 @@ func (d *Decider) planRoom(pl *plan) {
 	if !pl.filtersRoom || requests.EphemeralStorage > 0 {
 		return
 	}
+
 	for _, amount := range requests.Scalars {
 		if amount != 0 {
 			return
 		}
 	}
+
 	r := &room{cpu: requests.MilliCPU, memory: requests.Memory}
 	for _, s := range d.profile.Scorers {
 		scorer, is := s.Scorer.(plugins.RoomScorer)
@@ -69,6 +71,7 @@ func (d *Decider) planRoom(pl *plan) {
 			return
 		}
 	}
+
 	r.usual = r.least.weight != 0 && r.even.weight != 0 && len(r.others) == 0
 	pl.room = r
 }
@@ -118,7 +121,8 @@ func (r *room) score(room *cluster.Room, balance int8) int16 {
 
 // fits reports whether a node has enough room.
 func (r *room) fits(room *cluster.Room) bool {
-	return room.Pods < room.MaxPods && (r.cpu <= 0 || r.cpu <= room.CPU-room.RequestedCPU) && (r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
+	return room.Pods < room.MaxPods && (r.cpu <= 0 || r.cpu <= room.CPU-room.RequestedCPU) &&
+		(r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
 }
 
 // bounded reports whether the bounds of a box apply to these scores, for this pod and for others
@@ -157,7 +161,8 @@ func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
 	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.least.plain.cpu) * perCPU * plugins.MaxScore
 	freeMemory := (float64(room.Memory-room.NonZeroMemory) - r.least.plain.memory) * perMemory * plugins.MaxScore
-	usedCPU, usedMemory := (float64(room.RequestedCPU)+r.even.plain.cpu)*perCPU, (float64(room.RequestedMemory)+r.even.plain.memory)*perMemory
+	usedCPU, usedMemory := (float64(room.RequestedCPU)+r.even.plain.cpu)*perCPU,
+		(float64(room.RequestedMemory)+r.even.plain.memory)*perMemory
 	with := (1 - math.Abs(usedCPU-usedMemory)/2) * plugins.MaxScore
 
 	a, b, c := int64(freeCPU), int64(freeMemory), int64(with)
@@ -165,7 +170,8 @@ func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 		doubtful(freeCPU-float64(a)) || doubtful(freeMemory-float64(b)) || doubtful(with-float64(c)) {
 		a = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroCPU, r.least.cpu), room.CPU)
 		b = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroMemory, r.least.memory), room.Memory)
-		c = plugins.BalanceScore(rules.Sum(room.RequestedCPU, r.even.cpu), room.CPU, rules.Sum(room.RequestedMemory, r.even.memory), room.Memory)
+		c = plugins.BalanceScore(rules.Sum(room.RequestedCPU, r.even.cpu), room.CPU,
+			rules.Sum(room.RequestedMemory, r.even.memory), room.Memory)
 	}
 	return int16((a+b)/2*r.least.weight + plugins.Evenness(c, int64(balance))*r.even.weight)
 }

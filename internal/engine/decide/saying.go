@@ -75,6 +75,7 @@ func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Aff
 	if s.known == nil || s.namespaces != d.c.Namespaces.Version || s.keys != d.keys.version {
 		*s = sayings{known: map[saying]saidBy{}, usual: map[saying]*termSum{}, namespaces: d.c.Namespaces.Version, keys: d.keys.version}
 	}
+
 	if users.mentions == nil {
 		users.mentions = mentionsOf(users)
 	}
@@ -83,6 +84,7 @@ func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Aff
 	if known {
 		return by
 	}
+
 	about := string(d.about)
 	by = d.hearUnusual(users, own, a)
 	s.makeRoom(len(s.known), len(about)+sizeOfSaid*(len(by.repelled)+len(by.votes)))
@@ -108,6 +110,7 @@ func (d *Decider) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugin
 		s.makeRoom(len(s.usual), len(d.about)+sizeOfSaid*(len(usual.repelled)+len(usual.votes)))
 		s.usual[saying{users, string(d.about)}] = usual
 	}
+
 	mine := termSum{repelled: maps.Clone(usual.repelled), votes: maps.Clone(usual.votes)}
 	if listing := users.mentions.listing(own); len(listing) > 0 {
 		like := d.unlisted(users, own)
@@ -116,6 +119,7 @@ func (d *Decider) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugin
 			d.hear(&mine, users, int(term), a, 1)
 		}
 	}
+
 	return mine.says(users)
 }
 
@@ -203,6 +207,7 @@ func (u *termUsers) alone(term int) cluster.PodClass {
 		}
 		term -= len(*list.from)
 	}
+
 	if term < len(c.PreferredAffinity) {
 		alone.PreferredAffinity = c.PreferredAffinity[term : term+1]
 	} else {
@@ -265,10 +270,12 @@ func (m *mentions) number(r *rules.Requirement, next int32) int32 {
 		m.byKey[key] = at
 		m.keys, m.numbers = append(m.keys, key), append(m.numbers, nil)
 	}
+
 	values := r.Values
 	if m.numbers[at] == nil && len(values) > 0 {
 		m.numbers[at] = make(map[string]int32, len(values))
 	}
+
 	instead := map[int32]int32{}
 	for _, value := range values {
 		number, known := instead[m.numbers[at][value]]
@@ -279,6 +286,7 @@ func (m *mentions) number(r *rules.Requirement, next int32) int32 {
 		}
 		m.numbers[at][value] = number
 	}
+
 	return next
 }
 
@@ -302,6 +310,7 @@ func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byt
 			to = binary.AppendUvarint(to, uint64(m.numbers[i][value]))
 		}
 	}
+
 	if len(m.keys) <= len(own.Labels) {
 		for i, key := range m.keys {
 			if value, has := own.Labels[key]; has {
@@ -310,6 +319,7 @@ func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byt
 		}
 		return to
 	}
+
 	var few [16]int
 	named := few[:0]
 	for key := range own.Labels {
@@ -317,6 +327,7 @@ func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byt
 			named = append(named, i)
 		}
 	}
+
 	slices.Sort(named)
 	for _, i := range named {
 		add(i, own.Labels[m.keys[i]])

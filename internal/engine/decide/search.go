@@ -171,6 +171,7 @@ func (s *survey) fewest(group, i int32, sign, known int64) int64 {
 	if bound >= known {
 		return known
 	}
+
 	all, any := c.box.fits(s.plan.room)
 	switch {
 	case !any:
@@ -184,6 +185,7 @@ func (s *survey) fewest(group, i int32, sign, known int64) int64 {
 		}
 		return s.fewest(group, then, sign, s.fewest(group, first, sign, known))
 	}
+
 	s.work += len(c.nodes)
 	for _, node := range c.nodes {
 		if s.isLone[node] == 0 && s.plan.room.fits(s.b.room(node)) {
@@ -226,19 +228,23 @@ func (s *survey) draw() int32 {
 		for i := range s.pool {
 			total += s.pool[i].count
 		}
+
 		n, i := s.d.rng.Int32N(total), 0
 		for n >= s.pool[i].count {
 			n -= s.pool[i].count
 			i++
 		}
+
 		p := s.pool[i]
 		if p.group == none {
 			return p.node
 		}
+
 		s.work++
 		if node := s.b.groups[p.group].tree.nth(p.cell, n); s.isBest(p.group, node) {
 			return node
 		}
+
 		s.pool[i] = s.pool[len(s.pool)-1]
 		s.pool = s.pool[:len(s.pool)-1]
 		s.divide(p)
@@ -265,6 +271,7 @@ func (s *survey) divide(p part) {
 		}
 		return
 	}
+
 	for _, i := range [2]int32{c.left, c.right} {
 		s.work++
 		if _, high := s.between(p.group, i); high >= 0 && s.fixed[p.group]+high >= s.best {

@@ -81,6 +81,7 @@ func (d *Decider) dropBulkySkeletons(another int) {
 			large, total = append(large, key), total+sk.bulk()
 		}
 	}
+
 	if total <= cluster.MostBulk {
 		return
 	}
@@ -100,6 +101,7 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 	if len(d.profile.Extenders) > 0 || !d.planPlugins(pl) {
 		return sk
 	}
+
 	for _, f := range d.profile.Filters {
 		switch f := f.(type) {
 		case plugins.Spreader:
@@ -113,6 +115,7 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 			return sk
 		}
 	}
+
 	for _, s := range d.profile.Scorers {
 		if f, is := s.Scorer.(plugins.Spreader); is {
 			sk.soft, sk.weight = f, s.Weight
@@ -120,8 +123,10 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 			sk.ask = append(sk.ask, f)
 		}
 	}
+
 	d.planRoom(pl)
-	sk.suits = pl.way == ranked && len(pl.asked)+len(pl.askedScores) == 0 && !pl.perNode && pl.onlyRoom() && pl.room.bounded() && pl.maxRoom < maxBuckets
+	sk.suits = pl.way == ranked && len(pl.asked)+len(pl.askedScores) == 0 && !pl.perNode && pl.onlyRoom() &&
+		pl.room.bounded() && pl.maxRoom < maxBuckets
 	return sk
 }
 
@@ -132,11 +137,13 @@ func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	if class.TermError != nil {
 		return nil, false
 	}
+
 	for _, plugin := range sk.ask {
 		if applies(plugin, d.c, p) {
 			return nil, false
 		}
 	}
+
 	pl = &plan{}
 	*pl = sk.plan
 	pl.example, pl.room = p, pl.room.of(class)
@@ -146,12 +153,14 @@ func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 			return nil, false
 		}
 	}
+
 	pl.soft, pl.everyKey, pl.spreadWeight = nil, false, sk.weight
 	if sk.soft != nil {
 		if pl.soft, pl.everyKey, err = sk.soft.Soft(d.c, p); err != nil {
 			return nil, false
 		}
 	}
+
 	pl.inclusion, pl.tallies = nil, nil
 	d.planTallies(pl)
 	return pl, !d.unsuited(pl)

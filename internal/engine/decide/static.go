@@ -69,6 +69,7 @@ func (r *ranking) judgeStatic(n *cluster.Node) static {
 // scoreStatic scores a node that no static filter rejects.
 func (pl *plan) scoreStatic(n *cluster.Node) static {
 	return static{
-		taint: pl.taint.of(n), affinity: pl.affinity.of(n), image: pl.image.of(n), scored: !pl.everyKey || hasKeys(n, pl.soft), hostname: n.HasHostname,
+		taint: pl.taint.of(n), affinity: pl.affinity.of(n), image: pl.image.of(n), scored: !pl.everyKey ||
+			hasKeys(n, pl.soft), hostname: n.HasHostname,
 	}
 }

@@ -105,6 +105,7 @@ func (s *summit) nth(n int, top peak) int32 {
 			}
 		}
 	}
+
 	return none
 }
 

@@ -56,6 +56,7 @@ func (s *sums) count() {
 	for i := range s.parts {
 		counts[i] = make([]int64, s.parts[i].domains())
 	}
+
 	for affinities, effects := range s.says {
 		for pods := range s.d.placed.byTerms[affinities].all {
 			for node, n := range pods.nodes.all {
@@ -67,6 +68,7 @@ func (s *sums) count() {
 			}
 		}
 	}
+
 	for i := range s.parts {
 		p := &s.parts[i]
 		p.read = append(p.read[:0], p.domain...)
@@ -93,6 +95,7 @@ func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
 			return moved
 		}
 	}
+
 	for i := range changes {
 		change := &changes[i]
 		sign := int64(1)
@@ -113,6 +116,7 @@ func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
 			}
 		}
 	}
+
 	return moved
 }
 

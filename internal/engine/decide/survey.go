@@ -109,6 +109,7 @@ func (s *survey) startTally(i int) *tally {
 	for len(s.spare) <= i {
 		s.spare, s.touched = append(s.spare, &tally{}), append(s.touched, nil)
 	}
+
 	t := s.spare[i]
 	t.purpose, t.topology, t.constraint, t.self, t.byCount = of.purpose, axis.topology, of.constraint, of.self, axis.byCount
 	t.lacking = of.domainOfLacking(axis.topology)
@@ -116,6 +117,7 @@ func (s *survey) startTally(i int) *tally {
 	for len(t.count) < axis.domains() {
 		t.count = append(t.count, 0)
 	}
+
 	if t.purpose == spreadHard {
 		set := s.b.included(s.plan, of, axis.topology, s.keys)
 		t.included, t.present = set.included, set.present
@@ -150,6 +152,7 @@ func (s *survey) count() bool {
 	if all {
 		return false
 	}
+
 	for _, pods := range classes {
 		effects := s.plan.effects(pods.class)
 		s.work += pods.nodes.len()
@@ -171,6 +174,7 @@ func (s *survey) count() bool {
 			}
 		}
 	}
+
 	return true
 }
 
@@ -187,12 +191,14 @@ func (s *survey) setApart() {
 			}
 		}
 	}
+
 	for _, node := range s.b.odd {
 		s.putApart(node)
 	}
 	for node := range s.d.guests {
 		s.putApart(node)
 	}
+
 	s.sortApart()
 	for i := range s.apart {
 		s.isLone[s.apart[i].node] = int32(i) + 1
@@ -250,6 +256,7 @@ func (s *survey) stand() {
 		}
 		s.lone = append(s.lone, 0)
 	}
+
 	for i := range s.apart {
 		of := &s.apart[i]
 		at := s.b.at[of.node]
@@ -269,6 +276,7 @@ func (s *survey) stand() {
 			g.ok = 0
 		}
 	}
+
 	s.work += len(s.b.groups) + 4*len(s.apart)
 }
 
@@ -279,16 +287,19 @@ func (s *survey) crowded(node int32) bool {
 	if len(n.Nominated) == 0 {
 		return false
 	}
+
 	guests := nominatedBefore(n, s.pod)
 	if len(guests) == 0 {
 		return false
 	}
+
 	room := *s.b.room(node)
 	for _, g := range guests {
 		room.RequestedCPU = rules.Sum(room.RequestedCPU, g.Class.Requests.MilliCPU)
 		room.RequestedMemory = rules.Sum(room.RequestedMemory, g.Class.Requests.Memory)
 		room.Pods++
 	}
+
 	if !s.plan.room.fits(&room) {
 		return true
 	}
@@ -300,6 +311,7 @@ func (s *survey) crowded(node int32) bool {
 	if len(s.tallies) == 0 {
 		return false
 	}
+
 	with := &s.with
 	with.fit(len(s.tallies))
 	for k, t := range s.tallies {
@@ -309,6 +321,7 @@ func (s *survey) crowded(node int32) bool {
 			with.count[k] = t.count[domain]
 		}
 	}
+
 	s.plan.countsPodsOf(n, s.counts)
 	for _, g := range guests {
 		for _, e := range s.plan.effects(g.Class) {
@@ -319,6 +332,7 @@ func (s *survey) crowded(node int32) bool {
 			with.shift[e.tally] += e.weight
 		}
 	}
+
 	_, rejection := s.judgeTallies(with)
 	return rejection != nil
 }
@@ -329,17 +343,20 @@ func (s *survey) decide() Decision {
 	if feasible == 0 {
 		return Decision{}
 	}
+
 	s.weights = append(s.weights[:0], make([]float64, len(s.tallies))...)
 	for k, t := range s.tallies {
 		if t.purpose == spreadSoft {
 			s.weights[k] = t.constraint.Weight(s.domainsScored(k, t))
 		}
 	}
+
 	s.weighSpread(s.weights)
 	bounds := s.bounds()
 	if s.votesApart {
 		s.boundVotes()
 	}
+
 	s.search.start()
 	s.fixed = append(s.fixed[:0], make([]int64, len(s.b.groups))...)
 	for i, g := range s.groups {
@@ -359,6 +376,7 @@ func (s *survey) decide() Decision {
 		low, high := s.between(int32(i), s.b.groups[i].tree.root)
 		s.ranked = append(s.ranked, rankedGroup{int32(i), fixed, low, high})
 	}
+
 	node, total := s.find()
 	if feasible == 1 {
 		total = 0

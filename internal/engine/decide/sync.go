@@ -12,6 +12,7 @@ func (d *Decider) sync() {
 		d.readAnew()
 		return
 	}
+
 	for i := range changes {
 		change := &changes[i]
 		d.weigh(change.Node)
@@ -30,6 +31,7 @@ func (d *Decider) sync() {
 			d.expect(change.Node)
 		}
 	}
+
 	d.synced = d.c.Log.Len()
 }
 
@@ -39,6 +41,7 @@ func (d *Decider) readAnew() {
 	d.terms = newTerms(d.terms.version + 1)
 	d.placed = newPlaced()
 	clear(d.guests)
+
 	for i, n := range d.c.Nodes {
 		d.weigh(int32(i))
 		d.readNode(int32(i))

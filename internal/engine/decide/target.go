@@ -15,15 +15,18 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	if !class.Simple || len(class.RequiredAffinity)+len(class.RequiredAntiAffinity) > 0 || class.TermError != nil {
 		return Decision{}, false
 	}
+
 	sk := d.skeletonFor(p)
 	if sk == nil || !sk.selects || slices.ContainsFunc(sk.ask, func(plugin any) bool { return applies(plugin, d.c, p) }) {
 		return Decision{}, false
 	}
+
 	if sk.hard != nil {
 		if hard, err := sk.hard.Hard(d.c, p); err != nil || len(hard) > 0 {
 			return Decision{}, false
 		}
 	}
+
 	if d.mayBeRepelled(class) {
 		return Decision{}, false
 	}
@@ -34,6 +37,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	if len(n.Nominated) > 0 {
 		return Decision{}, false
 	}
+
 	for _, judges := range [2][]namedJudge{sk.early, sk.late} {
 		for i := range judges {
 			if rejection := judges[i].judge(n); rejection != nil {
@@ -41,10 +45,12 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 			}
 		}
 	}
+
 	room := sk.room
 	if class.Requests.MilliCPU != room.cpu || class.Requests.Memory != room.memory {
 		room = room.of(class)
 	}
+
 	if !room.fits(&d.c.Rooms[n.Index]) {
 		return Decision{}, true
 	}

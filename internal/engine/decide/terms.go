@@ -68,7 +68,8 @@ const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
 	return terms{
-		known: map[[2]uint64]*termUsers{}, byLabel: map[uint64]*termUsers{}, alsoByLabel: map[uint64][]*termUsers{}, changed: version, version: version,
+		known: map[[2]uint64]*termUsers{}, byLabel: map[uint64]*termUsers{}, alsoByLabel: map[uint64][]*termUsers{},
+		changed: version, version: version,
 	}
 }
 
@@ -89,6 +90,7 @@ func (t *terms) add(class *cluster.PodClass) {
 		t.unused--
 		t.bulk -= users.class.Bulk
 	}
+
 	users.pods++
 }
 
@@ -166,6 +168,7 @@ func (t *terms) dropUnused() {
 	if t.others = slices.DeleteFunc(t.others, gone); len(t.others) < before {
 		t.changed = t.version
 	}
+
 	for _, users := range t.known {
 		if !gone(users) {
 			continue
@@ -178,6 +181,7 @@ func (t *terms) dropUnused() {
 			}
 		}
 	}
+
 	t.shrink()
 	maps.DeleteFunc(t.known, func(_ [2]uint64, users *termUsers) bool { return gone(users) })
 	t.unused, t.bulk, t.sayings = 0, 0, sayings{}
@@ -279,7 +283,8 @@ func (d *Decider) saidTo(pl *plan) (s said) {
 
 // of returns what the terms of pods with the given affinities say.
 func (s *said) of(affinities [2]uint64) (by saidBy) {
-	i, says := slices.BinarySearchFunc(s.by, affinities, func(by saidBy, at [2]uint64) int { return slices.Compare(by.affinities[:], at[:]) })
+	i, says := slices.BinarySearchFunc(s.by, affinities,
+		func(by saidBy, at [2]uint64) int { return slices.Compare(by.affinities[:], at[:]) })
 	if says {
 		by = s.by[i]
 	}

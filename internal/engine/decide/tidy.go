@@ -48,6 +48,7 @@ func (d *Decider) tidy() {
 			d.drop(r)
 		}
 	}
+
 	maps.DeleteFunc(d.effort, func(_ int32, e classEffort) bool { return d.clock-e.used > idle })
 	d.byClass = cluster.Shrunk(d.byClass, &d.mostMembers)
 	maps.DeleteFunc(d.byClass, func(_ int32, m *member) bool { return m.dropped || d.clock-m.asked > idle })
@@ -57,6 +58,7 @@ func (d *Decider) tidy() {
 			d.dropBase(key)
 		}
 	}
+
 	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.clock-sk.used > idle })
 	maps.DeleteFunc(d.saidEffort, func(_ uint64, e *saidEffort) bool { return d.clock-e.used > idle })
 	for i := range d.plans {
@@ -77,6 +79,7 @@ func (d *Decider) makeRoom(r *ranking) {
 	for _, other := range d.rankings {
 		total += other.bytes()
 	}
+
 	if total > limit {
 		defer d.loseDropped()
 	}

@@ -10,6 +10,7 @@ func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
 	if d.selectsTooMuch(p) {
 		return nil, errTermsTooLong
 	}
+
 	for _, f := range d.attempted {
 		f.BeginAttempt()
 	}
@@ -17,12 +18,14 @@ func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
 	if pl.way != ranked || len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.tiesPlainly(p)
 	}
+
 	held, failed := r.holdBack(p, nil, false)
 	defer func() {
 		for _, node := range held {
 			r.reassess(node)
 		}
 	}()
+
 	if failed {
 		return d.tiesPlainly(p)
 	}

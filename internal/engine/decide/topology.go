@@ -67,14 +67,17 @@ func (t *topology) read(n *cluster.Node, node int32) int32 {
 		}
 		return none
 	}
+
 	value, ok := n.Lookup(t.key)
 	if !ok {
 		return none
 	}
+
 	domain, known := t.values[value]
 	if known {
 		return domain
 	}
+
 	if last := len(t.vacant) - 1; last >= 0 {
 		domain, t.vacant = t.vacant[last], t.vacant[:last]
 		t.names[domain] = value
@@ -82,6 +85,7 @@ func (t *topology) read(n *cluster.Node, node int32) int32 {
 		domain = int32(len(t.first))
 		t.first, t.names = append(t.first, none), append(t.names, value)
 	}
+
 	t.values[value] = domain
 	return domain
 }
@@ -106,6 +110,7 @@ func (t *topology) unlink(node, domain int32) {
 		}
 		return
 	}
+
 	for before := t.first[domain]; before != none; before = t.next[before] {
 		if t.next[before] == node {
 			t.next[before] = t.next[node]

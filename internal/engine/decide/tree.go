@@ -88,6 +88,7 @@ func (t *tree) insert(b *base, node int32) {
 			i = c.right
 		}
 	}
+
 	wasAlike := t.cells[i].alike
 	t.hold(b, i, node, &p)
 	if c := &t.cells[i]; len(c.nodes) > b.d.leafSize && !c.alike {
@@ -97,6 +98,7 @@ func (t *tree) insert(b *base, node int32) {
 			t.divide(b, i)
 		}
 	}
+
 	if count := uint(t.cells[t.root].count); depth > 2*bits.Len(count)+8 {
 		t.rebuild(b)
 	}
@@ -127,6 +129,7 @@ func (t *tree) splitOff(b *base, i int32) {
 	for axis < axes && odd.at[axis] == other.at[axis] {
 		axis++
 	}
+
 	if axis == axes {
 		return
 	}
@@ -135,6 +138,7 @@ func (t *tree) splitOff(b *base, i int32) {
 	t.replace(above, i, parent)
 	c, p := &t.cells[i], &t.cells[parent]
 	p.box, p.count, p.axis = c.box, c.count, int8(axis)
+
 	c.nodes, c.count, c.alike, c.box = c.nodes[:last], c.count-1, true, emptyBox
 	c.box.add(&other)
 	c.parent, t.cells[alone].parent = parent, parent
@@ -291,6 +295,7 @@ func (t *tree) fitting(b *base, i int32, q *room) (n int32) {
 	case c.left != none:
 		return t.fitting(b, c.left, q) + t.fitting(b, c.right, q)
 	}
+
 	b.looked += len(c.nodes)
 	for _, node := range c.nodes {
 		if q.fits(b.room(node)) {

@@ -60,6 +60,7 @@ func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
 	if len(lower) == 0 {
 		return nil, &refusal{rejection: noVictims}
 	}
+
 	t.judged = len(lower)
 	t.begin(n)
 	slices.SortStableFunc(lower, byImportance)
@@ -67,6 +68,7 @@ func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
 	for _, o := range lower {
 		t.remove(o)
 	}
+
 	if plugin, rejection := t.rejection(); rejection != nil {
 		return nil, &refusal{plugin, rejection}
 	}
@@ -82,12 +84,14 @@ func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
 			found.violations++
 		}
 	}
+
 	if len(found.victims) == 0 {
 		return nil, &refusal{rejection: needless(n)}
 	}
 	if t.budgets.keep && found.violations > 0 {
 		return nil, &refusal{rejection: budgetKept}
 	}
+
 	slices.SortStableFunc(found.victims, byImportance)
 	return found, nil
 }
@@ -122,10 +126,12 @@ func (t *trial) count(o *cluster.Pod, sign int64) {
 		if of.parts != nil && of.parts[e.part].domain[t.node.Index] == none {
 			continue
 		}
+
 		spreads := of.purpose <= spreadSoft
 		if spreads && (o.Terminating || !t.r.counts.of(t.node.Index).has(e.tally)) {
 			continue
 		}
+
 		t.standing.count[e.tally] += sign * e.weight
 		t.standing.shift[e.tally] += sign * e.weight
 	}
@@ -156,16 +162,19 @@ func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
 	if early := t.static.early; early != nil {
 		return early.plugin, early.rejection
 	}
+
 	for _, f := range t.r.plan.contents {
 		if rejection := f.judge(t.node); rejection != nil {
 			return f.name, rejection
 		}
 	}
+
 	if len(t.r.tallies) > 0 {
 		if plugin, rejection := t.r.judgeTallies(&t.standing); rejection != nil {
 			return plugin, rejection
 		}
 	}
+
 	if late := t.static.late; late != nil {
 		return late.plugin, late.rejection
 	}
@@ -194,6 +203,7 @@ func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 			return plugin, rejection
 		}
 	}
+
 	return "", nil
 }
 

@@ -60,6 +60,7 @@ func NewOutlook(tasks []Task, devices Devices, far *Remainders) *Outlook {
 			o.counts = max(o.counts, int(t.Amount/o.whole))
 		}
 	}
+
 	slices.Sort(o.cpus)
 	slices.Sort(o.memories)
 	o.cpus, o.memories = slices.Compact(o.cpus), slices.Compact(o.memories)

@@ -36,6 +36,7 @@ func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 			whole++
 		}
 	}
+
 	worth -= o.imbalance(r, cpu, sum-t.Amount)
 	before := o.Worth(r)
 	switch {
@@ -46,6 +47,7 @@ func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 		worth += n*(v.device(0)-v.device(o.whole)) + v.together(whole-n)
 		return before - worth, NoDevice
 	}
+
 	change, device := v.best(r.Devices, t.Amount, whole)
 	return before - worth - change, device
 }

@@ -39,7 +39,8 @@ const (
 var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims}
 
 // stages map a gate to the name that sets it together with all others of its stage.
-var stages = map[string]string{GenericWorkload: "AllBeta", TopologyAwareWorkloadScheduling: "AllAlpha", DRAWorkloadResourceClaims: "AllBeta"}
+var stages = map[string]string{GenericWorkload: "AllBeta", TopologyAwareWorkloadScheduling: "AllAlpha",
+	DRAWorkloadResourceClaims: "AllBeta"}
 
 // GatesOf returns the gates that --feature-gates sets. AllAlpha and AllBeta set each of theirs that
 // is not named itself. It is an error to enable a gate by name without GenericWorkload, on which
@@ -52,6 +53,7 @@ func GatesOf(set map[string]bool) (Gates, error) {
 			on[name] = set[stages[name]]
 		}
 	}
+
 	for _, name := range GateNames {
 		if on[name] && !on[GenericWorkload] {
 			if set[name] {
@@ -60,6 +62,7 @@ func GatesOf(set map[string]bool) (Gates, error) {
 			on[name] = false
 		}
 	}
+
 	return Gates{
 		Generic: on[GenericWorkload], Gang: on[GenericWorkload], Preemption: on[GenericWorkload],
 		Topology: on[TopologyAwareWorkloadScheduling], Claims: on[DRAWorkloadResourceClaims],

@@ -146,6 +146,7 @@ func encode(b []byte, e cycle.Event) ([]byte, error) {
 	case cycle.Resumed:
 		return appendJSON(append(b, typeResumed), e)
 	}
+
 	return nil, fmt.Errorf("%T cannot be written down", e)
 }
 
@@ -228,6 +229,7 @@ func (d *decoder) event() cycle.Event {
 		d.err = errShort
 		return nil
 	}
+
 	kind := d.rest[0]
 	d.rest = d.rest[1:]
 	switch kind {
@@ -265,6 +267,7 @@ func (d *decoder) event() cycle.Event {
 		}
 		return e
 	}
+
 	return d.rare(kind)
 }
 
@@ -297,6 +300,7 @@ func (d *decoder) rare(kind byte) cycle.Event {
 		d.json(&e)
 		return e
 	}
+
 	d.err = fmt.Errorf("unknown type of record %q", kind)
 	return nil
 }

@@ -47,14 +47,17 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
 		}
 	}()
+
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
 		return Result{}, fmt.Errorf("configuration of the journal: %w", err)
 	}
+
 	core, err := Core(r.Header, profiles)
 	if err != nil {
 		return Result{}, err
 	}
+
 	for n := 0; ; n++ {
 		record, err := r.Next()
 		if errors.Is(err, io.EOF) {

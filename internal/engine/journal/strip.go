@@ -87,8 +87,10 @@ func strippedOther(o object) object {
 
 // readAnnotations are those that decisions read.
 var readAnnotations = map[string]bool{
-	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.RoomAnnotation: true, resourcev1.ExtendedResourceClaimAnnotation: true,
-	"pv.kubernetes.io/bind-completed": true, "pv.kubernetes.io/bound-by-controller": true, "volume.kubernetes.io/selected-node": true,
+	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.RoomAnnotation: true,
+	resourcev1.ExtendedResourceClaimAnnotation: true,
+	"pv.kubernetes.io/bind-completed":          true, "pv.kubernetes.io/bound-by-controller": true,
+	"volume.kubernetes.io/selected-node": true,
 }
 
 func strippedAnnotations(m map[string]string) map[string]string {
@@ -201,6 +203,7 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 	if !slices.ContainsFunc(list, opaque) {
 		return list
 	}
+
 	all := slices.Clone(list)
 	for i := range all {
 		if csi := all[i].CSI; csi != nil {
@@ -222,6 +225,7 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 			all[i].Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &one}
 		}
 	}
+
 	return all
 }
 

@@ -144,11 +144,13 @@ func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes [
 			}
 		}
 	}
+
 	for i := range class.PreferredAffinity {
 		if t := &class.PreferredAffinity[i]; t.Matches(a.own, a.namespace) {
 			votes = append(votes, Vote{t.TopologyKey, int64(t.Weight)})
 		}
 	}
+
 	for i := range class.PreferredAntiAffinity {
 		if t := &class.PreferredAntiAffinity[i]; t.Matches(a.own, a.namespace) {
 			votes = append(votes, Vote{t.TopologyKey, -int64(t.Weight)})
@@ -171,11 +173,15 @@ func termsError(a *v1.Affinity) error {
 	var required, requiredAnti []v1.PodAffinityTerm
 	var preferred, preferredAnti []v1.WeightedPodAffinityTerm
 	if a.PodAffinity != nil {
-		required, preferred = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		required, preferred = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
+
 	if a.PodAntiAffinity != nil {
-		requiredAnti, preferredAnti = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		requiredAnti, preferredAnti = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
+
 	var errs []error
 	add := func(list string, terms []v1.PodAffinityTerm) {
 		for i := range terms {
@@ -187,6 +193,7 @@ func termsError(a *v1.Affinity) error {
 			}
 		}
 	}
+
 	add("requiredAffinityTerms", required)
 	add("requiredAntiAffinityTerms", requiredAnti)
 	add("preferredAffinityTerms", unweighted(preferred))

@@ -97,6 +97,7 @@ func ValidateArgs(path *field.Path, args any) error {
 	case *config.DynamicResourcesArgs:
 		list = validateDynamicResources(path, a)
 	}
+
 	return list.ToAggregate()
 }
 
@@ -126,10 +127,13 @@ func validateAddedAffinity(path *field.Path, a *v1.NodeAffinity) error {
 		_, err := nodeaffinity.NewNodeSelector(required, field.WithPath(path.Child("requiredDuringSchedulingIgnoredDuringExecution")))
 		errs = append(errs, err)
 	}
+
 	if preferred := a.PreferredDuringSchedulingIgnoredDuringExecution; len(preferred) > 0 {
-		_, err := nodeaffinity.NewPreferredSchedulingTerms(preferred, field.WithPath(path.Child("preferredDuringSchedulingIgnoredDuringExecution")))
+		_, err := nodeaffinity.NewPreferredSchedulingTerms(preferred,
+			field.WithPath(path.Child("preferredDuringSchedulingIgnoredDuringExecution")))
 		errs = append(errs, err)
 	}
+
 	if all := utilerrors.Flatten(utilerrors.NewAggregate(errs)); all != nil {
 		return all
 	}
@@ -169,12 +173,14 @@ func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.E
 	if !slices.Contains(known, s.Type) {
 		list = append(list, field.NotSupported(path.Child("type"), s.Type, known))
 	}
+
 	for i, r := range s.Resources {
 		if r.Weight <= 0 || r.Weight > 100 {
 			message := fmt.Sprintf("resource weight of %v not in valid range (0, 100]", r.Name)
 			list = append(list, field.Invalid(path.Child("resources").Index(i).Child("weight"), r.Weight, message))
 		}
 	}
+
 	ratioPath := path.Child("requestedToCapacityRatio")
 	switch {
 	case s.Type == config.RequestedToCapacityRatio && s.RequestedToCapacityRatio == nil:
@@ -184,6 +190,7 @@ func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.E
 	case s.RequestedToCapacityRatio != nil:
 		list = append(list, field.Forbidden(ratioPath, "must be nil when type is not RequestedToCapacityRatio"))
 	}
+
 	return list
 }
 
@@ -193,10 +200,12 @@ func validateShape(path *field.Path, points []config.UtilizationShapePoint) (lis
 	}
 	for i := 1; i < len(points); i++ {
 		if points[i-1].Utilization >= points[i].Utilization {
-			list = append(list, field.Invalid(path.Index(i).Child("utilization"), points[i].Utilization, "values must be sorted in increasing order"))
+			list = append(list, field.Invalid(path.Index(i).Child("utilization"), points[i].Utilization,
+				"values must be sorted in increasing order"))
 			break
 		}
 	}
+
 	for i, p := range points {
 		if p.Utilization < 0 || p.Utilization > 100 {
 			list = append(list, field.Invalid(path.Index(i).Child("utilization"), p.Utilization, "not in valid range [0, 100]"))
@@ -205,6 +214,7 @@ func validateShape(path *field.Path, points []config.UtilizationShapePoint) (lis
 			list = append(list, field.Invalid(path.Index(i).Child("score"), p.Score, "not in valid range [0, 10]"))
 		}
 	}
+
 	return list
 }
 
@@ -217,7 +227,8 @@ func validateSpread(path *field.Path, a *config.PodTopologySpreadArgs) (list fie
 		list = append(list, field.Invalid(path.Child("defaultingType"), a.DefaultingType, "when .defaultConstraints are not empty"))
 	}
 	for i := range a.DefaultConstraints {
-		list = append(list, validateConstraint(path.Child("defaultConstraints").Index(i), &a.DefaultConstraints[i], a.DefaultConstraints[:i])...)
+		list = append(list, validateConstraint(path.Child("defaultConstraints").Index(i), &a.DefaultConstraints[i],
+			a.DefaultConstraints[:i])...)
 	}
 	return list
 }
@@ -231,15 +242,19 @@ func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint, before
 	} else {
 		list = append(list, metavalidation.ValidateLabelName(c.TopologyKey, path.Child("topologyKey"))...)
 	}
+
 	actions := []v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway}
 	if c.WhenUnsatisfiable == "" {
 		list = append(list, field.Required(path.Child("whenUnsatisfiable"), "can not be empty"))
 	} else if !slices.Contains(actions, c.WhenUnsatisfiable) {
 		list = append(list, field.NotSupported(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, actions))
 	}
+
 	if c.LabelSelector != nil {
-		list = append(list, field.Forbidden(path.Child("labelSelector"), "constraint must not define a selector, as they deduced for each pod"))
+		list = append(list, field.Forbidden(path.Child("labelSelector"),
+			"constraint must not define a selector, as they deduced for each pod"))
 	}
+
 	for i := range before {
 		if before[i].TopologyKey == c.TopologyKey && before[i].WhenUnsatisfiable == c.WhenUnsatisfiable {
 			list = append(list, field.Duplicate(path, fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)))
@@ -251,7 +266,8 @@ func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint, before
 
 func validateVolumeBinding(path *field.Path, a *config.VolumeBindingArgs) (list field.ErrorList) {
 	if t := *a.BindTimeoutSeconds; t < 0 {
-		list = append(list, field.Invalid(path.Child("bindTimeoutSeconds"), t, "invalid BindTimeoutSeconds, should not be a negative value"))
+		list = append(list, field.Invalid(path.Child("bindTimeoutSeconds"), t,
+			"invalid BindTimeoutSeconds, should not be a negative value"))
 	}
 	return append(list, validateShape(path.Child("shape"), a.Shape)...)
 }

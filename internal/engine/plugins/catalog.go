@@ -32,7 +32,8 @@ var AllPoints = []Point{
 var pointNames = map[Point]string{
 	PreEnqueue: "preEnqueue", QueueSort: "queueSort", PreFilter: "preFilter", Filters: "filter", PostFilter: "postFilter",
 	PodGroupPostFilter: "podGroupPostFilter",
-	PreScore:           "preScore", Score: "score", Reserve: "reserve", Permit: "permit", PreBind: "preBind", Bind: "bind", PostBind: "postBind",
+	PreScore:           "preScore", Score: "score", Reserve: "reserve", Permit: "permit", PreBind: "preBind",
+	Bind: "bind", PostBind: "postBind",
 	PlacementGenerate: "placementGenerate", PlacementScore: "placementScore",
 }
 
@@ -71,7 +72,8 @@ func Catalog() []Entry {
 		{Name: "TaintToleration", Points: PreFilter | Filters | PreScore | Score, Weight: 3, New: with(NewTaintToleration)},
 		{Name: "NodeAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewNodeAffinity)},
 		{Name: "NodePorts", Points: PreFilter | Filters, New: Plain(NodePorts{})},
-		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1, New: with(NewNodeResourcesFit)},
+		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1,
+			New: with(NewNodeResourcesFit)},
 		{Name: "VolumeRestrictions", Points: PreFilter | Filters, New: Plain(VolumeRestrictions{})},
 		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: with(newNodeVolumeLimits)},
 		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1, New: with(NewVolumeBinding)},

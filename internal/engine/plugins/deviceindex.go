@@ -116,12 +116,14 @@ func (x *deviceIndex) followClaims() {
 	for _, name := range names {
 		x.readClaim(name)
 	}
+
 	if known {
 		return
 	}
 	for name := range x.held {
 		x.readClaim(name)
 	}
+
 	for name := range x.owners {
 		x.readClaim(name)
 	}
@@ -156,12 +158,14 @@ func (x *deviceIndex) readSlice(name string, dirty map[poolID]bool) {
 	if exists && before == now {
 		return
 	}
+
 	if before != nil {
 		id := poolOf(before)
 		delete(x.pools[id].slices, name)
 		delete(x.sliceOf, name)
 		dirty[id] = true
 	}
+
 	if exists {
 		id := poolOf(now)
 		if x.pools[id] == nil {
@@ -186,6 +190,7 @@ func (x *deviceIndex) rebuild(id poolID) {
 		delete(of.pools, id)
 		x.loseContent(of)
 	}
+
 	if pool.shared {
 		x.sharedPools--
 	}
@@ -197,6 +202,7 @@ func (x *deviceIndex) rebuild(id poolID) {
 			pool.shared = true
 		}
 	}
+
 	if pool.shared {
 		x.sharedPools++
 	}
@@ -208,6 +214,7 @@ func (x *deviceIndex) rebuild(id poolID) {
 		of.pools[id] = pool
 		x.loseContent(of)
 	}
+
 	x.touch(pool)
 	if len(pool.slices) == 0 {
 		delete(x.pools, id)
@@ -271,16 +278,19 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 	if exists {
 		now = claim.Status.Allocation
 	}
+
 	x.readOwner(name, claim)
 	before := x.held[name]
 	if before != nil && now != nil && sameDevices(before, now) {
 		x.held[name] = now
 		return
 	}
+
 	delete(x.held, name)
 	if before != nil {
 		x.count(before, -1)
 	}
+
 	if now != nil {
 		x.held[name] = now
 		x.count(now, 1)
@@ -295,6 +305,7 @@ func (x *deviceIndex) count(allocation *resourcev1.AllocationResult, by int) {
 		if pool := x.pools[poolID{result.Driver, result.Pool}]; pool != nil {
 			x.touch(pool)
 		}
+
 		if result.AdminAccess != nil && *result.AdminAccess {
 			continue
 		}
@@ -303,6 +314,7 @@ func (x *deviceIndex) count(allocation *resourcev1.AllocationResult, by int) {
 			x.countShare(device, result, by)
 			continue
 		}
+
 		if x.holders[device] += by; x.holders[device] > 0 {
 			x.taken.AllocatedDevices.Insert(device)
 		} else {
@@ -326,12 +338,14 @@ func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.
 		delete(of, share)
 		x.taken.AllocatedSharedDeviceIDs.Delete(share)
 	}
+
 	delete(x.taken.AggregatedCapacity, device)
 	for _, other := range of {
 		if other.ConsumedCapacity != nil {
 			x.taken.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, other.ConsumedCapacity))
 		}
 	}
+
 	if len(of) == 0 {
 		delete(x.shares, device)
 	}
@@ -353,6 +367,7 @@ func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceCla
 			delete(x.extended, pod)
 		}
 	}
+
 	if claim == nil || claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
 		return
 	}
@@ -360,6 +375,7 @@ func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceCla
 	if owner == nil {
 		return
 	}
+
 	if x.extended[owner.UID] == nil {
 		x.extended[owner.UID] = map[cluster.Name]bool{}
 	}
@@ -369,7 +385,8 @@ func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceCla
 // extendedClaim returns the existing claim for a pod's extended resources, or nil.
 func (x *deviceIndex) extendedClaim(namespace, pod string, uid types.UID) *resourcev1.ResourceClaim {
 	for name := range x.extended[uid] {
-		if claim, ok := x.c.ResourceClaims.Get(name.Namespace, name.Name); ok && name.Namespace == namespace && isExtendedClaimOf(claim, pod, uid) {
+		if claim, ok := x.c.ResourceClaims.Get(name.Namespace, name.Name); ok && name.Namespace == namespace &&
+			isExtendedClaimOf(claim, pod, uid) {
 			return claim
 		}
 	}

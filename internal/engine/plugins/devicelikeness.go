@@ -50,6 +50,7 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	if of.content == nil {
 		of.content = x.contentOf(n.Name, of, own)
 	}
+
 	if of.content.content == nil {
 		return likeness{}, nil, false
 	}
@@ -59,6 +60,7 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 			taken[i/8] |= 1 << (i % 8)
 		}
 	}
+
 	return likeness{of.content.content, string(taken)}, of.content.pools, true
 }
 

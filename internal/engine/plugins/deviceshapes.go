@@ -53,11 +53,13 @@ func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim
 	if !ok {
 		return nil
 	}
+
 	if s.byKey == nil || s.classes != c.DeviceClasses.Version {
 		s.byKey, s.classes, s.size = map[string]*deviceShape{}, c.DeviceClasses.Version, 0
 	}
 	s.asked++
 	shape := s.byKey[key]
+
 	if shape == nil || len(shape.nodes) < len(c.Nodes) {
 		s.makeRoom(key, len(c.Nodes))
 		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeGift], len(c.Nodes)+len(c.Nodes)/8)}
@@ -74,6 +76,7 @@ func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim
 		}
 		s.byKey[key] = shape
 	}
+
 	shape.used = s.asked
 	return shape
 }

@@ -36,7 +36,8 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 			}
 			for i := range slice.Spec.Devices {
 				device := &slice.Spec.Devices[i]
-				if reaches, err := deviceReaches(device, n); ptr.Deref(slice.Spec.PerDeviceNodeSelection, false) && (err != nil || !reaches) {
+				if reaches, err := deviceReaches(device, n); ptr.Deref(slice.Spec.PerDeviceNodeSelection, false) &&
+					(err != nil || !reaches) {
 					continue
 				}
 				if d.index.isTaken(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)) {

@@ -99,11 +99,13 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 	if a.claims, a.holders, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
+
 	d.index.follow(c)
 	a.classes = extendedRequests(c, a.pod)
 	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
 		a.claims, a.holders = append(a.claims, a.extended), append(a.holders, podAsHolder(a.pod))
 	}
+
 	a.reachable, a.unavailable = make([]nodeTerms, len(a.claims)), make([]atomic.Bool, len(a.claims))
 	for i, claim := range a.claims {
 		a.alternatives = a.alternatives || slices.ContainsFunc(claim.Spec.Devices.Requests,
@@ -122,11 +124,14 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 			return a
 		}
 	}
+
 	var long bool
 	if a.expressions, long = d.sets.of(c, a.open); long {
-		a.rejection = unresolvable(codeClaimTooLong, "resource claims select devices by more expressions, or longer ones, than are evaluated")
+		a.rejection = unresolvable(codeClaimTooLong,
+			"resource claims select devices by more expressions, or longer ones, than are evaluated")
 		return a
 	}
+
 	switch {
 	case a.extended != nil:
 		a.bySize = map[*cluster.Size]*extendedOffer{}
@@ -188,7 +193,8 @@ func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Reject
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
 		if request.Exactly == nil && len(request.FirstAvailable) == 0 {
-			return unresolvable(codeDeviceRequestUnknown, "resource claim %s, request %s: unknown request type", klog.KObj(claim), request.Name), nil
+			return unresolvable(codeDeviceRequestUnknown, "resource claim %s, request %s: unknown request type",
+				klog.KObj(claim), request.Name), nil
 		}
 		if request.Exactly != nil {
 			if rejection, err := checkClass(c, request.Exactly.DeviceClassName, request.Name); rejection != nil || err != nil {
@@ -198,11 +204,13 @@ func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Reject
 		}
 		for j := range request.FirstAvailable {
 			alternative := &request.FirstAvailable[j]
-			if rejection, err := checkClass(c, alternative.DeviceClassName, request.Name+"/"+alternative.Name); rejection != nil || err != nil {
+			if rejection, err := checkClass(c, alternative.DeviceClassName, request.Name+"/"+
+				alternative.Name); rejection != nil || err != nil {
 				return rejection, err
 			}
 		}
 	}
+
 	return nil, nil
 }
 
@@ -303,6 +311,7 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 			}
 		}
 	}
+
 	return true, nil
 }
 
@@ -316,6 +325,7 @@ func (a *attempt) score(n *cluster.Node) (int64, error) {
 	if o.results == nil {
 		return 0, nil
 	}
+
 	var score int64
 	next := 0
 	for _, claim := range a.claims {
@@ -340,5 +350,6 @@ func (a *attempt) score(n *cluster.Node) (int64, error) {
 			}
 		}
 	}
+
 	return score, nil
 }

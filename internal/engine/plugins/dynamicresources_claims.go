@@ -51,6 +51,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	case len(a.claims) == 0:
 		return func() {}, nil
 	}
+
 	o := a.at(n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
@@ -58,10 +59,12 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		}
 		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
+
 	changed, err := d.reserved(a, &o)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, claim := range changed {
 		c.ResourceClaims.Set(claim)
 	}
@@ -250,18 +253,21 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
 		return "", nil, false
 	}
+
 	stale := a.extended != nil && a.extended.Name != inMemoryName
 	for i, claim := range a.claims {
 		if !a.unavailable[i].Load() || claim == a.extended {
 			continue
 		}
 		reserved, holder := claim.Status.ReservedFor, a.holders[i]
-		if len(reserved) == 0 || len(reserved) == 1 && (reserved[0].UID == p.UID || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {
+		if len(reserved) == 0 || len(reserved) == 1 &&
+			(reserved[0].UID == p.UID || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {
 			claim = claim.DeepCopy()
 			claim.Status = resourcev1.ResourceClaimStatus{}
 			return "deallocation of ResourceClaim completed", claim, false
 		}
 	}
+
 	if stale {
 		return "deletion of ResourceClaim completed", a.extended, true
 	}
@@ -270,7 +276,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 
 // ExtendedRequestMappings returns which of a node's devices satisfy which container's extended
 // resources, for the pod's status.
-func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) []v1.ContainerExtendedResourceRequest {
+func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod,
+	n *cluster.Node) []v1.ContainerExtendedResourceRequest {
 	if !needsDevices(c, p) {
 		return nil
 	}

@@ -92,6 +92,7 @@ func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func(
 			f(class.Spec.Selectors)
 		}
 	}
+
 	for _, claim := range open {
 		for i := range claim.Spec.Devices.Requests {
 			r := &claim.Spec.Devices.Requests[i]

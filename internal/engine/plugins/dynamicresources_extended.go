@@ -31,6 +31,7 @@ func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceC
 		found, _ := c.DeviceClasses.Get("", class)
 		return found
 	}
+
 	var best *resourcev1.DeviceClass
 	for class := range c.DeviceClasses.Each {
 		if class.Spec.ExtendedResourceName == nil || *class.Spec.ExtendedResourceName != string(name) {
@@ -40,6 +41,7 @@ func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceC
 			best = class
 		}
 	}
+
 	return best
 }
 
@@ -81,12 +83,14 @@ func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceNam
 	for _, class := range classes {
 		wanted = wanted || class != nil
 	}
+
 	if !wanted {
 		return nil
 	}
 	if claim := d.index.extendedClaim(pod.Namespace, pod.Name, pod.UID); claim != nil {
 		return claim
 	}
+
 	isController := true
 	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: inMemoryName, UID: pod.UID + "/extended-resources",
@@ -132,11 +136,13 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	if x != nil {
 		return x
 	}
+
 	x = &extendedOffer{}
 	a.bySize[n.Size] = x
 	if x.claim, x.mappings, x.rejection = a.extendedOn(n); x.rejection != nil {
 		return x
 	}
+
 	x.open = a.open
 	if x.claim != nil {
 		x.open = slices.Clone(a.open)
@@ -144,6 +150,7 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 			x.open[i] = x.claim
 		}
 	}
+
 	if len(x.open) > 0 {
 		x.shape = a.d.shapes.of(a.c, x.open)
 	}
@@ -167,6 +174,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 			return nil, nil, unresolvable(codeExtendedNotProvided, "cannot fit resource")
 		}
 	}
+
 	if len(fromDevices) == 0 && len(a.claims) == 1 {
 		return nil, nil, nil
 	}
@@ -178,6 +186,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, requests...)
 		mappings = append(mappings, mapped...)
 	}
+
 	slices.SortFunc(claim.Spec.Devices.Requests, func(x, y resourcev1.DeviceRequest) int { return cmp.Compare(x.Name, y.Name) })
 	return claim, mappings, nil
 }
@@ -197,6 +206,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 		lasting[i], mapped = deviceRequest(i, &containers[i], name, class, nil)
 		mappings = append(mappings, mapped...)
 	}
+
 	var most *resourcev1.DeviceRequest
 	brief := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
@@ -213,15 +223,18 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 			most = request
 		}
 	}
+
 	var requests []resourcev1.DeviceRequest
 	if most != nil {
 		requests = append(requests, *most)
 	}
+
 	for _, request := range lasting {
 		if request != nil {
 			requests = append(requests, *request)
 		}
 	}
+
 	for i := range briefMappings {
 		if brief[briefMappings[i].RequestName] {
 			briefMappings[i].RequestName = most.Name
@@ -246,10 +259,13 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 	if !ok || !exact || count == 0 {
 		return nil, nil
 	}
+
 	var mappings []v1.ContainerExtendedResourceRequest
 	use := func(request string) {
-		mappings = append(mappings, v1.ContainerExtendedResourceRequest{ContainerName: c.Name, ResourceName: string(name), RequestName: request})
+		mappings = append(mappings, v1.ContainerExtendedResourceRequest{ContainerName: c.Name,
+			ResourceName: string(name), RequestName: request})
 	}
+
 	for _, other := range usable {
 		if other == nil {
 			continue
@@ -260,18 +276,21 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 			return nil, mappings
 		}
 	}
+
 	before := 0
 	for other := range c.Resources.Requests {
 		if other < name {
 			before++
 		}
 	}
+
 	request := &resourcev1.DeviceRequest{
 		Name: fmt.Sprintf("container-%d-request-%d", index, before),
 		Exactly: &resourcev1.ExactDeviceRequest{
 			DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count,
 		},
 	}
+
 	use(request.Name)
 	return request, mappings
 }

@@ -71,6 +71,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	case len(a.claims) == 0:
 		return ReservedClaims{}, nil, nil
 	}
+
 	o := a.at(n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
@@ -78,15 +79,18 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		}
 		return ReservedClaims{}, nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
+
 	changed, err := d.reserved(a, &o)
 	if err != nil {
 		return ReservedClaims{}, nil, err
 	}
+
 	all := ReservedClaims{Mappings: o.mappings, Timeout: d.bindingTimeout}
 	before := map[cluster.Name]*resourcev1.ResourceClaim{}
 	for _, claim := range a.claims {
 		before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}] = claim
 	}
+
 	for _, claim := range changed {
 		was := before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}]
 		all.Claims = append(all.Claims, ReservedClaim{
@@ -95,6 +99,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		})
 		c.ResourceClaims.Set(claim)
 	}
+
 	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserve(slices.DeleteFunc(changed, is)) }, nil
 }
 

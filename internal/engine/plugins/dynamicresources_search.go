@@ -29,6 +29,7 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 			return known
 		}
 	}
+
 	if shape != nil {
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
@@ -44,6 +45,7 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 			return found
 		}
 	}
+
 	return a.searchOnce(n, open, shape)
 }
 
@@ -140,6 +142,7 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 	if known {
 		return cost, false
 	}
+
 	sum := int64(0)
 	for _, slice := range on.slices {
 		for i := range slice.Spec.Devices {
@@ -154,6 +157,7 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 			sum, cost = sum+one, max(cost, one)
 		}
 	}
+
 	if on.costs == nil {
 		on.costs = map[string]int64{}
 	}
@@ -171,10 +175,12 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 	if err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
 	}
+
 	expressions, over := a.costOfExpressions(open, on)
 	if over {
 		return timedOut(n), false
 	}
+
 	ctx := &searchContext{context.Background(), &a.limit, 1 + on.devices/devicesPerCost, expressions}
 	results, err := on.allocator.Allocate(ctx, n.Object(), open)
 	switch {
@@ -187,6 +193,7 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 	case len(results) != len(open):
 		return noDevices, true
 	}
+
 	return &gift{results: results}, true
 }
 
@@ -266,7 +273,8 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 }
 
 func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
-	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.expressions.cache)
+	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken,
+		classLister{a.c}, slices, a.expressions.cache)
 	if err != nil {
 		return nil, err
 	}

@@ -94,6 +94,7 @@ func (f *Fragmentation) pack(n *cluster.Node, free []int64) {
 			amounts = append(amounts, amount)
 		}
 	}
+
 	slices.Sort(amounts)
 	for _, rest := range slices.Backward(amounts) {
 		for rest > 0 {
@@ -137,10 +138,12 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if amount == 0 {
 		return Judge{}
 	}
+
 	reason := "node(s) didn't have a device with enough free " + string(f.resource)
 	if amount > f.devices.Whole() {
 		reason = "node(s) didn't have enough whole devices of " + string(f.resource)
 	}
+
 	full := &Rejection{Code: CodeNoDeviceFits, Reasons: []string{reason}}
 	never := &Rejection{Code: CodeNoDeviceFits, Reasons: []string{reason}, Unresolvable: true}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
@@ -253,14 +256,18 @@ func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cl
 		if !fragmentation.Fits(d.room.Devices, task.Amount, whole) {
 			return "no device fits"
 		}
+
 		_, device := o.Cost(&d.room, &task)
 		before, after := o.Terms(&d.room), o.Terms(d.room.After(&task, device, whole))
 		near, far, imbalance := before.Near-after.Near, after.Far-before.Far, after.Imbalance-before.Imbalance
-		words := fmt.Sprintf("in devices, takes %s of the %s that the next pod can use on average, adds %s to what is expected to be left over in the end",
+		words := fmt.Sprintf("in devices, takes %s of the %s that the next pod can use on average, adds %s to what is "+
+			"expected to be left over in the end",
 			f.devices.Words(near), f.devices.Words(before.Near), f.devices.Words(far))
-		if words += fmt.Sprintf(", and %s to what CPU and devices strand of each other", f.devices.Words(imbalance)); device != fragmentation.NoDevice {
+		if words += fmt.Sprintf(", and %s to what CPU and devices strand of each other",
+			f.devices.Words(imbalance)); device != fragmentation.NoDevice {
 			words += fmt.Sprintf("; on device %d", device)
 		}
+
 		return words
 	}
 }

@@ -97,17 +97,21 @@ func validateTask(path *field.Path, t *FragmentationTask) (list field.ErrorList)
 	if len(t.Requests) == 0 {
 		list = append(list, field.Required(path.Child("requests"), "must name what a pod requests"))
 	}
+
 	for name, quantity := range t.Requests {
 		if quantity.Sign() < 0 {
 			list = append(list, field.Invalid(path.Child("requests").Key(string(name)), quantity.String(), "must not be negative"))
 		}
 	}
+
 	list = append(list, metavalidation.ValidateLabels(t.NodeSelector, path.Child("nodeSelector"))...)
 	if t.NodeAffinity != nil {
-		err := validateAddedAffinity(path.Child("nodeAffinity"), &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: t.NodeAffinity})
+		err := validateAddedAffinity(path.Child("nodeAffinity"),
+			&v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: t.NodeAffinity})
 		if err != nil {
 			list = append(list, field.Invalid(path.Child("nodeAffinity"), "", err.Error()))
 		}
 	}
+
 	return list
 }

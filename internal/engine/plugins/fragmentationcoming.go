@@ -239,12 +239,14 @@ func (u *future) outlook(n *cluster.Node) *fragmentation.Outlook {
 	}
 	var tasks []fragmentation.Task
 	var key []byte
+
 	for i := range u.shapes {
 		if u.shapes[i].where.match(n) {
 			tasks = append(tasks, u.shapes[i].task)
 			key = strconv.AppendInt(append(key, ' '), int64(i), 36)
 		}
 	}
+
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
 	o := u.outlooks[string(key)]
@@ -252,6 +254,7 @@ func (u *future) outlook(n *cluster.Node) *fragmentation.Outlook {
 		o = fragmentation.NewOutlook(tasks, u.devices, u.far)
 		u.outlooks[string(key)] = o
 	}
+
 	u.byLabels.Store(n.Labels, o)
 	return o
 }

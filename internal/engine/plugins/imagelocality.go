@@ -129,11 +129,13 @@ func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 			}
 		}
 	}
+
 	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
 	users := imageUsers(spec)
 	if sum <= imageFloor || imageScore(sum, users) == 0 {
 		return ""
 	}
+
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d ", users)
 	each(func(image string, state *cluster.ImageState) {

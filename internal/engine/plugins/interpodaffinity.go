@@ -128,12 +128,14 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
 		return Judge{All: &Rejection{Code: CodePodAffinityUnreadable, Reasons: []string{reason}, Unresolvable: true}}
 	}
+
 	affinities := NewAffinities(c, p.Class)
 	repelledBy := countRepelledBy(c, affinities)
 	required := affinities.Required()
 	if len(repelledBy) == 0 && len(required) == 0 && !affinities.RequiresAnti() {
 		return Judge{}
 	}
+
 	attracts, repels := countOwnTerms(c, affinities)
 	first := len(attracts) == 0 && affinities.AttractsItself()
 	return Judge{Node: func(n *cluster.Node) *Rejection {
@@ -175,6 +177,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 	if len(required) == 0 && !affinities.RequiresAnti() {
 		return attracts, repels
 	}
+
 	attractedBy, repelled := remember(affinities.Attracts), remember(affinities.Repels)
 	for _, n := range c.Nodes {
 		if n == nil {
@@ -191,6 +194,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 			}
 		}
 	}
+
 	return attracts, repels
 }
 
@@ -203,10 +207,12 @@ func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	if a.IgnoreOthers && !affinities.Prefers() {
 		return Scoring{}
 	}
+
 	scores := a.countVotes(c, affinities)
 	if len(scores) == 0 {
 		return Scoring{}
 	}
+
 	return Scoring{
 		Node: func(n *cluster.Node) (sum int64, err error) {
 			for key := range scores {
@@ -246,7 +252,8 @@ func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities
 func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 	h := &affinityHints{c: in.Cluster}
 	return []queue.Interest{
-		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters, Narrowing: byLabels(requiredSelectors)},
+		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters,
+			Narrowing: byLabels(requiredSelectors)},
 		{Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel, Hint: h.domainMatters, Narrowing: h.byDomains()},
 		{Resource: queue.Namespace, Action: queue.All, Hint: namespaceMatters, Narrowing: byNamespaces()},
 	}
@@ -316,11 +323,13 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	if e.NodeBefore == nil {
 		return len(e.Node.Pods) > 0 || !slices.ContainsFunc(a.Required(), func(key string) bool { return !e.Node.Has(key) })
 	}
+
 	changed := func(key string) bool {
 		was, had := e.NodeBefore.Lookup(key)
 		is, has := e.Node.Lookup(key)
 		return was != is || had != has
 	}
+
 	for i := range item.Class.RequiredAntiAffinity {
 		if changed(item.Class.RequiredAntiAffinity[i].TopologyKey) {
 			return true

@@ -13,7 +13,8 @@ func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluste
 	if p.Class.TermError != nil {
 		return nil
 	}
-	d := &affinityDetail{c: c, a: NewAffinities(c, p.Class), pods: map[domainOfTerm]*cluster.Pod{}, theirs: map[string]map[string]*cluster.Pod{}}
+	d := &affinityDetail{c: c, a: NewAffinities(c, p.Class), pods: map[domainOfTerm]*cluster.Pod{},
+		theirs: map[string]map[string]*cluster.Pod{}}
 	d.find()
 	return d.of
 }
@@ -100,6 +101,7 @@ func (d *affinityDetail) of(n *cluster.Node) string {
 			return fmt.Sprintf("no pod that matches %s in %s=%s", t.Selector, t.TopologyKey, value)
 		}
 	}
+
 	for i := range own.RequiredAntiAffinity {
 		t := &own.RequiredAntiAffinity[i]
 		value, _ := n.Lookup(t.TopologyKey)
@@ -107,6 +109,7 @@ func (d *affinityDetail) of(n *cluster.Node) string {
 			return fmt.Sprintf("%s in %s=%s matches %s", nameOf(o), t.TopologyKey, value, t.Selector)
 		}
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(d.theirs)) {
 		if value, ok := n.Lookup(key); ok && d.theirs[key][value] != nil {
 			return fmt.Sprintf("%s in %s=%s keeps it away", nameOf(d.theirs[key][value]), key, value)

@@ -34,6 +34,7 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 			case ofNode || e.PodBefore == nil || in.Displaces != nil:
 				return queue.Amounts{e.Node.Size.MilliCPU, e.Node.Size.Memory}
 			}
+
 			return roomWithoutLower(e.Node, e.PodBefore.Class.Priority)
 		},
 	}
@@ -75,6 +76,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			if all {
 				return nil, true
 			}
+
 			for _, selector := range list {
 				required, everybody := cluster.RequiredLabels(selector)
 				if everybody {
@@ -84,6 +86,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 					topics = append(topics, queue.Topic{Kind: queue.Means, Key: label.Key, Value: label.Value})
 				}
 			}
+
 			return append(topics, meantBy(class)...), false
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
@@ -100,6 +103,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 				}
 				topics = append(topics, of...)
 			}
+
 			return topics, false
 		},
 	}

@@ -77,5 +77,6 @@ func (h *affinityHints) keptAway(keys []string) (topics []queue.Topic, everybody
 			topics = append(topics, of...)
 		}
 	}
+
 	return topics, false
 }

@@ -181,11 +181,13 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	for key, value := range spec.NodeSelector {
 		own = append(own, wanted{key: key, values: []string{value}})
 	}
+
 	best, fewest := bestOf(own)
 	required, _ := podNodeAffinity(spec)
 	if required == nil {
 		return best, best != nil
 	}
+
 	var all []queue.Topic
 	most := 0
 	for i := range required.NodeSelectorTerms {
@@ -195,6 +197,7 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 		}
 		all, most = append(all, one...), max(most, few)
 	}
+
 	if best == nil || most < fewest {
 		return all, all != nil
 	}

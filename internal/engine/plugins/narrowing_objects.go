@@ -91,6 +91,7 @@ func byDeviceClaims() *queue.Narrowing {
 			case is == nil:
 				return nil, false
 			}
+
 			return []queue.Topic{{Kind: queue.OfDeviceClaim, Key: is.Namespace, Value: is.Name}}, false
 		},
 	}
@@ -187,6 +188,7 @@ func (k *volumeKeys) read() {
 			}
 		}
 	}
+
 	for class := range k.c.StorageClasses.Each {
 		for _, term := range class.AllowedTopologies {
 			for _, e := range term.MatchLabelExpressions {
@@ -194,6 +196,7 @@ func (k *volumeKeys) read() {
 			}
 		}
 	}
+
 	for capacity := range k.c.CSICapacities.Each {
 		if topology := capacity.NodeTopology; topology != nil {
 			for key := range topology.MatchLabels {

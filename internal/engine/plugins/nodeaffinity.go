@@ -103,10 +103,12 @@ func NewNodeAffinity(args *config.NodeAffinityArgs) (*NodeAffinity, error) {
 	if err := ValidateArgs(nil, args); err != nil {
 		return nil, err
 	}
+
 	if required := args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 		terms := readNodeTerms(required)
 		plugin.addedRequired = &terms
 	}
+
 	var err error
 	plugin.addedPreferred, err = readPreferred(args.AddedAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	if err != nil {
@@ -130,7 +132,8 @@ func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	individual = individual || pl.addedRequired != nil && pl.addedRequired.identify() ||
 		slices.ContainsFunc(pl.addedPreferred, func(t weightedNodeTerm) bool { return t.identity })
 	if required != nil {
-		individual = individual || slices.ContainsFunc(required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return identifies(&t) })
+		individual = individual || slices.ContainsFunc(required.NodeSelectorTerms,
+			func(t v1.NodeSelectorTerm) bool { return identifies(&t) })
 	}
 	for i := range preferred {
 		individual = individual || identifies(&preferred[i].Preference)
@@ -158,14 +161,17 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if required == nil && pl.addedRequired == nil && len(spec.NodeSelector) == 0 {
 		return Judge{}
 	}
+
 	selector := labels.Everything()
 	if len(spec.NodeSelector) > 0 {
 		selector = labels.SelectorFromSet(spec.NodeSelector)
 	}
+
 	var terms requiredTerms
 	if required != nil {
 		terms = readRequired(required)
 	}
+
 	judge := Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
 		case pl.addedRequired != nil && !pl.addedRequired.match(n):
@@ -175,6 +181,7 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		}
 		return nil
 	}}
+
 	if terms.narrow {
 		if len(terms.names) == 0 {
 			return Judge{All: affinityConflict}
@@ -228,6 +235,7 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	if len(preferred) == 0 && pl.addedPreferred == nil {
 		return Scoring{}
 	}
+
 	read := func() (preferences, error) {
 		terms, err := readPreferred(preferred)
 		if err != nil {
@@ -235,14 +243,17 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		}
 		return preferencesOf(append(terms, pl.addedPreferred...)), nil
 	}
+
 	var first *v1.PreferredSchedulingTerm
 	if len(preferred) > 0 {
 		first = &preferred[0]
 	}
+
 	all, err := pl.preferred.of(first, len(preferred), read)
 	if err != nil {
 		return Scoring{Err: err}
 	}
+
 	return Scoring{
 		Node:      func(n *cluster.Node) (int64, error) { return all.weigh(n), nil },
 		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, false) },
@@ -295,12 +306,15 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 		}
 		list[invalid].Preference.MatchExpressions = short
 	}
+
 	_, err := nodeaffinity.NewPreferredSchedulingTerms(list)
 	if all, many := err.(utilerrors.Aggregate); many && len(all.Errors()) > mostWorded {
 		err = utilerrors.NewAggregate(all.Errors()[:mostWorded])
 	}
+
 	if err == nil {
-		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: one of %d values or more is invalid", invalid, mostValuesWorded)
+		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: one of %d values or more is invalid",
+			invalid, mostValuesWorded)
 	}
 	return err
 }

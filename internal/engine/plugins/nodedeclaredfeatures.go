@@ -16,7 +16,8 @@ const CodeMissingFeature = "NodeFeatureMissing"
 // needs.
 type NodeDeclaredFeatures struct{}
 
-var missingFeature = &Rejection{Code: CodeMissingFeature, Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
+var missingFeature = &Rejection{Code: CodeMissingFeature,
+	Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
 
 // followed is the Kubernetes version that decides which features a node may still lack.
 var followed = version.MustParseSemantic(rules.Kubernetes)
@@ -40,6 +41,7 @@ func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if needed.IsEmpty() {
 		return Judge{}
 	}
+
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		declared := features.DefaultFramework.TryMap(n.Features.Names)
 		switch has, err := needed.IsSubset(declared); {

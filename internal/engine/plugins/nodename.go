@@ -8,7 +8,8 @@ import (
 // NodeName rejects all nodes except for the one that the pod's spec names.
 type NodeName struct{}
 
-var elsewhere = &Rejection{Code: CodeNodeNameMismatch, Reasons: []string{"node(s) didn't match the requested node name"}, Unresolvable: true}
+var elsewhere = &Rejection{Code: CodeNodeNameMismatch,
+	Reasons: []string{"node(s) didn't match the requested node name"}, Unresolvable: true}
 
 // Name implements Filter.
 func (NodeName) Name() string { return "NodeName" }

@@ -48,6 +48,7 @@ func (r *resourceReader) amounts(i int, n *cluster.Node) amounts {
 	case v1.ResourceEphemeralStorage:
 		return amounts{n.Requested.EphemeralStorage, n.Size.EphemeralStorage}
 	}
+
 	if r.wanted[i] == 0 && cluster.IsScalar(name) {
 		return amounts{}
 	}

@@ -128,7 +128,8 @@ func Evenness(with, without int64) int64 {
 
 // EvennessScore scores a node that has both CPU and memory.
 func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
-	return Evenness(BalanceScore(rules.Sum(requestedCPU, podCPU), cpu, rules.Sum(requestedMemory, podMemory), memory), BalanceScore(requestedCPU, cpu, requestedMemory, memory))
+	return Evenness(BalanceScore(rules.Sum(requestedCPU, podCPU), cpu, rules.Sum(requestedMemory, podMemory), memory),
+		BalanceScore(requestedCPU, cpu, requestedMemory, memory))
 }
 
 // BalanceScore is how even the shares of CPU and memory are, regardless of what a pod would change.

@@ -94,6 +94,7 @@ func (s *deviceStock) counts(c *cluster.Cluster, specs resourceSpecs, wanted []i
 		}
 		counts.classes[name] = class
 	}
+
 	return counts
 }
 
@@ -188,6 +189,7 @@ func (s *deviceStock) add(a *amounts, n *cluster.Node, class *resourcev1.DeviceC
 			return err == nil
 		}
 	}
+
 	for i, d := range s.of(class, slice) {
 		if !whole {
 			usable, err := deviceReaches(&slice.Spec.Devices[i], n)
@@ -209,6 +211,7 @@ func (s *deviceStock) add(a *amounts, n *cluster.Node, class *resourcev1.DeviceC
 			a.allocated++
 		}
 	}
+
 	return true
 }
 

@@ -46,12 +46,14 @@ func NewNodeResourcesFit(args *config.NodeResourcesFitArgs) (*NodeResourcesFit, 
 	if err := ValidateArgs(nil, args); err != nil {
 		return nil, err
 	}
+
 	f := &NodeResourcesFit{
 		ignored:       sets.New(args.IgnoredResources...),
 		ignoredGroups: sets.New(args.IgnoredResourceGroups...),
 		strategy:      args.ScoringStrategy.Type,
 		specs:         args.ScoringStrategy.Resources,
 	}
+
 	if ratio := args.ScoringStrategy.RequestedToCapacityRatio; ratio != nil {
 		f.shape = newShape(ratio.Shape)
 	}
@@ -144,18 +146,21 @@ func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.Re
 		rejection.Reasons = append(rejection.Reasons, reason)
 		rejection.Unresolvable = rejection.Unresolvable || unresolvable
 	}
+
 	if int64(len(n.Pods)) >= n.Size.Pods {
 		add(CodeTooManyPods, "Too many pods", false)
 	}
 	if lacks(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) {
 		add(CodeInsufficientCPU, "Insufficient cpu", r.MilliCPU > n.Size.MilliCPU)
 	}
+
 	if lacks(r.Memory, n.Size.Memory, n.Requested.Memory) {
 		add(CodeInsufficientMemory, "Insufficient memory", r.Memory > n.Size.Memory)
 	}
 	if lacks(r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage) {
 		add(CodeInsufficientEphemeralStorage, "Insufficient ephemeral-storage", r.EphemeralStorage > n.Size.EphemeralStorage)
 	}
+
 	for _, name := range scalars {
 		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
 		if lacks(request, allocatable, n.Requested.Scalars[name]) && !delegated(name, classes, n) {
@@ -211,29 +216,33 @@ func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int6
 // could have preempted them before.
 func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	interests := []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true), Hint: func(item *queue.Item, e *queue.Event) bool {
-			return e.Node != nil && (e.NodeBefore == nil || grew(&item.Class.Requests, e)) && (in.fits(item, e.Node) || in.fitsWithoutLower(item, e.Node))
-		}},
-		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Narrowing: in.byRoom(false), Hint: func(item *queue.Item, e *queue.Event) bool {
-			switch {
-			case !others(e):
-				return Own(item, e)
-			case e.Node == nil || e.PodBefore == nil || !frees(&item.Class.Requests, e):
-				return false
-			case in.fits(item, e.Node):
-				return true
-			}
-			return !in.displaces(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
-		}},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true),
+			Hint: func(item *queue.Item, e *queue.Event) bool {
+				return e.Node != nil && (e.NodeBefore == nil || grew(&item.Class.Requests, e)) &&
+					(in.fits(item, e.Node) || in.fitsWithoutLower(item, e.Node))
+			}},
+		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Narrowing: in.byRoom(false),
+			Hint: func(item *queue.Item, e *queue.Event) bool {
+				switch {
+				case !others(e):
+					return Own(item, e)
+				case e.Node == nil || e.PodBefore == nil || !frees(&item.Class.Requests, e):
+					return false
+				case in.fits(item, e.Node):
+					return true
+				}
+				return !in.displaces(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
+			}},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
 		}},
 	}
 	if in.Profile.GentlePreemption { // a pod may wait for the room of others' victims
-		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
-			return others(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
-				in.mayPreempt(item) && in.fits(item, withoutPreempted(e.Node))
-		}})
+		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
+			Hint: func(item *queue.Item, e *queue.Event) bool {
+				return others(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
+					in.mayPreempt(item) && in.fits(item, withoutPreempted(e.Node))
+			}})
 	}
 	return interests
 }

@@ -212,6 +212,7 @@ func preferencesOf(terms []weightedNodeTerm) preferences {
 		}
 		one.each(func(value string) { sums[value] += terms[i].weight })
 	}
+
 	p.others = indexTerms(others, weights)
 	return p
 }
@@ -233,5 +234,6 @@ func (terms nodeTerms) identify() bool {
 // identifies tells that of one term: it has a requirement on what is different for every node, its
 // name or its host name.
 func identifies(t *v1.NodeSelectorTerm) bool {
-	return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions, func(r v1.NodeSelectorRequirement) bool { return r.Key == v1.LabelHostname })
+	return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions,
+		func(r v1.NodeSelectorRequirement) bool { return r.Key == v1.LabelHostname })
 }

@@ -171,7 +171,8 @@ func mustBeInstalled(driver *storagev1.CSIDriver) bool {
 }
 
 func anyLimit(csiNode *storagev1.CSINode) bool {
-	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
+	return slices.ContainsFunc(csiNode.Spec.Drivers,
+		func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
 }
 
 // limitOf returns how many volumes a driver can attach. The last entry of a driver counts. A count
@@ -234,6 +235,7 @@ func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *c
 		}
 		s.addClaim(c, csiNode, claim)
 	}
+
 	return nil
 }
 

@@ -57,6 +57,7 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 	if rejection != nil || len(list) == 0 {
 		return nil, rejection, nil
 	}
+
 	claims, immediate := &podClaims{c: c}, false
 	var waiting []*v1.PersistentVolumeClaim
 	for _, claim := range list {
@@ -74,8 +75,10 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 			immediate = true
 		}
 	}
+
 	if immediate {
-		return nil, &Rejection{Code: CodeImmediateUnbound, Reasons: []string{"pod has unbound immediate PersistentVolumeClaims"}, Unresolvable: true}, nil
+		return nil, &Rejection{Code: CodeImmediateUnbound,
+			Reasons: []string{"pod has unbound immediate PersistentVolumeClaims"}, Unresolvable: true}, nil
 	}
 	return claims, claims.readUnbound(waiting), nil
 }
@@ -97,7 +100,8 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 		case !ok:
 			return nil, reject(CodeClaimNotFound, "%s", claimNotFound(name))
 		case claim.Status.Phase == v1.ClaimLost:
-			return nil, reject(CodeClaimLost, "persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName)
+			return nil, reject(CodeClaimLost, "persistentvolumeclaim %q bound to non-existent persistentvolume %q",
+				name, claim.Spec.VolumeName)
 		case claim.DeletionTimestamp != nil:
 			return nil, reject(CodeClaimTerminating, "persistentvolumeclaim %q is being deleted", name)
 		}
@@ -108,6 +112,7 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 		}
 		list = append(list, claim)
 	}
+
 	return list, nil
 }
 
@@ -129,14 +134,17 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	if !ok {
 		return &boundClaim{}
 	}
+
 	b := &boundClaim{volume: volume, reach: reachOf(volume)}
 	if !translator.IsPVMigratable(volume) {
 		return b
 	}
+
 	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
 	if err != nil || !migrated(plugin) {
 		return b
 	}
+
 	b.plugin = plugin
 	if volume, err = translator.TranslateInTreePVToCSI(klog.Logger{}, volume); err != nil {
 		b.failure = fmt.Errorf("could not translate pv: %v", err)
@@ -152,7 +160,8 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 // which no other pod is decided: an attempt reads the claims up to three times.
 const mostVolumesHeld, mostVolumesSkipped = 1 << 18, 1 << 26
 
-var tooManyClaims = &Rejection{Code: CodeManyClaims, Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
+var tooManyClaims = &Rejection{Code: CodeManyClaims,
+	Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
 
 // readUnbound orders the claims as they are served: those with a selected node first, then the
 // smallest first.
@@ -166,6 +175,7 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 		of := len(volumes[claimClass(claim)])
 		held, skipped = held+of, skipped+min(i, of)*claims.c.Len()
 	}
+
 	if held > mostVolumesHeld || skipped > mostVolumesSkipped {
 		return tooManyClaims
 	}
@@ -177,6 +187,7 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 		u.provision = readProvision(claims.c, claim)
 		claims.unbound = append(claims.unbound, u)
 	}
+
 	slices.SortStableFunc(claims.unbound, inTurn)
 	return nil
 }
@@ -209,6 +220,7 @@ func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejectio
 	if err != nil {
 		return &Rejection{Err: err}
 	}
+
 	found, enough, err := claims.unboundOn(n, decision)
 	if err != nil {
 		return &Rejection{Err: err}
@@ -216,6 +228,7 @@ func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejectio
 	if within && found && enough && exist {
 		return nil
 	}
+
 	r := &Rejection{Unresolvable: true}
 	for _, fault := range [...]struct {
 		ok           bool
@@ -234,6 +247,7 @@ func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejectio
 		}
 		r.Reasons = append(r.Reasons, fault.reason)
 	}
+
 	return r
 }
 

@@ -120,7 +120,8 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 	return nil, false, fmt.Errorf("calculating preScoreState: setting default soft topology spread constraints: %w", err)
 }
 
-func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod, action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
+func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod,
+	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
 		return s.read(own, p.Class.SpreadSelectors, action, p)
 	}
@@ -157,6 +158,7 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if len(constraints) == 0 {
 		return Judge{}
 	}
+
 	domains := countHard(c, p, constraints)
 	self, least := make([]int64, len(constraints)), make([]int64, len(constraints))
 	for i := range constraints {
@@ -166,6 +168,7 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		}
 		self[i], least[i] = constraints[i].Self(p.Class), constraints[i].Least(lowest, len(domains[i]))
 	}
+
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		for i := range constraints {
 			value, ok := n.Lookup(constraints[i].TopologyKey)
@@ -258,6 +261,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	if len(constraints) == 0 {
 		return Scoring{}
 	}
+
 	counter := newSpreadCounter(p, constraints)
 	domains, weights := feasibleDomains(constraints, feasible, everyKey)
 	countSoft(c, p, counter, domains, everyKey)
@@ -286,11 +290,13 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 
 // feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint
 // by their number. Without everyKey, nodes that lack a key form one domain, with the empty value.
-func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node, everyKey bool) (domains []map[string]int64, weights []float64) {
+func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node,
+	everyKey bool) (domains []map[string]int64, weights []float64) {
 	domains, weights = make([]map[string]int64, len(constraints)), make([]float64, len(constraints))
 	for i := range domains {
 		domains[i] = map[string]int64{}
 	}
+
 	scored := 0
 	for _, n := range feasible {
 		if everyKey && !hasKeys(n, constraints) {
@@ -303,6 +309,7 @@ func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node, e
 			}
 		}
 	}
+
 	for i := range constraints {
 		size := len(domains[i])
 		if constraints[i].PerNode() {

@@ -14,6 +14,7 @@ func (s *PodTopologySpread) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clu
 	if err != nil || len(constraints) == 0 {
 		return nil
 	}
+
 	domains := countHard(c, p, constraints)
 	return func(n *cluster.Node) string {
 		for i := range constraints {

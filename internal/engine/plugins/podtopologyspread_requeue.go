@@ -143,6 +143,7 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 				key := s.constraints[i].TopologyKey
 				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key}, queue.Topic{Kind: queue.NodeKey, Key: key})
 			}
+
 			for _, w := range selecting(item.Class.Spec) {
 				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: w.key})
 			}
@@ -158,6 +159,7 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 				}
 				return topics, false
 			}
+
 			for _, key := range changedKeys(e) {
 				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
 			}

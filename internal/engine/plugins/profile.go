@@ -98,8 +98,10 @@ func NewProfile(schedulerName string, at map[Point][]string, weights map[string]
 }
 
 // NewProfileOf is NewProfile with the plugins of a catalog.
-func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
-	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{}, points: map[string]Point{}, catalog: catalog, args: args}
+func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, weights map[string]int64,
+	args map[string]any) (*Profile, error) {
+	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{},
+		points: map[string]Point{}, catalog: catalog, args: args}
 	for _, point := range AllPoints {
 		for _, name := range at[point] {
 			if _, ok := p.made[name]; ok {
@@ -118,6 +120,7 @@ func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, 
 			p.made[name], p.points[name] = plugin, entry.Points
 		}
 	}
+
 	p.assemble()
 	return p, nil
 }
@@ -148,26 +151,31 @@ func (p *Profile) assemble() {
 			p.Gates = append(p.Gates, gate)
 		}
 	}
+
 	for _, name := range p.filters() {
 		if filter, ok := p.made[name].(Filter); ok {
 			p.Filters = append(p.Filters, p.partOf(filter))
 		}
 	}
+
 	for _, name := range p.At[PreScore] {
 		if scorer, ok := p.made[name].(Scorer); ok && !p.Has(Score, name) {
 			p.Scorers = append(p.Scorers, Weighted{Scorer: preScoreOnly{scorer}})
 		}
 	}
+
 	for _, name := range p.At[Score] {
 		if scorer, ok := p.made[name].(Scorer); ok {
 			p.Scorers = append(p.Scorers, Weighted{scorer, p.Weights[name]})
 		}
 	}
+
 	for _, name := range p.At[Reserve] {
 		if reserver, ok := p.made[name].(Reserver); ok {
 			p.Reservers = append(p.Reservers, reserver)
 		}
 	}
+
 	for _, name := range p.At[PostFilter] {
 		_, preempts := p.made[name].(Preempter)
 		p.Preemption = p.Preemption || preempts

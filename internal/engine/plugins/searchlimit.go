@@ -115,7 +115,8 @@ func (e *expressionCosts) find(expression string) (cost expressionCost) {
 		return cost
 	}
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
-	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{CostLimit: &enough}); compiled.Error == nil {
+	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression,
+		cel.Options{CostLimit: &enough}); compiled.Error == nil {
 		cost.most += int64(min(compiled.MaxCost, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
 		if cost.most > heavyExpression {
 			cost.compiled = &compiled

@@ -56,6 +56,7 @@ func Shortages(p *cluster.Pod, n *cluster.Node) []Shortage {
 			list = append(list, Shortage{name, wanted, size - requested, size})
 		}
 	}
+
 	r := &p.Class.Requests
 	check(v1.ResourceCPU, r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU)
 	check(v1.ResourceMemory, r.Memory, n.Size.Memory, n.Requested.Memory)
@@ -64,6 +65,7 @@ func Shortages(p *cluster.Pod, n *cluster.Node) []Shortage {
 	for name := range r.Scalars {
 		names = append(names, name)
 	}
+
 	slices.Sort(names)
 	for _, name := range names {
 		check(name, r.Scalars[name], n.Size.Scalars[name], n.Requested.Scalars[name])

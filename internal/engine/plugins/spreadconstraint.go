@@ -27,7 +27,8 @@ type SpreadConstraint struct {
 
 // readSpread reads those of a list of constraints that have the given action. selectors are those
 // of the list, where they are known.
-func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
+func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
+	action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {
 		if list[i].WhenUnsatisfiable != action {
@@ -44,7 +45,8 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 			}
 		}
 		c := SpreadConstraint{
-			MaxSkew: list[i].MaxSkew, TopologyKey: list[i].TopologyKey, Selector: withLabelKeys(selector, list[i].MatchLabelKeys, own), MinDomains: 1,
+			MaxSkew: list[i].MaxSkew, TopologyKey: list[i].TopologyKey,
+			Selector: withLabelKeys(selector, list[i].MatchLabelKeys, own), MinDomains: 1,
 			NodeAffinityPolicy: v1.NodeInclusionPolicyHonor, NodeTaintsPolicy: v1.NodeInclusionPolicyIgnore,
 		}
 		if n := list[i].MinDomains; n != nil {
@@ -58,6 +60,7 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 		}
 		read = append(read, c)
 	}
+
 	return read, nil
 }
 

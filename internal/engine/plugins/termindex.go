@@ -97,6 +97,7 @@ func (k *indexedKey) pack(words int) {
 			x.less.list = append(x.less.list, boundTerm{^r.bound, r.term})
 		}
 	}
+
 	k.all, k.index = nil, x
 	x.in.pack(words)
 	x.notIn.pack(words)
@@ -137,6 +138,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	for i := range terms {
 		requirements += len(terms[i].wanted) + len(terms[i].fields)
 	}
+
 	if requirements <= fewRequirements {
 		return x
 	}
@@ -146,6 +148,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	for i := range terms {
 		x.add(int32(i), &terms[i])
 	}
+
 	for _, k := range x.keys {
 		k.pack(x.words)
 	}
@@ -161,6 +164,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 			set(x.bits[b], int32(term))
 		}
 	}
+
 	return x
 }
 
@@ -228,6 +232,7 @@ func (w *termSearch) look(x *termIndex, n *cluster.Node) {
 		}
 		slices.SortFunc(w.has, func(a, b labelOf) int { return a.number - b.number })
 	}
+
 	for i := range w.has {
 		w.numbers = binary.AppendUvarint(w.numbers, uint64(w.has[i].number))
 	}
@@ -241,6 +246,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	if left, known := x.lacking[string(w.numbers)]; known {
 		return left
 	}
+
 	left, next := slices.Clone(x.sound), 0
 	for _, k := range x.keys {
 		if next < len(w.has) && w.has[next].indexedKey == k {
@@ -251,6 +257,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 			unset(left, term)
 		}
 	}
+
 	if len(x.lacking) >= mostLacking {
 		clear(x.lacking)
 	}
@@ -266,6 +273,7 @@ func (x *termIndex) match(n *cluster.Node) bool {
 	if x.words < manyWords {
 		return x.anyMatches(n)
 	}
+
 	asked := individualOf(n)
 	x.mutex.Lock()
 	matches, known := x.matched[asked]
@@ -273,12 +281,14 @@ func (x *termIndex) match(n *cluster.Node) bool {
 	if known {
 		return matches
 	}
+
 	matches = x.anyMatches(n)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
 	if x.matched == nil || len(x.matched) >= mostMatched {
 		x.matched = map[individual]bool{}
 	}
+
 	x.matched[asked] = matches
 	return matches
 }

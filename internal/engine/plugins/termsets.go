@@ -63,6 +63,7 @@ func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 			w.scratch[i] = left[i] & but.mask[i]
 		}
 	}
+
 	for _, term := range s.list {
 		unset(left, term)
 	}
@@ -70,6 +71,7 @@ func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	for _, term := range w.kept {
 		set(left, term)
 	}
+
 	if but != nil {
 		for i := range but.mask {
 			left[i] |= w.scratch[i]

@@ -101,21 +101,26 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	if err != nil || claims == nil && rejection == nil {
 		return PodVolumes{}, err
 	}
+
 	var decided volumeDecision
 	if rejection == nil {
 		rejection = claims.on(n, &decided)
 	}
+
 	switch {
 	case rejection == nil:
 	case rejection.Err != nil:
 		return PodVolumes{}, rejection.Err
 	default:
-		return PodVolumes{}, fmt.Errorf("node %s has no volumes for pod %s/%s: %s", n.Name, p.Namespace(), p.Name, strings.Join(rejection.Reasons, ", "))
+		return PodVolumes{}, fmt.Errorf("node %s has no volumes for pod %s/%s: %s", n.Name, p.Namespace(), p.Name,
+			strings.Join(rejection.Reasons, ", "))
 	}
+
 	changed := PodVolumes{Timeout: v.Timeout}
 	for _, m := range decided.matches {
 		changed.Volumes = append(changed.Volumes, bind(m.volume, m.claim))
 	}
+
 	for _, u := range decided.provision {
 		claim := u.DeepCopy()
 		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annSelectedNode, n.Name)
@@ -223,7 +228,8 @@ func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 	keys := &volumeKeys{c: in.Cluster}
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true, Narrowing: byVolumeKeys(keys.has)},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,
+			Narrowing: byVolumeKeys(keys.has)},
 		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
@@ -238,7 +244,8 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 			tracks := func(d *storagev1.CSIDriver) bool { return d.Spec.StorageCapacity != nil && *d.Spec.StorageCapacity }
 			return isOld && tracks(was) && !(isNew && tracks(is))
 		}},
-		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true, Narrowing: unless(noMoreStorage)},
+		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true,
+			Narrowing: unless(noMoreStorage)},
 	}
 }
 

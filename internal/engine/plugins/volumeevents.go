@@ -38,7 +38,8 @@ func ofClaim(item *queue.Item, e *queue.Event) bool {
 		return false
 	}
 	return !isOld || !isNew || !reflect.DeepEqual(was.Spec, claim.Spec) || !reflect.DeepEqual(was.Status, claim.Status) ||
-		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID || was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
+		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID ||
+		was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
 }
 
 // ofVolume reports whether a volume is one that the pod's claims have, or could get.

@@ -60,6 +60,7 @@ func placesOf(terms []v1.NodeSelectorTerm) (places []place) {
 			}
 		}
 	}
+
 	return places
 }
 
@@ -78,12 +79,14 @@ func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim)
 	for _, claim := range claims {
 		all[claimClass(claim)] = nil
 	}
+
 	for _, volume := range volumes {
 		if of, asked := all[volumeClass(volume)]; asked {
 			r := reachOf(volume)
 			all[volumeClass(volume)] = append(of, candidate{volume: volume, size: volume.Spec.Capacity[v1.ResourceStorage], reach: &r})
 		}
 	}
+
 	for _, of := range all {
 		slices.SortStableFunc(of, bySize)
 		for i := range of {
@@ -113,6 +116,7 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 	if err != nil {
 		return nil, fmt.Errorf("error creating internal label selector for claim: %s/%s: %v", claim.Namespace, claim.Name, err)
 	}
+
 	found := &candidates{claim: claim, class: len(volumes), byPlace: map[place][]candidate{}}
 	wanted := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	first, _ := slices.BinarySearchFunc(volumes, wanted, func(v candidate, wanted resource.Quantity) int { return v.size.Cmp(wanted) })
@@ -122,10 +126,12 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 		case !canHold(volume, claim):
 		case boundTo(volume, claim):
 			found.meant = append(found.meant, v)
-		case volume.Spec.ClaimRef == nil && volume.Status.Phase == v1.VolumeAvailable && selector.Matches(labels.Set(volume.Labels)) && offersModes(volume, claim):
+		case volume.Spec.ClaimRef == nil && volume.Status.Phase == v1.VolumeAvailable &&
+			selector.Matches(labels.Set(volume.Labels)) && offersModes(volume, claim):
 			found.add(v)
 		}
 	}
+
 	slices.SortFunc(found.meant, func(a, b candidate) int { return cmp.Compare(a.volume.Name, b.volume.Name) })
 	return found, nil
 }
@@ -172,6 +178,7 @@ func (cs *candidates) on(n *cluster.Node, taken takenVolumes) *candidate {
 		}
 		return m
 	}
+
 	best := firstOn(n, cs.others, taken, nil)
 	for _, key := range cs.keys {
 		if value, has := n.Lookup(key); has {
@@ -198,7 +205,8 @@ func firstOn(n *cluster.Node, list []candidate, taken takenVolumes, best *candid
 // canHold reports whether a volume that is large enough is one for the claim, bound or not. Class,
 // phase, labels and access modes count only for volumes that do not name the claim yet.
 func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
-	return ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem) == ptr.Deref(claim.Spec.VolumeMode, v1.PersistentVolumeFilesystem) &&
+	return ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem) == ptr.Deref(claim.Spec.VolumeMode,
+		v1.PersistentVolumeFilesystem) &&
 		ptr.Deref(volume.Spec.VolumeAttributesClassName, "") == ptr.Deref(claim.Spec.VolumeAttributesClassName, "") &&
 		volume.DeletionTimestamp == nil
 }
@@ -226,7 +234,8 @@ func bind(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) *v1.Pers
 	}
 	bound := volume.DeepCopy()
 	bound.Spec.ClaimRef = &v1.ObjectReference{
-		Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+		Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+		ResourceVersion: claim.ResourceVersion,
 	}
 	// A volume that named the claim before was bound by a user, and stays the user's.
 	if !boundTo(volume, claim) && !metav1.HasAnnotation(bound.ObjectMeta, annBoundByController) {

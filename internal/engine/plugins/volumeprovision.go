@@ -32,23 +32,28 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 	if !ok || class.Provisioner == "" || class.Provisioner == noProvisioner {
 		return provision{}
 	}
+
 	p := provision{possible: true}
 	if len(class.AllowedTopologies) > 0 {
 		p.topologies = allowed(class.AllowedTopologies)
 	}
+
 	size, sized := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	driver, ok := c.CSIDrivers.Get("", class.Provisioner)
 	if !sized || !ok || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
 		return p
 	}
+
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
-		if capacity.StorageClassName == class.Name && largest(capacity) >= rules.Amount(v1.ResourceStorage, size) && capacity.NodeTopology != nil {
+		if capacity.StorageClassName == class.Name && largest(capacity) >= rules.Amount(v1.ResourceStorage, size) &&
+			capacity.NodeTopology != nil {
 			if nodes, err := rules.ReadSelector(capacity.NodeTopology); err == nil {
 				p.segments = append(p.segments, segment{nodes, capacity})
 			}
 		}
 	}
+
 	return p
 }
 

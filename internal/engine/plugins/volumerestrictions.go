@@ -23,8 +23,9 @@ const (
 var (
 	diskConflict         = &Rejection{Code: CodeDiskConflict, Reasons: []string{"node(s) had no available disk"}}
 	readWriteOncePodUsed = &Rejection{
-		Code:    CodeReadWriteOncePodUsed,
-		Reasons: []string{"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"},
+		Code: CodeReadWriteOncePodUsed,
+		Reasons: []string{"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already " +
+			"in-use by another pod"},
 	}
 )
 

@@ -64,6 +64,7 @@ func (u *volumeUses) follow(c *cluster.Cluster) {
 			u.readAttachment(name.Name)
 		}
 	}
+
 	if u.csiNodes != c.CSINodes.Version {
 		u.known = make([]atomic.Pointer[csiNodeOfNode], len(u.nodes))
 	}
@@ -164,6 +165,7 @@ func (u *volumeUses) counted(n *cluster.Node, csiNode *storagev1.CSINode) *volum
 			return use
 		}
 	}
+
 	for a := range use.present {
 		use.count[a.driver]++
 	}
@@ -174,6 +176,7 @@ func (u *volumeUses) counted(n *cluster.Node, csiNode *storagev1.CSINode) *volum
 			use.count[a.driver]++
 		}
 	}
+
 	return use
 }
 
@@ -194,6 +197,7 @@ func (u *volumeUses) note(n *cluster.Node, use *volumeUse) {
 			}
 		}
 	}
+
 	for _, a := range u.attached[n.Name] {
 		if volume := a.Spec.Source.PersistentVolumeName; volume != nil {
 			u.noteOne(n, cluster.Name{Name: *volume})

@@ -99,6 +99,7 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 	if name == "" {
 		return reject(CodeClaimNotFound, "PersistentVolumeClaim had no name")
 	}
+
 	claim, ok := c.Claims.Get(namespace, name)
 	if !ok {
 		return reject(CodeClaimNotFound, claimNotFound(name))
@@ -110,10 +111,12 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 		}
 		return volume, nil
 	}
+
 	className := claimClass(claim)
 	if className == "" {
 		return reject(CodeClaimUnbound, "PersistentVolumeClaim had no pv name and storageClass name")
 	}
+
 	class, ok := c.StorageClasses.Get("", className)
 	switch {
 	case !ok:
@@ -123,6 +126,7 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 	case *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
 		return reject(CodeClaimUnbound, "PersistentVolume had no name")
 	}
+
 	return nil, nil
 }
 
@@ -168,7 +172,8 @@ func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
 // Interests implements Requeuer.
 func (VolumeZone) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true, Narrowing: byVolumeKeys(isZoneLabel)},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,
+			Narrowing: byVolumeKeys(isZoneLabel)},
 		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolumeZone, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},

@@ -149,7 +149,8 @@ func (g *groups) regroup(item *Item) {
 	key.class = item.Class
 	into, ok := g.byKey[key]
 	if !ok {
-		into = &group{key: key, rejectors: old.rejectors, pending: old.pending, interests: old.interests, anything: old.anything, wants: old.wants}
+		into = &group{key: key, rejectors: old.rejectors, pending: old.pending, interests: old.interests,
+			anything: old.anything, wants: old.wants}
 		g.enlist(into, item)
 	}
 	item.group, item.index = into, len(into.items)

@@ -25,10 +25,12 @@ func (h *history) note(e *Event, kept bool) {
 			h.last[k][bit] = h.events
 		}
 	}
+
 	if !kept {
 		h.forget(len(h.recent))
 		return
 	}
+
 	if len(h.recent) == mostRecent {
 		h.forget(mostRecent / 2)
 	}
@@ -64,6 +66,7 @@ func (g *group) missed(item *Item, h *history, since uint64, asked Asked) (best 
 		}
 		return best
 	}
+
 	for k := range h.last {
 		for bit, at := range h.last[k] {
 			if at > since && (g.anything || g.wants[k]>>bit&1 != 0 || k == len(kinds)-1) {

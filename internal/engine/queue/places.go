@@ -43,12 +43,14 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 		q.tell(item, label)
 		return
 	}
+
 	if item.Admitted.IsZero() {
 		item.Admitted = now
 		if q.Admitted != nil {
 			q.Admitted(item)
 		}
 	}
+
 	if item.ready.After(now) {
 		q.put(item, Backoff)
 		heap.Push(q.backoffOf(item), item)

@@ -73,6 +73,7 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 		}
 		return !less(b, a) && a.order < b.order
 	}
+
 	q.active.reorder()
 	q.backing.before = func(a, b *Item) bool {
 		if w, v := q.window(a.ready), q.window(b.ready); !w.Equal(v) {

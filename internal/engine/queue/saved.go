@@ -51,6 +51,7 @@ func (q *Queue) Restore(all []Saved) {
 	for i := range all {
 		known[all[i].UID] = true
 	}
+
 	others := slices.DeleteFunc(q.Sorted(), func(item *Item) bool { return known[item.Pod.UID] })
 	for i := range all {
 		item := q.items[all[i].UID]
@@ -62,10 +63,12 @@ func (q *Queue) Restore(all []Saved) {
 		item.order = q.arrived
 		q.restore(item, &all[i])
 	}
+
 	for _, item := range others {
 		q.arrived++
 		item.order = q.arrived
 	}
+
 	q.active.reorder()
 	q.backing.reorder()
 }
@@ -76,6 +79,7 @@ func (q *Queue) restore(item *Item, s *Saved) {
 	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
 	item.Rejectors, item.Pending, item.Message, item.MessageAt, item.Told = s.Rejectors, s.Pending, s.Message, s.MessageAt, s.Told
 	q.count(item, s.Counted)
+
 	switch s.Place {
 	case Gated:
 		item.Gate = s.Gate

@@ -155,6 +155,7 @@ func (g *groups) enlist(of *group, item *Item) {
 		g.open[of] = true
 		return
 	}
+
 	for i := range of.interests {
 		interest := of.interests[i].Interest
 		w := g.waiters[interest]
@@ -176,6 +177,7 @@ func (g *groups) strike(of *group) {
 	g.list[end] = nil
 	g.list = cluster.ShrunkList(g.list[:end])
 	delete(g.open, of)
+
 	if of.anything {
 		return
 	}
@@ -210,6 +212,7 @@ func (w *waiters) add(of *group, item *Item) listing {
 		}
 		w.byTopic = cluster.Shrunk(w.byTopic, &w.most)
 	}
+
 	return l
 }
 
@@ -259,6 +262,7 @@ func (w *waiters) find(e *Event, found *finds) {
 				}
 			}
 		}
+
 		for i := range topics {
 			for of := range w.byTopic[topics[i].hash()].all {
 				found.add(of)
@@ -298,12 +302,14 @@ func (g *groups) each(e *Event, asked Asked, wake func(*Item, help)) {
 			}
 		}
 	}
+
 	slices.SortFunc(f.list, func(a, b *group) int { return cmp.Compare(b.index, a.index) })
 	for _, of := range f.list {
 		if len(of.items) > 0 {
 			of.each(e, k, asked, wake)
 		}
 	}
+
 	clear(f.list)
 	f.list = cluster.ShrunkList(f.list[:0])
 }

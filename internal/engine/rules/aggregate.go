@@ -69,9 +69,10 @@ func condensed(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, helper
 		Requests: aggregated(pod, missing, requests), Limits: aggregated(pod, nil, limits),
 	}}}
 	if options.UseStatusResources {
-		one.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "all", AllocatedResources: aggregated(pod, missing, allocated), Resources: &v1.ResourceRequirements{
-			Requests: aggregated(pod, missing, actuated), Limits: aggregated(pod, nil, limited),
-		}}}
+		one.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "all",
+			AllocatedResources: aggregated(pod, missing, allocated), Resources: &v1.ResourceRequirements{
+				Requests: aggregated(pod, missing, actuated), Limits: aggregated(pod, nil, limited),
+			}}}
 	}
 	options.NonMissingContainerRequests = nil // these count already
 	return &one, options

@@ -46,11 +46,13 @@ func HostPorts(pod *v1.Pod) []v1.ContainerPort {
 			}
 		}
 	}
+
 	for i := range pod.Spec.InitContainers {
 		if IsSidecar(&pod.Spec.InitContainers[i]) {
 			add(&pod.Spec.InitContainers[i])
 		}
 	}
+
 	for i := range pod.Spec.Containers {
 		add(&pod.Spec.Containers[i])
 	}

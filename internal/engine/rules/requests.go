@@ -58,6 +58,7 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil || helper.IsPodResizeInfeasible(pod) {
 		return 0, 0, 0, 0, false
 	}
+
 	var sums, scores [2]resource.Quantity
 	for i := range spec.Containers {
 		requests := spec.Containers[i].Resources.Requests
@@ -75,7 +76,9 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 			return 0, 0, 0, 0, false
 		}
 	}
-	return Amount(v1.ResourceCPU, sums[0]), Amount(v1.ResourceMemory, sums[1]), Amount(v1.ResourceCPU, scores[0]), Amount(v1.ResourceMemory, scores[1]), true
+
+	return Amount(v1.ResourceCPU, sums[0]), Amount(v1.ResourceMemory, sums[1]), Amount(v1.ResourceCPU, scores[0]),
+		Amount(v1.ResourceMemory, scores[1]), true
 }
 
 // Limits is the most a pod may use, overhead included for each resource that

@@ -58,6 +58,7 @@ func both(list []Requirement) Requirement {
 	if len(list) == 1 {
 		return *first
 	}
+
 	var values []string
 	switch first.Operator {
 	case selection.In:
@@ -72,6 +73,7 @@ func both(list []Requirement) Requirement {
 			values = append(values, r.Values...)
 		}
 	}
+
 	return newRequirement(first.Key, first.Operator, values)
 }
 

@@ -45,6 +45,7 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 		}
 		requirements = append(requirements, newRequirement(key, selection.In, []string{value}))
 	}
+
 	for i := range s.MatchExpressions {
 		e := &s.MatchExpressions[i]
 		operator, known := operators[e.Operator]
@@ -57,6 +58,7 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 		}
 		requirements = append(requirements, newRequirement(e.Key, operator, e.Values))
 	}
+
 	return newSelector(requirements), nil
 }
 
@@ -82,22 +84,26 @@ func newSelector(requirements []Requirement) *Selector {
 	if len(requirements) <= fewRequirements {
 		return s
 	}
+
 	slices.SortFunc(requirements, func(a, b Requirement) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
 	})
 	s.requirements, s.needed = requirements[:0], 0
 	for i := 0; i < len(requirements); {
 		end := i + 1
-		for end < len(requirements) && requirements[end].Key == requirements[i].Key && requirements[end].Operator == requirements[i].Operator {
+		for end < len(requirements) && requirements[end].Key == requirements[i].Key &&
+			requirements[end].Operator == requirements[i].Operator {
 			end++
 		}
 		merged := both(requirements[i:end])
-		if last := len(s.requirements) - 1; merged.needsLabel() && !(last >= 0 && s.requirements[last].Key == merged.Key && needLabel(s.requirements[last:])) {
+		if last := len(s.requirements) - 1; merged.needsLabel() &&
+			!(last >= 0 && s.requirements[last].Key == merged.Key && needLabel(s.requirements[last:])) {
 			s.needed++
 		}
 		s.requirements = append(s.requirements, merged)
 		i = end
 	}
+
 	return s
 }
 

@@ -39,6 +39,7 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 		}
 		change.Add = append(change.Add, taint)
 	}
+
 	for _, add := range change.Add {
 		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return matchesRemoval(&r, &add) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
@@ -109,6 +110,7 @@ func (c TaintChange) Apply(taints []v1.Taint, overwrite bool) ([]v1.Taint, error
 			result = append(result, old)
 		}
 	}
+
 	if i := slices.Index(removed, false); i >= 0 {
 		return nil, fmt.Errorf("taint %q not found", c.Remove[i].ToString())
 	}

@@ -39,11 +39,14 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
 	errs = append(errs, validateGates(spec.SchedulingGates, path.Child("schedulingGates"))...)
 	errs = append(errs, ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+
 	errs = append(errs, validateOptionalName(spec.NodeName, path.Child("nodeName"))...)
 	errs = append(errs, validateOptionalName(spec.PriorityClassName, path.Child("priorityClassName"))...)
 	if spec.RuntimeClassName != nil {
-		errs = append(errs, invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)
+		errs = append(errs, invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName,
+			apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)
 	}
+
 	if spec.PreemptionPolicy != nil {
 		errs = append(errs, validatePreemptionPolicy(*spec.PreemptionPolicy, path.Child("preemptionPolicy"))...)
 	}
@@ -53,6 +56,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), spec.RestartPolicy,
 			[]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}))
 	}
+
 	return append(errs, validateResourceList(spec.Overhead, path.Child("overhead"))...)
 }
 

@@ -27,10 +27,12 @@ func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
 			errs = append(errs, validateNodeTerm(&term.Preference, true, path.Child("preference"))...)
 		}
 	}
+
 	if pod := affinity.PodAffinity; pod != nil {
 		errs = append(errs, validatePodTerms(pod.RequiredDuringSchedulingIgnoredDuringExecution,
 			pod.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))...)
 	}
+
 	if pod := affinity.PodAntiAffinity; pod != nil {
 		errs = append(errs, validatePodTerms(pod.RequiredDuringSchedulingIgnoredDuringExecution,
 			pod.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))...)
@@ -95,10 +97,12 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 	default:
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
+
 	errs = append(errs, metavalidation.ValidateLabelName(req.Key, path.Child("key"))...)
 	if anyValue {
 		return errs
 	}
+
 	for i, value := range req.Values {
 		errs = append(errs, invalid(values.Index(i), value, validation.IsValidLabelValue(value))...)
 	}
@@ -110,11 +114,13 @@ func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.
 	switch req.Operator {
 	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
 		if len(req.Values) != 1 {
-			errs = append(errs, field.Required(path.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+			errs = append(errs, field.Required(path.Child("values"),
+				"must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
 		}
 	default:
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
+
 	if req.Key != metav1.ObjectNameField {
 		return append(errs, field.Invalid(path.Child("key"), req.Key, "not a valid field selector key"))
 	}
@@ -164,6 +170,7 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 	for i, key := range match {
 		index[key] = i
 	}
+
 	if selector != nil {
 		seen := map[string]bool{}
 		for key := range selector.MatchLabels {
@@ -176,13 +183,16 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 			seen[expression.Key] = true
 		}
 	}
+
 	excluded := map[string]bool{}
 	for _, key := range mismatch {
 		excluded[key] = true
 	}
+
 	for i, key := range match {
 		if excluded[key] {
-			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
+			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key,
+				"exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
 	}
 	return errs
@@ -215,7 +225,8 @@ func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path)
 		}
 		for _, later := range constraints[i+1:] {
 			if c.TopologyKey == later.TopologyKey && c.WhenUnsatisfiable == later.WhenUnsatisfiable {
-				errs = append(errs, field.Duplicate(path.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%s, %s}", c.TopologyKey, c.WhenUnsatisfiable)))
+				errs = append(errs, field.Duplicate(path.Child("{topologyKey, whenUnsatisfiable}"),
+					fmt.Sprintf("{%s, %s}", c.TopologyKey, c.WhenUnsatisfiable)))
 				break
 			}
 		}
@@ -225,6 +236,7 @@ func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path)
 		errs = append(errs, validateLabelKeys(c.MatchLabelKeys, nil, c.LabelSelector, path)...)
 		errs = append(errs, validateSelector(c.LabelSelector, path.Child("labelSelector"))...)
 	}
+
 	return errs
 }
 
@@ -239,7 +251,8 @@ func validateMinDomains(c *v1.TopologySpreadConstraint, path *field.Path) field.
 		errs = append(errs, field.Invalid(path, int64(*c.MinDomains), notPositive))
 	}
 	if c.WhenUnsatisfiable != v1.DoNotSchedule {
-		errs = append(errs, field.Invalid(path, *c.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", v1.DoNotSchedule, c.WhenUnsatisfiable)))
+		errs = append(errs, field.Invalid(path, *c.MinDomains,
+			fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", v1.DoNotSchedule, c.WhenUnsatisfiable)))
 	}
 	return errs
 }
@@ -248,5 +261,6 @@ func validateInclusion(policy *v1.NodeInclusionPolicy, path *field.Path) field.E
 	if policy == nil || *policy == v1.NodeInclusionPolicyHonor || *policy == v1.NodeInclusionPolicyIgnore {
 		return nil
 	}
-	return field.ErrorList{field.NotSupported(path, *policy, []v1.NodeInclusionPolicy{v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore})}
+	return field.ErrorList{field.NotSupported(path, *policy, []v1.NodeInclusionPolicy{v1.NodeInclusionPolicyHonor,
+		v1.NodeInclusionPolicyIgnore})}
 }

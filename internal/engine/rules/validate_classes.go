@@ -46,7 +46,8 @@ func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 				"priority class names with 'system-' prefix are reserved for system use only. error: "+fault))
 		}
 	} else if class.Value > HighestUserPriority {
-		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %d", HighestUserPriority)))
+		errs = append(errs, field.Forbidden(field.NewPath("value"),
+			fmt.Sprintf("maximum allowed value of a user defined priority is %d", HighestUserPriority)))
 	}
 	if class.PreemptionPolicy != nil {
 		errs = append(errs, validatePreemptionPolicy(*class.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
@@ -75,12 +76,14 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	} else {
 		errs = append(errs, invalid(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
 	}
+
 	if class.Overhead != nil {
 		errs = append(errs, validateResourceList(class.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
 	if class.Scheduling == nil {
 		return errs
 	}
+
 	path := field.NewPath("scheduling")
 	errs = append(errs, metavalidation.ValidateLabels(class.Scheduling.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, ValidateTolerations(class.Scheduling.Tolerations, path.Child("tolerations"))...)
@@ -92,6 +95,7 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 			}
 		}
 	}
+
 	return errs
 }
 
@@ -105,7 +109,8 @@ func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	errs = append(errs, validateIntOrPercent(pdb.Spec.MinAvailable, path.Child("minAvailable"))...)
 	errs = append(errs, validateIntOrPercent(pdb.Spec.MaxUnavailable, path.Child("maxUnavailable"))...)
 	errs = append(errs, validateSelector(pdb.Spec.Selector, path.Child("selector"))...)
-	if policy := pdb.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy != policyv1.IfHealthyBudget && *policy != policyv1.AlwaysAllow {
+	if policy := pdb.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy != policyv1.IfHealthyBudget &&
+		*policy != policyv1.AlwaysAllow {
 		errs = append(errs, field.NotSupported(path.Child("unhealthyPodEvictionPolicy"), *policy,
 			[]policyv1.UnhealthyPodEvictionPolicyType{policyv1.AlwaysAllow, policyv1.IfHealthyBudget}))
 	}

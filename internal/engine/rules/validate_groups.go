@@ -22,6 +22,7 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 			}
 		}
 	}
+
 	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
 		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
@@ -41,6 +42,7 @@ func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 	case count > schedulingv1beta1.WorkloadMaxPodGroupTemplates:
 		errs = append(errs, field.TooMany(path, count, schedulingv1beta1.WorkloadMaxPodGroupTemplates))
 	}
+
 	for i := range w.Spec.PodGroupTemplates {
 		t := &w.Spec.PodGroupTemplates[i]
 		if names[t.Name] {
@@ -49,6 +51,7 @@ func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 		names[t.Name] = true
 		errs = append(errs, validateGroupPolicy(&t.SchedulingPolicy, path.Index(i).Child("schedulingPolicy"))...)
 	}
+
 	return errs
 }
 

@@ -19,7 +19,8 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 		if port.ContainerPort == 0 {
 			errs = append(errs, field.Required(path.Child("containerPort"), ""))
 		} else {
-			errs = append(errs, invalid(path.Child("containerPort"), port.ContainerPort, validation.IsValidPortNum(int(port.ContainerPort)))...)
+			errs = append(errs, invalid(path.Child("containerPort"), port.ContainerPort,
+				validation.IsValidPortNum(int(port.ContainerPort)))...)
 		}
 		if port.HostPort != 0 {
 			errs = append(errs, invalid(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
@@ -33,6 +34,7 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 				[]v1.Protocol{v1.ProtocolSCTP, v1.ProtocolTCP, v1.ProtocolUDP}))
 		}
 	}
+
 	return errs
 }
 
@@ -57,6 +59,7 @@ func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.
 			seen[key] = true
 		}
 	}
+
 	return errs
 }
 
@@ -86,7 +89,8 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 		}
 		direct, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
 		if direct != nil && template != nil {
-			errs = append(errs, field.Invalid(path, claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
+			errs = append(errs, field.Invalid(path, claim,
+				"at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
 		if direct == nil && template == nil {
 			errs = append(errs, field.Invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
@@ -95,9 +99,11 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 			errs = append(errs, invalid(path.Child("resourceClaimName"), *direct, apivalidation.NameIsDNSSubdomain(*direct, false))...)
 		}
 		if template != nil {
-			errs = append(errs, invalid(path.Child("resourceClaimTemplateName"), *template, apivalidation.NameIsDNSSubdomain(*template, false))...)
+			errs = append(errs, invalid(path.Child("resourceClaimTemplateName"), *template,
+				apivalidation.NameIsDNSSubdomain(*template, false))...)
 		}
 	}
+
 	return errs
 }
 
@@ -121,11 +127,13 @@ func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *fie
 			missing := field.NotFound(path, ref.Name)
 			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 			if len(known) > 0 {
-				missing.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+				missing.Detail = "must be one of the names in pod.spec.resourceClaims: " +
+					strings.Join(slices.Sorted(maps.Keys(known)), ", ")
 			}
 			errs = append(errs, missing)
 		}
 	}
+
 	return errs
 }
 
@@ -136,6 +144,7 @@ func useClaim(ref v1.ResourceClaim, used map[string]bool, path *field.Path) fiel
 		errs = append(errs, invalid(path.Child("request"), ref.Request, validation.IsDNS1123Label(ref.Request))...)
 		key += "/" + ref.Request
 	}
+
 	switch {
 	case used[key]:
 		errs = append(errs, field.Duplicate(path, key))
@@ -146,6 +155,7 @@ func useClaim(ref v1.ResourceClaim, used map[string]bool, path *field.Path) fiel
 			}
 		}
 	}
+
 	used[key] = true
 	return errs
 }

@@ -35,11 +35,13 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 		if isHugePages(name) {
 			hugePages = true
 			if !divisible(name, quantity) {
-				errs = append(errs, field.Invalid(path, quantity.String(), fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name)))
+				errs = append(errs, field.Invalid(path, quantity.String(),
+					fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name)))
 			}
 		}
 		cpuOrMemory = cpuOrMemory || name == v1.ResourceCPU || name == v1.ResourceMemory
 	}
+
 	for _, name := range sortedKeys(r.Limits) {
 		check(name, r.Limits[name], limits.Key(string(name)))
 	}
@@ -51,11 +53,14 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 		case !limited && !mayOvercommit(name):
 			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
 		case limited && !mayOvercommit(name) && request.Cmp(limit) != 0:
-			errs = append(errs, field.Invalid(requests, request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+			errs = append(errs, field.Invalid(requests, request.String(),
+				fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
 		case limited && request.Cmp(limit) > 0:
-			errs = append(errs, field.Invalid(requests, request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+			errs = append(errs, field.Invalid(requests, request.String(),
+				fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
 		}
 	}
+
 	if hugePages && !cpuOrMemory {
 		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
 	}

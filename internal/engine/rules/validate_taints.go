@@ -19,6 +19,7 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	seen := map[identity]bool{}
+
 	for i, taint := range taints {
 		path := path.Index(i)
 		errs = append(errs, metavalidation.ValidateLabelName(taint.Key, path.Child("key"))...)
@@ -38,6 +39,7 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 		}
 		seen[id] = true
 	}
+
 	return errs
 }
 
@@ -81,7 +83,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		return nil
 	case v1.TolerationOpExists:
 		if toleration.Value != "" {
-			return field.ErrorList{field.Invalid(path.Child("operator"), toleration.Value, "value must be empty when `operator` is 'Exists'")}
+			return field.ErrorList{field.Invalid(path.Child("operator"), toleration.Value,
+				"value must be empty when `operator` is 'Exists'")}
 		}
 		return nil
 	case v1.TolerationOpLt, v1.TolerationOpGt:

@@ -24,20 +24,25 @@ func (j *judge) schedulers() {
 			j.say(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
 		}
 		if config := p.flag("config"); config != "" {
-			j.say(Note, "kube-scheduler", "give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what comes of it", "%s has a configuration, %s", p.Where, config)
+			j.say(Note, "kube-scheduler",
+				"give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what "+
+					"comes of it", "%s has a configuration, %s", p.Where, config)
 		}
 		for _, old := range []string{"policy-config-file", "policy-configmap", "algorithm-provider"} {
 			if p.flag(old) != "" {
-				j.say(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it", "%s has --%s, which kube-scheduler has given up", p.Where, old)
+				j.say(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it",
+					"%s has --%s, which kube-scheduler has given up", p.Where, old)
 			}
 		}
 		if p.flag("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
-			j.say(Problem, "kube-scheduler", "let it elect, or end it before Berth begins", "%s runs without leader election: it and Berth would both schedule", p.Where)
+			j.say(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
+				"%s runs without leader election: it and Berth would both schedule", p.Where)
 		}
 		if gates := p.flag("feature-gates"); gates != "" {
 			j.say(Note, "kube-scheduler", "compare with docs/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
 		}
 	}
+
 	holder := j.Leases[UpstreamLease]
 	switch {
 	case len(upstream) == 0 && j.SchedulerLease == UpstreamLease && holder != "":
@@ -45,14 +50,17 @@ func (j *judge) schedulers() {
 	case len(upstream) == 0 && holder == "":
 		j.say(Note, "kube-scheduler", "", "no pod and no Lease of it is to be seen")
 	case len(upstream) == 0:
-		j.say(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: docs/how-to/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
+		j.say(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: "+
+			"docs/how-to/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
 	case j.SchedulerLease == UpstreamLease && holder != "":
 		j.say(Note, "kube-scheduler", "", "it and Berth stand by for each other; %s leads", holder)
 	default:
 		j.say(OK, "kube-scheduler", "", "runs as %s", places(upstream))
 	}
+
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
-		j.say(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name", "Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
+		j.say(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
+			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
 	}
 }
 
@@ -68,9 +76,11 @@ func (j *judge) controllers() {
 		}
 		switch {
 		case len(on) > 0 && ours:
-			j.say(Problem, "kube-controller-manager", "add to its flags: --controllers=*,-"+strings.Join(evicting, ",-"), "%s runs %s, and so does Berth's controller", p.Where, strings.Join(on, " and "))
+			j.say(Problem, "kube-controller-manager", "add to its flags: --controllers=*,-"+
+				strings.Join(evicting, ",-"), "%s runs %s, and so does Berth's controller", p.Where, strings.Join(on, " and "))
 		case len(on) < len(evicting) && !ours:
-			j.say(Problem, "kube-controller-manager", "install Berth's controller, or take --controllers away", "%s runs without %s, and nobody does their work", p.Where, strings.Join(without(evicting, on), " and "))
+			j.say(Problem, "kube-controller-manager", "install Berth's controller, or take --controllers away",
+				"%s runs without %s, and nobody does their work", p.Where, strings.Join(without(evicting, on), " and "))
 		case ours:
 			j.say(OK, "kube-controller-manager", "", "%s leaves nodes and evictions to Berth", p.Where)
 		default:
@@ -87,8 +97,10 @@ func (j *judge) controllers() {
 			j.say(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where, strings.Join(keep, " "))
 		}
 	}
+
 	if len(managers) == 0 && ours {
-		j.say(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
+		j.say(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+
+			" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
 	}
 }
 
@@ -106,19 +118,24 @@ func (j *judge) volumes() {
 		if required := driver.Spec.AttachRequired; required != nil && !*required {
 			continue
 		}
+
 		for _, p := range managers {
 			if !runs(p.list("controllers"), attachDetach) {
-				j.say(Problem, "volumes", "have --controllers run it", "%s runs without %s, and nobody attaches volumes of %s", p.Where, attachDetach, driver.Name)
+				j.say(Problem, "volumes", "have --controllers run it",
+					"%s runs without %s, and nobody attaches volumes of %s", p.Where, attachDetach, driver.Name)
 			}
 		}
+
 		switch count := j.Attachments[driver.Name]; {
 		case j.Attachments == nil:
 		case len(j.Attachments) == 0 && len(managers) == 0:
 			j.say(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
-				"%s has its volumes attached, and none has been attached yet: berth up has no attach-detach controller, and pods with such volumes do not start there", driver.Name)
+				"%s has its volumes attached, and none has been attached yet: berth up has no attach-detach "+
+					"controller, and pods with such volumes do not start there", driver.Name)
 		case count.Waiting > 0:
 			j.say(Warning, "volumes", "see whether the driver's external-attacher runs: kubectl get volumeattachments",
-				"%d of %s of %s are to be attached, and are not: their pods do not start where they are placed", count.Waiting, answer.Count(count.All, "volume"), driver.Name)
+				"%d of %s of %s are to be attached, and are not: their pods do not start where they are placed",
+				count.Waiting, answer.Count(count.All, "volume"), driver.Name)
 		}
 	}
 }
@@ -149,7 +166,8 @@ func (j *judge) names() {
 		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.held(name) {
 			continue
 		}
-		j.say(Warning, "pods", "correct spec.schedulerName, or add a profile of that name", "%s pending for scheduler %s, of which nothing is to be seen", answer.Count(waiting, "pod"), name)
+		j.say(Warning, "pods", "correct spec.schedulerName, or add a profile of that name",
+			"%s pending for scheduler %s, of which nothing is to be seen", answer.Count(waiting, "pod"), name)
 	}
 }
 

@@ -39,7 +39,8 @@ var (
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
-		j.version, j.nodes, j.rights, j.schedulers, j.controllers, j.volumes, j.names, j.groups, j.webhooks, j.ownWebhook, j.budgets, j.priorities, j.neighbours, j.unread,
+		j.version, j.nodes, j.rights, j.schedulers, j.controllers, j.volumes, j.names, j.groups, j.webhooks,
+		j.ownWebhook, j.budgets, j.priorities, j.neighbours, j.unread,
 	} {
 		look()
 	}
@@ -80,9 +81,11 @@ func (j *judge) version() {
 	case minor < 0:
 		j.say(Warning, "version", "compare it with the table in docs/install.md", "the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
-		j.say(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor), "the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
+		j.say(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
+			"the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
 	case minor > newestMinor:
-		j.say(Warning, "version", "look for a newer Berth; until then only as a second scheduler", "the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
+		j.say(Warning, "version", "look for a newer Berth; until then only as a second scheduler",
+			"the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
 	default:
 		j.say(OK, "version", "", "the API server is %s", j.Version)
 	}
@@ -96,7 +99,8 @@ func (j *judge) nodes() {
 	server := MinorOf(j.Version)
 	for i := range j.Nodes {
 		node := &j.Nodes[i]
-		if kubelet := MinorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 && (kubelet > server || kubelet < server-3) {
+		if kubelet := MinorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 &&
+			(kubelet > server || kubelet < server-3) {
 			old = append(old, node.Name+" "+node.Status.NodeInfo.KubeletVersion)
 		}
 		ready := false
@@ -112,12 +116,17 @@ func (j *judge) nodes() {
 			}
 		}
 	}
+
 	if len(old) > 0 {
-		j.say(Warning, "nodes", "bring the kubelets to at most three minors behind the API server", "version skew that Kubernetes does not support: %s", list(old))
+		j.say(Warning, "nodes", "bring the kubelets to at most three minors behind the API server",
+			"version skew that Kubernetes does not support: %s", list(old))
 	}
+
 	if len(uninitialized) > 0 {
-		j.say(Note, "nodes", "see whether the cloud controller manager runs", "not initialized, and so without pods: %s", list(uninitialized))
+		j.say(Note, "nodes", "see whether the cloud controller manager runs",
+			"not initialized, and so without pods: %s", list(uninitialized))
 	}
+
 	if len(away) > 0 {
 		j.say(Note, "nodes", "", "%d of %d are not ready: %s", len(away), len(j.Nodes), list(away))
 	} else if len(j.Nodes) > 0 {
@@ -130,7 +139,8 @@ func (j *judge) rights() {
 		denied, asked := j.Denied[part]
 		switch {
 		case !asked:
-			j.say(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part), "berth-%s: its permissions could not be checked", part)
+			j.say(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part),
+				"berth-%s: its permissions could not be checked", part)
 		case len(denied) > 0:
 			j.say(Problem, "permissions", "apply the roles in the manifests again", "berth-%s may not: %s", part, list(denied))
 		default:

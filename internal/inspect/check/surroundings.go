@@ -45,14 +45,19 @@ func (j *judge) webhooks() {
 		required := h.policy == nil || *h.policy == admissionregistrationv1.Fail
 		switch {
 		case h.matches("pods/binding", admissionregistrationv1.Create):
-			j.say(Warning, "webhooks", "exclude pods/binding, or know that it decides about every placement and its time counts for each", "%s is asked about every binding%s", h.title(), ifSo(required, "; without its answer no pod is placed"))
+			j.say(Warning, "webhooks", "exclude pods/binding, or know that it decides about every placement and its "+
+				"time counts for each", "%s is asked about every binding%s", h.title(),
+				ifSo(required, "; without its answer no pod is placed"))
 		case required && h.matches("pods", admissionregistrationv1.Delete):
-			j.say(Warning, "webhooks", "take DELETE out of its rules, or set failurePolicy: Ignore", "%s must answer before a pod is deleted: while it does not, nothing is evicted or preempted", h.title())
+			j.say(Warning, "webhooks", "take DELETE out of its rules, or set failurePolicy: Ignore",
+				"%s must answer before a pod is deleted: while it does not, nothing is evicted or preempted", h.title())
 		case required && h.matches("pods", admissionregistrationv1.Create) && h.selects("kube-system"):
-			j.say(Warning, "webhooks", "exclude kube-system by its namespaceSelector", "%s must answer before a pod of kube-system is created: a cluster that is down may not come up", h.title())
+			j.say(Warning, "webhooks", "exclude kube-system by its namespaceSelector",
+				"%s must answer before a pod of kube-system is created: a cluster that is down may not come up", h.title())
 		case required && h.matches("nodes", admissionregistrationv1.Update):
 			j.say(Warning, "webhooks", "set failurePolicy: Ignore for nodes", "%s must answer before a node is tainted", h.title())
 		}
+
 		if h.timeout != nil && *h.timeout > 10 && h.matches("pods", admissionregistrationv1.Create) {
 			j.say(Note, "webhooks", "", "%s may hold up the creation of a pod for %d s", h.title(), *h.timeout)
 		}
@@ -98,15 +103,18 @@ func (j *judge) ownWebhook() {
 			trusted = trusted && (!strings.HasSuffix(w.Name, ".admission.berth.dev") || len(w.ClientConfig.CABundle) > 0)
 		}
 	}
+
 	switch {
 	case registered && !j.installed(deploy.Webhook) && j.WebhookEndpoints <= 0:
-		j.say(Warning, "berth-webhook", "delete its webhook configurations, or install it", "its configurations are there, and nobody answers: pods are created later, and without the rules")
+		j.say(Warning, "berth-webhook", "delete its webhook configurations, or install it",
+			"its configurations are there, and nobody answers: pods are created later, and without the rules")
 	case registered && j.WebhookEndpoints == 0:
 		j.say(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
 		j.say(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
 	case registered && j.WebhookEndpoints < 0:
-		j.say(Note, "berth-webhook", "see whether its Service is there, and may be read", "registered; whether a replica answers cannot be seen")
+		j.say(Note, "berth-webhook", "see whether its Service is there, and may be read",
+			"registered; whether a replica answers cannot be seen")
 	case registered:
 		j.say(OK, "berth-webhook", "", "registered and answered for by %s", answer.Count(j.WebhookEndpoints, "replica"))
 	case j.installed(deploy.Webhook):
@@ -122,7 +130,8 @@ func (j *judge) budgets() {
 		}
 	}
 	if len(blocking) > 0 {
-		j.say(Note, "budgets", "berth what-if drain shows what that means for a node", "%d of %d let no pod go now: %s", len(blocking), len(j.Budgets), list(blocking))
+		j.say(Note, "budgets", "berth what-if drain shows what that means for a node",
+			"%d of %d let no pod go now: %s", len(blocking), len(j.Budgets), list(blocking))
 	} else if len(j.Budgets) > 0 {
 		j.say(OK, "budgets", "", "each of %d lets a pod go", len(j.Budgets))
 	}
@@ -142,13 +151,17 @@ func (j *judge) priorities() {
 			standard = append(standard, class.Name)
 		}
 	}
+
 	switch {
 	case len(standard) > 1:
-		j.say(Warning, "priorities", "leave globalDefault to one class", "several classes are the default, and the lowest of them counts: %s", list(standard))
+		j.say(Warning, "priorities", "leave globalDefault to one class",
+			"several classes are the default, and the lowest of them counts: %s", list(standard))
 	case len(own) == 0 && len(j.PriorityClasses) > 0:
 		j.say(Note, "priorities", "", "no classes but the system's: nothing will be preempted but for system pods")
 	case len(own) > 0:
-		j.say(OK, "priorities", "", "classes: %s%s%s", list(own), ifSo(len(standard) == 1, "; by default "+strings.Join(standard, "")), ifSo(len(never) > 0, "; that never preempt: "+list(never)))
+		j.say(OK, "priorities", "", "classes: %s%s%s", list(own),
+			ifSo(len(standard) == 1, "; by default "+strings.Join(standard, "")),
+			ifSo(len(never) > 0, "; that never preempt: "+list(never)))
 	}
 }
 

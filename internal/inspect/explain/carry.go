@@ -111,7 +111,8 @@ func (k keeper) deletion() string {
 }
 
 func (k keeper) recreate(kind, name, patch string) string {
-	return fmt.Sprintf("kubectl get %s %s -n %s -o json | kubectl patch --local -f - --type strategic -p %s -o json | kubectl replace --force -f -",
+	return fmt.Sprintf("kubectl get %s %s -n %s -o json | kubectl patch --local -f - --type strategic -p %s -o json | "+
+		"kubectl replace --force -f -",
 		kind, name, k.pod.Namespace, quoted(patch))
 }
 

@@ -20,10 +20,12 @@ func (e *explainer) decided() {
 	if d == nil || d.UID != e.object.UID {
 		return
 	}
+
 	e.out.Decision = d
 	if d.Queue != nil {
 		e.out.wakes = e.wakesOf(d.Queue.Wakes)
 	}
+
 	if d.At == nil {
 		return
 	}
@@ -34,6 +36,7 @@ func (e *explainer) decided() {
 	case decision.Failed:
 		reason = v1.PodReasonSchedulerError
 	}
+
 	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
 }
 
@@ -73,6 +76,7 @@ func (p printer) decided(e *Explanation) {
 	if d.At != nil {
 		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds, e.Message))
 	}
+
 	if len(d.Victims) > 0 {
 		var names []string
 		for _, v := range d.Victims {
@@ -80,12 +84,14 @@ func (p printer) decided(e *Explanation) {
 		}
 		p.Line("It had room made on %s: %s had to leave.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
 	}
+
 	if d.Queue != nil {
 		p.schedulersQueue(d.Queue, e.wakes)
 	}
 	if d.Group != nil {
 		p.Line("%s", groupLine(d.Group))
 	}
+
 	if d.Held != nil {
 		p.Line("%s", heldLine(d))
 	}
@@ -97,7 +103,8 @@ func heldLine(d *decision.Decision) string {
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
 		whom = "its pod group"
 	}
-	return fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", clock(d.Held.Until.Time), strings.Join(d.Held.Nodes, ", "), whom)
+	return fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", clock(d.Held.Until.Time),
+		strings.Join(d.Held.Nodes, ", "), whom)
 }
 
 // groupLine says how many of the group's pods have a node, and what the group waits for.
@@ -149,10 +156,12 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
 func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	where := map[string]string{
-		"active": answer.Count(int(q.Ahead), "other") + " before it", "backoff": "it is in back-off", "unschedulable": "it is retried after an event that can help",
-		"gated": "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
+		"active": answer.Count(int(q.Ahead), "other") + " before it", "backoff": "it is in back-off",
+		"unschedulable": "it is retried after an event that can help",
+		"gated":         "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
 	}[q.Place]
-	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", clock(q.Since.Time), answer.Count(int(q.Attempts), "attempt"), cmp.Or(where, q.Place))
+	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", clock(q.Since.Time),
+		answer.Count(int(q.Attempts), "attempt"), cmp.Or(where, q.Place))
 	if q.NotBefore != nil {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
 	}

@@ -96,20 +96,24 @@ func (b *bench) try(edits ...*edit) (node string) {
 			preempts = e
 		}
 	}
+
 	defer func() {
 		for _, back := range slices.Backward(undo) {
 			back()
 		}
 	}()
+
 	p := b.pod
 	if object != b.object {
 		object.Status.NominatedNodeName = ""
 		p = b.c.Pending(object)
 	}
+
 	d := b.w.Decider(object.Spec.SchedulerName)
 	if d == nil || b.w.Gate(p) != "" {
 		return ""
 	}
+
 	decision := d.Decide(p)
 	if decision.Node == nil && preempts != nil {
 		if preempts.preempted = d.Preempt(p); preempts.preempted.Node != nil {
@@ -117,6 +121,7 @@ func (b *bench) try(edits ...*edit) (node string) {
 			decision = d.Decide(p)
 		}
 	}
+
 	if decision.Node == nil {
 		return ""
 	}
@@ -170,7 +175,10 @@ func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
 // ahead reports whether another pod is pending, too, and on its node here because its turn comes
 // first.
 func (b *bench) ahead(p *cluster.Pod) bool {
-	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool { return d.Namespace == p.Namespace() && d.Name == p.Name && d.Node != "" })
+	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool {
+		return d.Namespace == p.Namespace() &&
+			d.Name == p.Name && d.Node != ""
+	})
 }
 
 // nameOf names another pod.

@@ -43,12 +43,14 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 	if o.Node != "" && w.Node(o.Node) == nil {
 		return nil, fmt.Errorf("node %s: %w", o.Node, ErrNoPod)
 	}
+
 	if found.Pod != nil && found.Object.Spec.NodeName == "" && !simulate.Stored(found.Object) {
 		w.UntilTurn(o.Namespace, o.Name)
 	}
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
+
 	e := &explainer{w: w, c: w.Cluster(), object: found.Object, pod: found.Pod, options: o}
 	e.out = &Explanation{
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source, Nodes: w.Cluster().Len(),
@@ -57,6 +59,7 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 			Priority: rules.Priority(found.Object), Scheduler: found.Object.Spec.SchedulerName,
 		},
 	}
+
 	if owner := metav1.GetControllerOfNoCopy(found.Object); owner != nil {
 		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
 	}
@@ -124,15 +127,18 @@ func (e *explainer) explain(found simulate.Found) error {
 	case e.object.DeletionTimestamp != nil:
 		out.State = Terminating
 		since, grace := deletion(e.object)
-		out.Summary = fmt.Sprintf("The pod has been terminating since %s%s%s.", since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object))
+		out.Summary = fmt.Sprintf("The pod has been terminating since %s%s%s.",
+			since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object))
 		return nil
 	case e.object.Spec.NodeName != "":
 		return e.placed(profile)
 	case profile == nil:
 		out.State = Unserved
-		out.Summary = fmt.Sprintf("The pod is for the scheduler %q, which this configuration does not serve; it is pending until that scheduler places it.", e.object.Spec.SchedulerName)
+		out.Summary = fmt.Sprintf("The pod is for the scheduler %q, which this configuration does not serve; it is "+
+			"pending until that scheduler places it.", e.object.Spec.SchedulerName)
 		return nil
 	}
+
 	return e.pending(profile)
 }
 
@@ -173,6 +179,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 	if err := e.eviction(); err != nil {
 		return err
 	}
+
 	node := e.object.Spec.NodeName
 	if e.pod.Node == nil {
 		out.State, out.verdict = Orphaned, "no node"
@@ -180,13 +187,17 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 		if owner := e.w.OwnerOf(e.object); owner != nil {
 			then = owner.Ref() + " replaces it"
 		}
-		out.Summary = fmt.Sprintf("The pod is bound to node %s, which does not exist. The pod garbage collector deletes it; %s.", node, then)
+		out.Summary = fmt.Sprintf("The pod is bound to node %s, which does not exist. The pod garbage collector "+
+			"deletes it; %s.", node, then)
 		return nil
 	}
+
 	if profile == nil {
-		out.Summary = fmt.Sprintf("The pod is on node %s. It was for the scheduler %q, which this configuration does not serve.", node, e.object.Spec.SchedulerName)
+		out.Summary = fmt.Sprintf("The pod is on node %s. It was for the scheduler %q, which this configuration does "+
+			"not serve.", node, e.object.Spec.SchedulerName)
 		return nil
 	}
+
 	waiting := e.waiting()
 	on := e.pod.Node
 	e.c.RemovePod(e.pod.UID)
@@ -195,10 +206,12 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 	if evaluation.Err != nil {
 		return evaluation.Err
 	}
+
 	e.evaluated(evaluation, node)
 	if err := e.nodeReport(profile, waiting, evaluation); err != nil {
 		return err
 	}
+
 	own := evaluation.Verdict(e.c.Node(node))
 	best := evaluation.Best()
 	holds := false
@@ -215,9 +228,11 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 			node, own.Total, evaluation.Feasible, len(evaluation.Nodes), sharedWith(len(best)-1))
 	default:
 		out.verdict = "not the best node"
-		out.Summary = fmt.Sprintf("The pod is on node %s with a score of %d; today %s would be chosen with %d. The cluster has changed since it was placed, or it was bound otherwise.",
+		out.Summary = fmt.Sprintf("The pod is on node %s with a score of %d; today %s would be chosen with %d. The "+
+			"cluster has changed since it was placed, or it was bound otherwise.",
 			node, own.Total, best[0].Node.Name, best[0].Total)
 	}
+
 	e.holds(holds)
 	return nil
 }

@@ -70,6 +70,7 @@ func (s *search) untaint(v verdict, taints []taint) *edit {
 			return slices.ContainsFunc(taints, func(t taint) bool { return t.MatchTaint(&have) })
 		})
 	}
+
 	var names, removals, states []string
 	for _, t := range taints {
 		names = append(names, t.ToString())
@@ -78,10 +79,12 @@ func (s *search) untaint(v verdict, taints []taint) *edit {
 			states = append(states, t.Key)
 		}
 	}
+
 	if len(states) > 0 {
 		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
 		return s.onNode("RecoverNode", name, text, "", 45, alter)
 	}
+
 	text := fmt.Sprintf("remove the taint %s from %s", strings.Join(names, ", "), name)
 	return s.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
 }
@@ -93,7 +96,8 @@ func (s *search) cordons(_ string, nodes []verdict) (edits []*edit) {
 		name := v.node.Name
 		edits = append(edits, s.onNode("Uncordon", name, "uncordon "+name, "kubectl uncordon "+name, 8, func(n *v1.Node) {
 			n.Spec.Unschedulable = false
-			n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
+			n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints),
+				func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
 		}))
 	}
 	return append(edits, s.onPod("Tolerate", "tolerate "+v1.TaintNodeUnschedulable+":NoSchedule, that is, cordons", 25, func(p *v1.Pod) {
@@ -117,10 +121,12 @@ func (s *search) newNodes() (edits []*edit) {
 			order = append(order, key)
 		}
 	}
+
 	slices.SortStableFunc(order, func(a, b sort) int {
 		x, y := kinds[a].Status.Allocatable, kinds[b].Status.Allocatable
 		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(kinds[a].Name, kinds[b].Name))
 	})
+
 	const tried, wanted = 24, 2
 	for _, key := range order[:min(tried, len(order))] {
 		like := kinds[key]
@@ -134,6 +140,7 @@ func (s *search) newNodes() (edits []*edit) {
 			}
 		}
 	}
+
 	return edits
 }
 
@@ -175,6 +182,7 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 			edits = append(edits, e)
 		}
 	}
+
 	return edits
 }
 
@@ -212,7 +220,8 @@ func (s *search) labelled(v verdict, missing []string, terms *unmet) *edit {
 	return &edit{
 		Change: Change{
 			Kind: "AddNode", Object: "node/" + like.Name, Patch: patch(like, with, v1.Node{}),
-			Text: fmt.Sprintf("add a node like %s with the label %s (or label one of which that is true)", like.Name, strings.Join(words, " ")),
+			Text: fmt.Sprintf("add a node like %s with the label %s (or label one of which that is true)", like.Name,
+				strings.Join(words, " ")),
 		},
 		size: 55 + 5*len(words), add: simulate.NodeLike(with, like.Name+"-more"), like: like.Name,
 	}

@@ -24,7 +24,8 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 		slices.SortFunc(pods, s.byLoss)
 		for _, p := range pods[:min(perNode, len(pods))] {
 			if s.removable(p) && s.without(plugin, v.node, p) {
-				edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s from %s%s", s.nameOf(p), v.node.Name, reason), []*cluster.Pod{p}))
+				edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s from %s%s", s.nameOf(p),
+					v.node.Name, reason), []*cluster.Pod{p}))
 				break
 			}
 		}
@@ -83,7 +84,8 @@ func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 		for _, o := range holders {
 			names = append(names, s.nameOf(o))
 		}
-		edits = append(edits, s.deletion("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name, strings.Join(names, ", ")), holders))
+		edits = append(edits, s.deletion("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name,
+			strings.Join(names, ", ")), holders))
 	}
 	if s.object.Spec.HostNetwork { // the API server would set the port again
 		return edits
@@ -128,6 +130,7 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 		pods []*cluster.Pod
 	}
 	var options []option
+
 	for _, v := range nodes {
 		if !slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin && !r.Unresolvable }) {
 			continue
@@ -139,6 +142,7 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 			break
 		}
 	}
+
 	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(len(a.pods), len(b.pods)) })
 	for _, o := range options[:min(tried, len(options))] {
 		var names []string
@@ -146,8 +150,10 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 			names = append(names, s.nameOf(p))
 		}
 		slices.Sort(names)
-		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to", strings.Join(names, ", "), o.node.Name), o.pods))
+		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to",
+			strings.Join(names, ", "), o.node.Name), o.pods))
 	}
+
 	return edits
 }
 
@@ -174,6 +180,7 @@ func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 			}
 		}
 	}
+
 	return list
 }
 
@@ -185,13 +192,16 @@ func together(a, b *cluster.Node, key string) bool {
 
 // companion proposes to run a pod that the pending one's affinity requires.
 func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
-	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 || t.NamespaceSelector != nil {
+	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
+		t.NamespaceSelector != nil {
 		return nil
 	}
+
 	namespace := s.object.Namespace
 	if len(t.Namespaces) > 0 {
 		namespace = t.Namespaces[0]
 	}
+
 	for _, v := range roomiest(nodes)[:min(3, len(nodes))] {
 		object := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "companion", UID: "companion", Labels: t.LabelSelector.MatchLabels},
@@ -200,7 +210,8 @@ func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 		e := &edit{
 			Change: Change{
 				Kind: "RunPod", Object: "pod/" + namespace + "/",
-				Text: fmt.Sprintf("run a pod labelled %s in namespace %s, in the same %s as %s", selectorText(t.LabelSelector), namespace, t.TopologyKey, v.node.Name),
+				Text: fmt.Sprintf("run a pod labelled %s in namespace %s, in the same %s as %s",
+					selectorText(t.LabelSelector), namespace, t.TopologyKey, v.node.Name),
 			},
 			size: 35,
 			set: func() func() {
@@ -212,6 +223,7 @@ func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 			return e
 		}
 	}
+
 	return nil
 }
 
@@ -260,10 +272,12 @@ func (s *search) withClass(kind, text string, size int, name string, value int32
 		lower := v1.PreemptLowerPriority
 		p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, &value, &lower
 	})
+
 	e.preempts = true
 	if s.try(e) == "" || len(e.preempted.Victims) == 0 {
 		return nil
 	}
+
 	victims := e.preempted.Victims
 	e.Text += answer.List(len(victims), func(i int) string { return s.nameOf(victims[i]) })
 	switch n := e.preempted.Violations; {
@@ -274,6 +288,7 @@ func (s *search) withClass(kind, text string, size int, name string, value int32
 	default:
 		e.Text += fmt.Sprintf(", against the disruption budget of %d of them", n)
 	}
+
 	e.size += 50
 	return e
 }

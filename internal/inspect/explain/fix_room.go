@@ -75,12 +75,14 @@ func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 		}
 		return "", nil
 	}
+
 	which, most := -1, int64(0)
 	for i := range s.object.Spec.Containers {
 		if have := rules.Amount(short.Name, s.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
 			which, most = i, have
 		}
 	}
+
 	if which < 0 || most <= excess {
 		return "", nil
 	}
@@ -89,6 +91,7 @@ func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	if len(s.object.Spec.Containers) > 1 {
 		text += " (container " + s.object.Spec.Containers[which].Name + ")"
 	}
+
 	return text, func(p *v1.Pod) { setAmount(&p.Spec.Containers[which].Resources, short.Name, *to) }
 }
 
@@ -133,10 +136,13 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 			options = append(options, option{v.node, pods, slices.MaxFunc(pods, byPriority).Class.Priority})
 		}
 	}
+
 	slices.SortStableFunc(options, func(a, b option) int {
-		return cmp.Or(cmp.Compare(len(s.broken(a.pods)), len(s.broken(b.pods))), cmp.Compare(max(a.highest-s.pod.Class.Priority, 0), max(b.highest-s.pod.Class.Priority, 0)),
+		return cmp.Or(cmp.Compare(len(s.broken(a.pods)), len(s.broken(b.pods))),
+			cmp.Compare(max(a.highest-s.pod.Class.Priority, 0), max(b.highest-s.pod.Class.Priority, 0)),
 			cmp.Compare(len(a.pods), len(b.pods)), cmp.Compare(a.highest, b.highest), cmp.Compare(a.node.Name, b.node.Name))
 	})
+
 	for _, o := range options[:min(tried, len(options))] {
 		var names []string
 		for _, p := range o.pods {
@@ -148,6 +154,7 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 		}
 		edits = append(edits, s.deletion("DeletePod", text, o.pods))
 	}
+
 	return edits
 }
 
@@ -164,6 +171,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 			return nil
 		}
 	}
+
 	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !s.removable(p) })
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
@@ -171,10 +179,12 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 		}
 		return part
 	}
+
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
 		x, y := a.Class.Priority >= s.pod.Class.Priority, b.Class.Priority >= s.pod.Class.Priority
 		return cmp.Or(boolCompare(s.protected(a), s.protected(b)), boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
 	})
+
 	var going []*cluster.Pod
 	for _, p := range pods {
 		if len(short) > 0 && helps(p) == 0 && int64(len(going)) >= slots {
@@ -195,6 +205,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 			return going
 		}
 	}
+
 	return nil
 }
 

@@ -110,20 +110,24 @@ func (s *search) spread(string, []verdict) (edits []*edit) {
 		}
 		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
 			honor := v1.NodeInclusionPolicyHonor
-			edits = append(edits, s.onPod("HonorTaints", name+": leave nodes that the pod does not tolerate out of the count (nodeTaintsPolicy: Honor)", 11,
+			edits = append(edits, s.onPod("HonorTaints",
+				name+": leave nodes that the pod does not tolerate out of the count (nodeTaintsPolicy: Honor)", 11,
 				func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].NodeTaintsPolicy = &honor }))
 		}
 		if hash := "pod-template-hash"; s.object.Labels[hash] != "" && !slices.Contains(c.MatchLabelKeys, hash) {
-			edits = append(edits, s.onPod("CountRevision", name+": count the pods of this revision only (matchLabelKeys: pod-template-hash)", 11, func(p *v1.Pod) {
-				own := &p.Spec.TopologySpreadConstraints[i]
-				own.MatchLabelKeys = append(own.MatchLabelKeys, hash)
-			}))
+			edits = append(edits, s.onPod("CountRevision",
+				name+": count the pods of this revision only (matchLabelKeys: pod-template-hash)", 11, func(p *v1.Pod) {
+					own := &p.Spec.TopologySpreadConstraints[i]
+					own.MatchLabelKeys = append(own.MatchLabelKeys, hash)
+				}))
 		}
-		edits = append(edits, s.onPod("SoftenSpread", name+": prefer it instead of requiring it (whenUnsatisfiable: ScheduleAnyway)", 20, func(p *v1.Pod) {
-			own := &p.Spec.TopologySpreadConstraints[i]
-			own.WhenUnsatisfiable, own.MinDomains = v1.ScheduleAnyway, nil
-		}))
+		edits = append(edits, s.onPod("SoftenSpread",
+			name+": prefer it instead of requiring it (whenUnsatisfiable: ScheduleAnyway)", 20, func(p *v1.Pod) {
+				own := &p.Spec.TopologySpreadConstraints[i]
+				own.WhenUnsatisfiable, own.MinDomains = v1.ScheduleAnyway, nil
+			}))
 	}
+
 	return edits
 }
 
@@ -131,8 +135,10 @@ func (s *search) spread(string, []verdict) (edits []*edit) {
 func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	with := func(skew int32) *edit {
 		text := fmt.Sprintf("the spread over %s: raise maxSkew from %d to %d", c.TopologyKey, c.MaxSkew, skew)
-		return s.onPod("RaiseMaxSkew", text, 10+int(min(skew-c.MaxSkew, 9)), func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].MaxSkew = skew })
+		return s.onPod("RaiseMaxSkew", text, 10+int(min(skew-c.MaxSkew, 9)),
+			func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].MaxSkew = skew })
 	}
+
 	low, high := c.MaxSkew, c.MaxSkew+1
 	const most = 1 << 16
 	for s.try(with(high)) == "" {
@@ -140,6 +146,7 @@ func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 			return nil
 		}
 	}
+
 	for low+1 < high {
 		if mid := (low + high) / 2; s.try(with(mid)) == "" {
 			low = mid
@@ -156,7 +163,8 @@ func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := s.object.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
 			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it", selectorText(t.LabelSelector), t.TopologyKey)
+				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it",
+					selectorText(t.LabelSelector), t.TopologyKey)
 				edits = append(edits, s.onPod("SoftenPodAffinity", text, 20, func(p *v1.Pod) {
 					own := p.Spec.Affinity.PodAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
@@ -170,7 +178,8 @@ func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 		}
 		if a.PodAntiAffinity != nil {
 			for i, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-				text := fmt.Sprintf("prefer the pod anti-affinity to %s over %s instead of requiring it", selectorText(t.LabelSelector), t.TopologyKey)
+				text := fmt.Sprintf("prefer the pod anti-affinity to %s over %s instead of requiring it",
+					selectorText(t.LabelSelector), t.TopologyKey)
 				edits = append(edits, s.onPod("SoftenPodAntiAffinity", text, 20, func(p *v1.Pod) {
 					own := p.Spec.Affinity.PodAntiAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
@@ -180,6 +189,7 @@ func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 			}
 		}
 	}
+
 	return append(edits, s.repelling(plugin, nodes)...)
 }
 

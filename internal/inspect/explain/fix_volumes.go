@@ -77,14 +77,16 @@ func (s *search) missing(v *v1.Volume, name string) *edit {
 		return &edit{
 			Change: Change{
 				Kind: "DeleteClaim", Object: ref, Command: "kubectl delete pvc -n " + namespace + " " + name,
-				Text: fmt.Sprintf("delete the claim %s, which has the name of that of the pod's volume %s and is not the pod's", name, v.Name),
+				Text: fmt.Sprintf("delete the claim %s, which has the name of that of the pod's volume %s and is not "+
+					"the pod's", name, v.Name),
 			},
 			size: 60, set: s.bound(own),
 		}
 	case !there:
 		return &edit{
-			Change: Change{Kind: "CreateClaim", Object: ref, Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
-			size:   15, set: s.bound(&v1.PersistentVolumeClaim{
+			Change: Change{Kind: "CreateClaim", Object: ref,
+				Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
+			size: 15, set: s.bound(&v1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "new-claim"},
 				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 			}),
@@ -99,10 +101,12 @@ func (s *search) missing(v *v1.Volume, name string) *edit {
 		}
 		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: s.bound(claim)}
 	}
+
 	if _, there := s.c.Volumes.Get("", claim.Spec.VolumeName); !there {
 		return &edit{
-			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName, Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
-			size:   20, set: s.bound(claim),
+			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName,
+				Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
+			size: 20, set: s.bound(claim),
 		}
 	}
 	return nil
@@ -119,8 +123,9 @@ func (s *search) farAway(_ *v1.Volume, name string) *edit {
 		return nil
 	}
 	return &edit{
-		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name, Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
-		size:   70, set: s.bound(claim),
+		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name,
+			Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
+		size: 70, set: s.bound(claim),
 	}
 }
 
@@ -185,7 +190,8 @@ func (s *search) holders() (edits []*edit) {
 		if !s.removable(p) {
 			return nil
 		}
-		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", s.nameOf(p)), []*cluster.Pod{p}))
+		edits = append(edits, s.deletion("DeletePod",
+			fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", s.nameOf(p)), []*cluster.Pod{p}))
 	}
 	if len(edits) > 1 { // each uses another claim
 		edits = append(edits, joined(edits))
@@ -202,12 +208,14 @@ func (s *search) devices(string, []verdict) (edits []*edit) {
 			claims = append(claims, claim)
 		}
 	}
+
 	for _, claim := range claims[:min(tried, len(claims))] {
 		p := s.c.Pod(claim.Status.ReservedFor[0].UID)
 		if p == nil || p.Node == nil || p.UID == s.pod.UID || !s.removable(p) {
 			continue
 		}
-		e := s.deletion("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)", s.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})
+		e := s.deletion("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)",
+			s.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})
 		e.delete = nil
 		e.set = func() func() {
 			back := s.remove([]*cluster.Pod{p})
@@ -221,5 +229,6 @@ func (s *search) devices(string, []verdict) (edits []*edit) {
 		}
 		edits = append(edits, e)
 	}
+
 	return edits
 }

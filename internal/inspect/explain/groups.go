@@ -89,6 +89,7 @@ func (e *explainer) scores(profile *plugins.Profile, evaluation *decide.Evaluati
 			list = append(list, v)
 		}
 	}
+
 	slices.SortFunc(list, func(a, b *decide.NodeVerdict) int {
 		return cmp.Or(b.Compare(a), boolCompare(a.Node.Name != own, b.Node.Name != own), cmp.Compare(a.Node.Name, b.Node.Name))
 	})
@@ -98,6 +99,7 @@ func (e *explainer) scores(profile *plugins.Profile, evaluation *decide.Evaluati
 			details[scorer.Name()] = d.ScoreDetail(e.c, e.pod)
 		}
 	}
+
 	for i, v := range list {
 		if i > nextBest && v.Node.Name != own {
 			continue
@@ -123,6 +125,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	if err != nil {
 		return err
 	}
+
 	v := evaluation.Verdict(n)
 	report := &NodeReport{Name: n.Name, Feasible: v.Rejection == nil}
 	detail := &details{c: e.c, profile: profile, pod: waiting, said: map[string]func(*cluster.Node) string{}}
@@ -130,6 +133,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	for _, s := range v.Scores {
 		scores[s.Plugin] = s.Score
 	}
+
 	for i := range list {
 		word := Word{Plugin: list[i].name}
 		if r := list[i].on(n); r != nil {
@@ -138,6 +142,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		}
 		report.Plugins = append(report.Plugins, word)
 	}
+
 	for _, scorer := range profile.Scorers {
 		score, scored := scores[scorer.Name()]
 		if !scored {
@@ -150,6 +155,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		}
 		report.Plugins[i].Score, report.Plugins[i].Weight = &score, scorer.Weight
 	}
+
 	if report.Feasible {
 		total := v.Total
 		report.Total, report.Rank = &total, 1
@@ -168,6 +174,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 			report.Preempt = "removing " + answer.Count(len(preemption.Victims), "pod") + " of lower priority makes room"
 		}
 	}
+
 	e.out.Node = report
 	return nil
 }

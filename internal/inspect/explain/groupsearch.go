@@ -49,16 +49,21 @@ func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
 		list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: n,
 			Text: fmt.Sprintf("lower minCount from %d to %d, in a new PodGroup with new pods", s.g.MinCount(), n)})
 	}
+
 	if key := s.g.TopologyKey(); key != "" {
 		other := s.g.Object.Spec.DeepCopy()
 		other.SchedulingConstraints = nil
 		if s.fits(nil, other) {
-			list = append(list, GroupSuggestion{Kind: "RemoveTopologyConstraint", Text: fmt.Sprintf("remove the topology constraint (%s), in a new PodGroup with new pods", key)})
+			list = append(list, GroupSuggestion{Kind: "RemoveTopologyConstraint",
+				Text: fmt.Sprintf("remove the topology constraint (%s), in a new PodGroup with new pods", key)})
 		}
 	}
+
 	if n, like := s.fewestNodes(); n > 0 {
-		list = append(list, GroupSuggestion{Kind: "AddNodes", Nodes: n, Like: like, Text: fmt.Sprintf("add %s like %s", answer.Count(n, "node"), like)})
+		list = append(list, GroupSuggestion{Kind: "AddNodes", Nodes: n, Like: like,
+			Text: fmt.Sprintf("add %s like %s", answer.Count(n, "node"), like)})
 	}
+
 	slices.SortStableFunc(list, func(a, b GroupSuggestion) int { return cmp.Compare(s.size(a), s.size(b)) })
 	return list
 }
@@ -161,12 +166,14 @@ func (s *groupSearch) models() (names []string) {
 	}
 	count, first := map[kind]int{}, map[kind]string{}
 	var kinds []kind
+
 	for _, n := range s.w.Cluster().SortedNodes() {
 		k := kind{n.Size, n.Labels, n.Taints}
 		if count[k]++; count[k] == 1 {
 			kinds, first[k] = append(kinds, k), n.Name
 		}
 	}
+
 	slices.SortStableFunc(kinds, func(a, b kind) int { return cmp.Compare(count[b], count[a]) })
 	for _, k := range kinds[:min(len(kinds), mostModels)] {
 		names = append(names, first[k])

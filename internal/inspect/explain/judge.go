@@ -19,7 +19,8 @@ type judge struct {
 }
 
 // notSelected is the rejection of nodes that a plugin does not even consider.
-var notSelected = &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{"node(s) didn't satisfy the pod's choice of nodes"}}
+var notSelected = &plugins.Rejection{Code: "NotSelected", Unresolvable: true,
+	Reasons: []string{"node(s) didn't satisfy the pod's choice of nodes"}}
 
 func judgesOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) (judges, error) {
 	var list judges

@@ -141,10 +141,12 @@ func (l *Leaving) Summary() string {
 			why = "it has preempted that pod"
 		}
 	}
+
 	verb := "has"
 	if len(l.Pods) > 1 {
 		verb = "have"
 	}
+
 	where := ""
 	if l.Node != "" {
 		where = " on " + l.Node

@@ -67,17 +67,20 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 	out := e.out
 	best := evaluation.Best()[0].Node.Name
 	if gate != "" {
-		out.Summary = fmt.Sprintf("The pod may not be scheduled yet: %s. %d of %d nodes could take it, %s first.", gate, evaluation.Feasible, len(evaluation.Nodes), best)
+		out.Summary = fmt.Sprintf("The pod may not be scheduled yet: %s. %d of %d nodes could take it, %s first.",
+			gate, evaluation.Feasible, len(evaluation.Nodes), best)
 		if len(e.object.Spec.SchedulingGates) > 0 {
 			out.Suggestions = []Suggestion{e.ungate(best)}
 		}
 		return
 	}
+
 	if g := groups.NameOf(e.object); g != "" && e.withGroup(g, evaluation) {
 		return
 	}
 	out.State = Schedulable
-	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s.", evaluation.Feasible, len(evaluation.Nodes), choice(evaluation))
+	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s.",
+		evaluation.Feasible, len(evaluation.Nodes), choice(evaluation))
 	if n := out.Pod.NominatedNode; n != "" {
 		out.Summary += fmt.Sprintf(" It is nominated to %s.", n)
 	}
@@ -90,6 +93,7 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	if t == nil {
 		return false
 	}
+
 	i := slices.IndexFunc(t.Pods, func(p decision.GroupPlace) bool { return p.Name == e.object.Name })
 	fit, all := evaluation.Feasible, len(evaluation.Nodes)
 	switch {
@@ -100,11 +104,14 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 		return false
 	case t.Pods[i].Node == "":
 		out.Message = t.Pods[i].Message
-		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but none can once the others of its pod group %s are placed: %s", fit, all, name, out.Message)
+		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but none can once the others of its pod group %s "+
+			"are placed: %s", fit, all, name, out.Message)
 	default:
 		out.State = Schedulable
-		out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled with its pod group %s: %d of %d nodes fit, and it would go to %s.", name, fit, all, t.Pods[i].Node)
+		out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled with its pod group %s: %d of %d nodes "+
+			"fit, and it would go to %s.", name, fit, all, t.Pods[i].Node)
 	}
+
 	return true
 }
 
@@ -131,7 +138,8 @@ func (e *explainer) gangLine() string {
 	case now.Incomplete:
 		return text + ", and is not tried yet: " + now.Message + "."
 	case len(now.Victims) > 0:
-		return text + fmt.Sprintf(", and can make room for them by removing %s, which needs no change.", answer.Count(len(now.Victims), "pod"))
+		return text + fmt.Sprintf(", and can make room for them by removing %s, which needs no change.",
+			answer.Count(len(now.Victims), "pod"))
 	}
 	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s tells how they stand together.", g.Name.Name, g.Name.Namespace)
 }
@@ -157,7 +165,8 @@ func (e *explainer) ungate(node string) Suggestion {
 		names = append(names, g.Name)
 	}
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
-	change := b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
+	change := b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1,
+		func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
 	change.Command = keeperOf(e.w, e.object).command([]string{change.Kind}, change.pod)
 	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
 }
@@ -194,6 +203,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	case 1:
 		text = "The only node cannot take the pod"
 	}
+
 	missing := e.unknownResources()
 	out.NoNodeHas = missing
 	switch {
@@ -202,16 +212,19 @@ func (e *explainer) pendingSummary(gate string) string {
 	case len(out.Groups) == 1:
 		text += ": " + strings.Join(out.Groups[0].Reasons, ", ")
 	}
+
 	text += "."
 	if out.Leaving != nil {
 		return text + " It " + out.Leaving.Summary() + ". Nothing needs to be done."
 	}
+
 	if gate != "" {
 		text = "The pod may not be scheduled yet: " + gate + ". And none of the nodes could take it."
 	}
 	if e.gang != nil {
 		return text + " " + e.gangLine()
 	}
+
 	if p := out.Preemption; p != nil && p.Helps {
 		text += fmt.Sprintf(" It can make room on %s by preempting %s, which needs no change.", p.Node, answer.Count(len(p.Victims), "pod"))
 	} else if len(out.Suggestions) > 0 {
@@ -256,6 +269,7 @@ func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluatio
 			q.AheadByAge++
 		}
 	}
+
 	if evaluation.Feasible == 0 {
 		failure := evaluation.Failure()
 		names := failure.Plugins
@@ -270,5 +284,6 @@ func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluatio
 			q.Wakes = append(q.Wakes, wake)
 		}
 	}
+
 	e.out.Queue = q
 }

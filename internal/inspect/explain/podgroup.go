@@ -67,15 +67,18 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	if g == nil {
 		return nil, fmt.Errorf("podgroup %s/%s: %w", o.Namespace, o.Name, ErrNoPod)
 	}
+
 	out := &GroupExplanation{
 		APIVersion: simulate.APIVersion, Kind: KindGroup, Source: o.Source, Namespace: o.Namespace, Name: o.Name,
 		MinCount: g.MinCount(), Topology: g.TopologyKey(), Scheduled: g.Scheduled(), Pods: []GroupPod{},
 	}
+
 	if c := g.Condition(); c != nil {
 		out.LastDecision = &LastDecision{At: metav1.NewTime(c.LastTransitionTime.Time), Reason: c.Reason, Message: c.Message}
 	}
 	out.Now = w.TryGroup(o.Namespace, o.Name)
 	placed := 0
+
 	for _, p := range w.MembersOf(g) {
 		one := GroupPod{Name: p.Object.Name, Node: p.Object.Spec.NodeName, Waits: p.Object.Spec.NodeName == ""}
 		if !one.Waits {
@@ -89,6 +92,7 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 		}
 		out.Pods = append(out.Pods, one)
 	}
+
 	out.State, out.Summary = groupState(out.Now, placed, len(out.Pods))
 	if out.State == Pending && len(out.Now.Victims) == 0 {
 		out.advise(&groupSearch{w: w, g: g, now: out.Now}, placed)
@@ -119,12 +123,14 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	case t.Incomplete:
 		return Gated, "The group is not tried yet: " + t.Message + "."
 	case len(t.Victims) > 0:
-		return Pending, fmt.Sprintf("The group can make room by removing %s. As things are, %s", answer.Count(len(t.Victims), "pod"), t.Message)
+		return Pending, fmt.Sprintf("The group can make room by removing %s. As things are, %s",
+			answer.Count(len(t.Victims), "pod"), t.Message)
 	case t.Message != "":
 		return Pending, "The group is pending: " + t.Message
 	case t.Fit < t.Tried:
 		return Schedulable, fmt.Sprintf("The group waits for its turn: %d of %d pods would be placed now.", t.Fit, t.Tried)
 	}
+
 	return Schedulable, fmt.Sprintf("The group waits for its turn: %s would be placed now.", answer.Count(t.Fit, "pod"))
 }
 
@@ -142,6 +148,7 @@ func (e *GroupExplanation) tell(page *answer.Page) {
 	if e.MinCount > 0 {
 		page.Line("A gang: %d pods at once.", e.MinCount)
 	}
+
 	if e.Topology != "" {
 		page.Line("All on nodes with one value of %s.", e.Topology)
 	}
@@ -163,17 +170,20 @@ func (e *GroupExplanation) tell(page *answer.Page) {
 		page.Line("")
 		page.Table("  ", rows)
 	}
+
 	if e.Now != nil && len(e.Now.Victims) > 0 {
 		page.Line("\nWould have to leave: %s.", answer.List(len(e.Now.Victims), func(i int) string {
 			return e.Now.Victims[i].Namespace + "/" + e.Now.Victims[i].Name
 		}))
 	}
+
 	if len(e.Suggestions) > 0 {
 		page.Line("\nWith any one of these it would be placed, the smallest change first:")
 		for i, s := range e.Suggestions {
 			page.Line("  %d. %s", i+1, s.Text)
 		}
 	}
+
 	if d := e.LastDecision; d != nil {
 		page.Line("\nThe scheduler wrote %s: %s", d.At.UTC().Format("2006-01-02 15:04:05Z"), cmp.Or(d.Message, d.Reason))
 	}

@@ -36,30 +36,35 @@ func (p printer) explanation(e *Explanation) {
 	if e.Eviction != nil {
 		p.eviction(e.Eviction)
 	}
+
 	if len(e.Scores) > 0 {
 		p.scores(e)
 	}
 	if len(e.Groups) > 0 {
 		p.groups(e)
 	}
+
 	if e.Preemption != nil && e.Nodes > 0 {
 		p.preemption(e)
 	}
 	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
 		p.queue(e.Queue)
 	}
+
 	if e.Decision != nil {
 		p.decided(e)
 	}
 	if len(e.Suggestions) > 0 {
 		p.suggestions(e)
 	}
+
 	if e.Node != nil {
 		p.node(e.Node)
 	}
 	if e.Message != "" && !strings.Contains(e.Summary, e.Message) {
 		p.Line("\nThe scheduler's message: %s", e.Message)
 	}
+
 	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
 		p.Line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
@@ -70,11 +75,13 @@ func (p printer) explanation(e *Explanation) {
 
 func (p printer) eviction(e *Eviction) {
 	if e.Device != "" {
-		p.Line("\nIt has to leave at %s, in %s, because of the taint %s of its device %s, there since %s.", e.Due.UTC().Format("2006-01-02 15:04:05Z"),
+		p.Line("\nIt has to leave at %s, in %s, because of the taint %s of its device %s, there since %s.",
+			e.Due.UTC().Format("2006-01-02 15:04:05Z"),
 			answer.Duration(e.In.Duration()), e.Taint, e.Device, e.Since.UTC().Format("15:04:05Z"))
 		return
 	}
-	p.Line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.", e.Due.UTC().Format("2006-01-02 15:04:05Z"), answer.Duration(e.In.Duration()), e.Taint,
+	p.Line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.",
+		e.Due.UTC().Format("2006-01-02 15:04:05Z"), answer.Duration(e.In.Duration()), e.Taint,
 		e.Since.UTC().Format("15:04:05Z"), tolerated(e.TolerationSeconds))
 	p.Line("What would let it stay:")
 	for _, c := range e.Cancel {
@@ -104,10 +111,12 @@ func (p printer) scores(e *Explanation) {
 			plugins[name] = true
 		}
 	}
+
 	if len(plugins) == 0 {
 		p.Line("\nOnly %s can take it, so nothing was scored.", e.Scores[0].Node)
 		return
 	}
+
 	p.Line("\nScores of the best of the %s that can take it:", answer.Count(e.Feasible, "node"))
 	rows := [][]string{{"PLUGIN"}}
 	for _, s := range e.Scores {
@@ -117,6 +126,7 @@ func (p printer) scores(e *Explanation) {
 		}
 		rows[0] = append(rows[0], name)
 	}
+
 	for _, name := range sortedKeys(plugins) {
 		row := []string{name}
 		for _, s := range e.Scores {
@@ -124,10 +134,12 @@ func (p printer) scores(e *Explanation) {
 		}
 		rows = append(rows, row)
 	}
+
 	total := []string{"TOTAL"}
 	for _, s := range e.Scores {
 		total = append(total, fmt.Sprint(s.Total))
 	}
+
 	p.columns(append(rows, total))
 	for _, s := range e.Scores {
 		for _, name := range sortedKeys(s.Words) {
@@ -218,6 +230,7 @@ func (p printer) node(n *NodeReport) {
 	if n.Feasible {
 		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
 	}
+
 	p.Line("\nNode %s %s. What every plugin says:", n.Name, verdict)
 	rows := [][]string{{"PLUGIN", "VERDICT", "SCORE", "WHY"}}
 	for _, w := range n.Plugins {
@@ -233,6 +246,7 @@ func (p printer) node(n *NodeReport) {
 		}
 		rows = append(rows, []string{w.Plugin, verdict, score, why})
 	}
+
 	p.columns(rows)
 	if n.Preempt != "" {
 		p.Line("Preemption there: %s", n.Preempt)

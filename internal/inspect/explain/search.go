@@ -58,6 +58,7 @@ func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 		plugin string
 	}
 	var fixes []fix
+
 	for i := range s.judges {
 		name := s.judges[i].name
 		rejected := s.rejectedFor(causedBy, name, nodes)
@@ -76,6 +77,7 @@ func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 			edits = append(edits, s.proposed(p, rejected)...)
 		}
 	}
+
 	slices.SortStableFunc(fixes, func(a, b fix) int { return cmp.Compare(a.Fix, b.Fix) })
 	for _, f := range fixes {
 		edits = append(edits, fixers[f.Fix](s, f.plugin, nodes)...)
@@ -136,6 +138,7 @@ func (s *search) decisive() *Decisive {
 			reasons[r.plugin][strings.Join(r.Reasons, ", ")]++
 		}
 	}
+
 	if len(order) == 0 {
 		return nil
 	}

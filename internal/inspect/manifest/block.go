@@ -92,11 +92,13 @@ func (p *blockParser) block(indent int, key string, depth int) bool {
 	if isDash(line.text) {
 		return p.sequence(indent, key, depth)
 	}
+
 	if _, _, isKey, ok := splitKey(line.text); !ok {
 		return false
 	} else if isKey {
 		return p.mapping(indent, key, depth)
 	}
+
 	text, number := line.text, line.number
 	p.pos++
 	return p.scalar(text, key, number, indent-1, depth) && p.ended(indent-1)
@@ -226,10 +228,12 @@ func (p *blockParser) scalar(text, key string, number int32, outer, depth int) b
 		p.t.add(node{key: key, text: value, quoted: true, line: number})
 		return true
 	}
+
 	value, ok := plain(text)
 	if !ok {
 		return false
 	}
+
 	p.t.add(node{key: key, text: value, line: number})
 	return true
 }

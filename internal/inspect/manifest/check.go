@@ -26,6 +26,7 @@ func (s *Set) check(options Options) Errors {
 	duplicates(&c, "PersistentVolume", s.PersistentVolumes)
 	duplicates(&c, "PersistentVolumeClaim", s.PersistentVolumeClaims)
 	duplicates(&c, "ResourceQuota", s.ResourceQuotas)
+
 	duplicates(&c, "LimitRange", s.LimitRanges)
 	duplicates(&c, "PriorityClass", s.PriorityClasses)
 	duplicates(&c, "RuntimeClass", s.RuntimeClasses)
@@ -34,6 +35,7 @@ func (s *Set) check(options Options) Errors {
 	duplicates(&c, "CSINode", s.CSINodes)
 	duplicates(&c, "CSIDriver", s.CSIDrivers)
 	duplicates(&c, "CSIStorageCapacity", s.CSIStorageCapacities)
+
 	duplicates(&c, "VolumeAttachment", s.VolumeAttachments)
 	duplicates(&c, "ResourceSlice", s.ResourceSlices)
 	duplicates(&c, "ResourceClaim", s.ResourceClaims)
@@ -42,6 +44,7 @@ func (s *Set) check(options Options) Errors {
 	duplicates(&c, "DeviceTaintRule", s.DeviceTaintRules)
 	duplicates(&c, "Lease", s.Leases)
 	duplicates(&c, "Workload", s.Workloads)
+
 	duplicates(&c, "PodGroup", s.PodGroups)
 	duplicates(&c, "Deployment", s.Deployments)
 	duplicates(&c, "ReplicaSet", s.ReplicaSets)
@@ -53,6 +56,7 @@ func (s *Set) check(options Options) Errors {
 		c.references()
 		c.withinLimit()
 	}
+
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
 	})
@@ -116,7 +120,8 @@ func duplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 		at := c.set.places[kind][i]
 		c.about = subject{kind, P(o)}
 		if before, found := first[id]; found {
-			c.fail(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind, c.set.name(before.file), before.line)
+			c.fail(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind,
+				c.set.name(before.file), before.line)
 			continue
 		}
 		first[id] = at
@@ -172,15 +177,18 @@ func (c *checker) group(at place, g *schedulingv1beta1.PodGroup) {
 	if ref == nil {
 		return
 	}
+
 	for _, w := range c.set.Workloads {
 		if w.Namespace != g.Namespace || w.Name != ref.WorkloadName {
 			continue
 		}
-		if !slices.ContainsFunc(w.Spec.PodGroupTemplates, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == ref.TemplateName }) {
+		if !slices.ContainsFunc(w.Spec.PodGroupTemplates,
+			func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == ref.TemplateName }) {
 			c.fail(at, at.line, "spec.workloadRef.templateName", "%q: must be a template of Workload %s", ref.TemplateName, w.Name)
 		}
 		return
 	}
+
 	c.fail(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
@@ -188,7 +196,8 @@ func (c *checker) group(at place, g *schedulingv1beta1.PodGroup) {
 // kubectl get all. If the checker is strict, the pod is a fault.
 func (c *checker) elsewhere(at place, node string) {
 	if c.strict {
-		c.fail(at, at.nodeName, "spec.nodeName", "%q: must be a node of the input (without --strict the pod is kept as bound elsewhere)", node)
+		c.fail(at, at.nodeName, "spec.nodeName",
+			"%q: must be a node of the input (without --strict the pod is kept as bound elsewhere)", node)
 		return
 	}
 	if c.set.Elsewhere == nil {
@@ -200,7 +209,8 @@ func (c *checker) elsewhere(at place, node string) {
 func (c *checker) classes(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
 		if _, known := rules.SystemPriority(name); !known {
-			c.fail(at, at.priorityClass, prefix+"priorityClassName", "%q: must be a PriorityClass of the input, %s or %s", name, rules.SystemClusterCritical, rules.SystemNodeCritical)
+			c.fail(at, at.priorityClass, prefix+"priorityClassName",
+				"%q: must be a PriorityClass of the input, %s or %s", name, rules.SystemClusterCritical, rules.SystemNodeCritical)
 		}
 	}
 	if name := spec.RuntimeClassName; name != nil && !c.runtimes[*name] {
@@ -222,18 +232,21 @@ func (s *Set) templates() map[string][]template {
 	for _, w := range s.Deployments {
 		add("Deployment", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}
+
 	for _, w := range s.ReplicaSets {
 		add("ReplicaSet", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}
 	for _, w := range s.StatefulSets {
 		add("StatefulSet", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}
+
 	for _, w := range s.DaemonSets {
 		add("DaemonSet", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}
 	for _, w := range s.Jobs {
 		add("Job", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}
+
 	for _, w := range s.ReplicationControllers {
 		add("ReplicationController", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}

@@ -22,6 +22,7 @@ func (e *expansion) daemonSets() {
 				served[DaemonNode(pod)] = true
 			}
 		}
+
 		for _, node := range e.set.Nodes {
 			if !served[node.Name] && RunsDaemon(set, node) {
 				e.addNamed(daemonPod(w, node.Name), set.Name+"-", w.at)

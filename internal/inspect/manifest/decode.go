@@ -132,6 +132,7 @@ func newPlan(typ reflect.Type) decodeFunc {
 	case intOrStringType:
 		return decodeIntOrString
 	}
+
 	if reflect.PointerTo(typ).Implements(unmarshalerType) {
 		return decodeJSON
 	}
@@ -156,6 +157,7 @@ func newPlan(typ reflect.Type) decodeFunc {
 	case reflect.Float64:
 		return decodeFloat
 	}
+
 	return decodeJSON
 }
 
@@ -193,6 +195,7 @@ func structPlan(typ reflect.Type) decodeFunc {
 			d.fail(n, "%s: must be an object", d.describe(n))
 			return
 		}
+
 		var seen [4]uint64
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
 			key := d.t.nodes[c].key
@@ -280,10 +283,12 @@ func mapPlan(typ reflect.Type) decodeFunc {
 			d.fail(n, "%s: must be an object", d.describe(n))
 			return
 		}
+
 		size := 0
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
 			size++
 		}
+
 		v.Set(reflect.MakeMapWithSize(typ, size))
 		value := reflect.New(typ.Elem()).Elem()
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
@@ -310,10 +315,12 @@ func slicePlan(typ reflect.Type) decodeFunc {
 			d.fail(n, "%s: must be a list", d.describe(n))
 			return
 		}
+
 		size := 0
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
 			size++
 		}
+
 		v.Set(reflect.MakeSlice(typ, size, size))
 		i := 0
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {

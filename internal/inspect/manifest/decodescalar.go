@@ -159,6 +159,7 @@ func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
 	if !ok {
 		return
 	}
+
 	target := v.Addr().Interface().(*intstr.IntOrString)
 	switch typ {
 	case stringScalar:

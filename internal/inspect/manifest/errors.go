@@ -103,6 +103,7 @@ func show(value any) string {
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
+
 	if v.Kind() == reflect.String {
 		return strconv.Quote(v.String())
 	}
@@ -110,6 +111,7 @@ func show(value any) string {
 	if err != nil {
 		return fmt.Sprint(value)
 	}
+
 	const enough = 200
 	if len(text) > enough {
 		return string(text[:enough]) + "..."

@@ -33,6 +33,7 @@ func (s *Set) Expand(seed int64) {
 		byOwner: map[ownerName][]*v1.Pod{},
 		gone:    map[*v1.Pod]bool{},
 	}
+
 	for _, pod := range s.Pods {
 		e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
@@ -41,6 +42,7 @@ func (s *Set) Expand(seed int64) {
 			e.byOwner[name] = append(e.byOwner[name], pod)
 		}
 	}
+
 	e.deployments()
 	e.replicaSets()
 	e.replicationControllers()

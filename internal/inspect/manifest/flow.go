@@ -76,6 +76,7 @@ func (f *flowParser) collection(n node, end byte, depth int) bool {
 		f.pos++
 		return true
 	}
+
 	for {
 		key := ""
 		if n.kind == mappingNode {
@@ -135,11 +136,13 @@ func (f *flowParser) scalar() (text string, isQuoted, ok bool) {
 		f.pos = len(f.text) - len(rest)
 		return value, true, true
 	}
+
 	end := f.pos
 	for end < len(f.text) && strings.IndexByte(",[]{}\n\"'", f.text[end]) < 0 &&
 		!(f.text[end] == ':' && (end+1 == len(f.text) || strings.IndexByte(" \n,[]{}", f.text[end+1]) >= 0)) {
 		end++
 	}
+
 	if end == len(f.text) || f.text[end] == '"' || f.text[end] == '\'' {
 		return "", false, false
 	}
@@ -148,6 +151,7 @@ func (f *flowParser) scalar() (text string, isQuoted, ok bool) {
 	if !ok || value != word || strings.ContainsAny(word, "\t#?") || word[0] == '-' && len(word) == 1 || word[0] == ':' {
 		return "", false, false
 	}
+
 	f.pos = end
 	return value, false, true
 }
@@ -167,6 +171,7 @@ func (f *flowParser) jsonString() (string, bool) {
 		}
 		end++
 	}
+
 	if end >= len(f.text) || !ascii && !utf8.ValidString(f.text[f.pos:end]) {
 		return "", false
 	}
@@ -175,6 +180,7 @@ func (f *flowParser) jsonString() (string, bool) {
 	if !escapes {
 		return literal[1 : len(literal)-1], true
 	}
+
 	var value string
 	err := json.Unmarshal([]byte(literal), &value)
 	return value, err == nil
@@ -200,6 +206,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 	case '{', '[', '|', '>', '&', '*', '!', '%', '@', '`', ',', ']', '}', '?', '#', ':':
 		return "", "", false, text[0] == '{' || text[0] == '[' || text[0] == '|'
 	}
+
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '\t':
@@ -219,6 +226,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 			return key, strings.TrimLeft(text[i+1:], " "), true, true
 		}
 	}
+
 	return "", "", false, true
 }
 
@@ -258,6 +266,7 @@ func quoted(text string) (value, rest string, ok bool) {
 		}
 		return "", "", false
 	}
+
 	escapes := false
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -275,6 +284,7 @@ func quoted(text string) (value, rest string, ok bool) {
 			return "", "", false
 		}
 	}
+
 	return "", "", false
 }
 
@@ -303,5 +313,6 @@ func unescape(text string) (string, bool) {
 		}
 		value.WriteByte(c)
 	}
+
 	return value.String(), true
 }

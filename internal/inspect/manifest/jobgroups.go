@@ -25,18 +25,21 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
 		return ""
 	}
+
 	var own []*schedulingv1beta1.PodGroup
 	for _, g := range e.set.PodGroups {
 		if ref := g.Spec.WorkloadRef; g.Namespace == job.Namespace && ref != nil && ref.WorkloadName == workload.Name {
 			own = append(own, g)
 		}
 	}
+
 	switch {
 	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
 		return own[0].Name
 	case len(own) > 0:
 		return ""
 	}
+
 	template := &workload.Spec.PodGroupTemplates[0]
 	group := &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
@@ -45,9 +48,11 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		},
 		Spec: schedulingv1beta1.PodGroupSpec{
 			WorkloadRef:      &schedulingv1beta1.WorkloadReference{WorkloadName: workload.Name, TemplateName: template.Name},
-			SchedulingPolicy: template.SchedulingPolicy, SchedulingConstraints: template.SchedulingConstraints, DisruptionMode: template.DisruptionMode,
+			SchedulingPolicy: template.SchedulingPolicy, SchedulingConstraints: template.SchedulingConstraints,
+			DisruptionMode: template.DisruptionMode,
 		},
 	}
+
 	group.UID = uidOf("PodGroup", &group.ObjectMeta)
 	e.set.PodGroups = append(e.set.PodGroups, group)
 	return group.Name
@@ -57,16 +62,19 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1beta1.Workload {
 	var own []*schedulingv1beta1.Workload
 	for _, w := range e.set.Workloads {
-		if ref := w.Spec.ControllerRef; w.Namespace == job.Namespace && ref != nil && ref.Kind == "Job" && ref.APIGroup == batchv1.GroupName && ref.Name == job.Name {
+		if ref := w.Spec.ControllerRef; w.Namespace == job.Namespace && ref != nil && ref.Kind == "Job" &&
+			ref.APIGroup == batchv1.GroupName && ref.Name == job.Name {
 			own = append(own, w)
 		}
 	}
+
 	switch {
 	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
 		return own[0]
 	case len(own) > 0 || len(pods) > 0 || hasBegun(job):
 		return nil
 	}
+
 	workload := &schedulingv1beta1.Workload{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: job.Namespace, Name: workloadName(job),
@@ -77,6 +85,7 @@ func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1be
 			PodGroupTemplates: []schedulingv1beta1.PodGroupTemplate{templateOf(job)},
 		},
 	}
+
 	workload.UID = uidOf("Workload", &workload.ObjectMeta)
 	e.set.Workloads = append(e.set.Workloads, workload)
 	return workload
@@ -97,16 +106,19 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	if asked := gangOf(job).MinCount; asked != nil {
 		count = *asked
 	}
+
 	t := schedulingv1beta1.PodGroupTemplate{
 		Name:             job.Name + "-pgt-0",
 		SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: count}},
 	}
+
 	if constraints := job.Spec.Scheduling.SchedulingConstraints; constraints != nil {
 		t.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{}
 		for _, c := range constraints.Topology {
 			t.SchedulingConstraints.Topology = append(t.SchedulingConstraints.Topology, schedulingv1beta1.TopologyConstraint{Key: c.Key})
 		}
 	}
+
 	if mode := job.Spec.Scheduling.DisruptionMode; mode != nil && mode.All != nil {
 		t.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 	}

@@ -12,11 +12,13 @@ import (
 
 func (e *expansion) jobs() {
 	for i, job := range e.set.Jobs {
-		w := workload{gvk: batchv1.SchemeGroupVersion.WithKind("Job"), meta: &job.ObjectMeta, template: &job.Spec.Template, at: e.set.places["Job"][i]}
+		w := workload{gvk: batchv1.SchemeGroupVersion.WithKind("Job"), meta: &job.ObjectMeta,
+			template: &job.Spec.Template, at: e.set.places["Job"][i]}
 		pods := e.owned(w)
 		if !makesPods(job) {
 			continue
 		}
+
 		group := e.groupOf(job, pods)
 		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
 			for _, index := range NextIndexes(job, pods) {
@@ -28,6 +30,7 @@ func (e *expansion) jobs() {
 			}
 			continue
 		}
+
 		for range missingPods(job, pods) {
 			e.addNamed(jobPod(w), w.meta.Name+"-", w.at)
 		}
@@ -90,14 +93,17 @@ func NextIndexes(job *batchv1.Job, pods []*v1.Pod) []int {
 func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	taken := slices.Concat(indexes(job.Status.CompletedIndexes), indexes(pointer.Deref(job.Status.FailedIndexes, "")))
 	for _, pod := range pods {
-		if index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation]); err == nil && pod.Status.Phase != v1.PodFailed {
+		if index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation]); err == nil &&
+			pod.Status.Phase != v1.PodFailed {
 			taken = append(taken, span{index, index})
 		}
 	}
+
 	var open []int
 	if job.Spec.Completions == nil {
 		return nil
 	}
+
 	for index := 0; index < int(*job.Spec.Completions) && len(open) < count; index++ {
 		if i := slices.IndexFunc(taken, func(s span) bool { return s.first <= index && index <= s.last }); i >= 0 {
 			index = taken[i].last

@@ -64,18 +64,25 @@ func meta(o metav1.Object, namespaced bool) field.ErrorList {
 }
 
 func init() {
-	const apps, batch, storage, devices, groups = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1beta1"
+	const apps, batch, storage, devices, groups = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",
+		"scheduling.k8s.io/v1beta1"
 	register("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)
 	register("Pod", "v1", true, func(s *Set) *[]*v1.Pod { return &s.Pods }, preparePod)
 	register("Namespace", "v1", false, func(s *Set) *[]*v1.Namespace { return &s.Namespaces }, prepareNamespace)
 	register("Service", "v1", true, func(s *Set) *[]*v1.Service { return &s.Services }, nil)
 	register("PersistentVolume", "v1", false, func(s *Set) *[]*v1.PersistentVolume { return &s.PersistentVolumes }, prepareVolume)
-	register("PersistentVolumeClaim", "v1", true, func(s *Set) *[]*v1.PersistentVolumeClaim { return &s.PersistentVolumeClaims }, prepareClaim)
+	register("PersistentVolumeClaim", "v1", true,
+		func(s *Set) *[]*v1.PersistentVolumeClaim { return &s.PersistentVolumeClaims }, prepareClaim)
+
 	register("ResourceQuota", "v1", true, func(s *Set) *[]*v1.ResourceQuota { return &s.ResourceQuotas }, nil)
 	register("LimitRange", "v1", true, func(s *Set) *[]*v1.LimitRange { return &s.LimitRanges }, nil)
-	register("PriorityClass", "scheduling.k8s.io/v1", false, func(s *Set) *[]*schedulingv1.PriorityClass { return &s.PriorityClasses }, preparePriorityClass)
-	register("RuntimeClass", "node.k8s.io/v1", false, func(s *Set) *[]*nodev1.RuntimeClass { return &s.RuntimeClasses }, rules.ValidateRuntimeClass)
-	register("PodDisruptionBudget", "policy/v1", true, func(s *Set) *[]*policyv1.PodDisruptionBudget { return &s.PodDisruptionBudgets }, rules.ValidatePDB)
+	register("PriorityClass", "scheduling.k8s.io/v1", false,
+		func(s *Set) *[]*schedulingv1.PriorityClass { return &s.PriorityClasses }, preparePriorityClass)
+	register("RuntimeClass", "node.k8s.io/v1", false,
+		func(s *Set) *[]*nodev1.RuntimeClass { return &s.RuntimeClasses }, rules.ValidateRuntimeClass)
+	register("PodDisruptionBudget", "policy/v1", true,
+		func(s *Set) *[]*policyv1.PodDisruptionBudget { return &s.PodDisruptionBudgets }, rules.ValidatePDB)
+
 	register("StorageClass", storage, false, func(s *Set) *[]*storagev1.StorageClass { return &s.StorageClasses }, prepareStorageClass)
 	register("CSINode", storage, false, func(s *Set) *[]*storagev1.CSINode { return &s.CSINodes }, nil)
 	register("CSIDriver", storage, false, func(s *Set) *[]*storagev1.CSIDriver { return &s.CSIDrivers }, prepareDriver)
@@ -83,7 +90,9 @@ func init() {
 	register("VolumeAttachment", storage, false, func(s *Set) *[]*storagev1.VolumeAttachment { return &s.VolumeAttachments }, nil)
 	register("ResourceSlice", devices, false, func(s *Set) *[]*resourcev1.ResourceSlice { return &s.ResourceSlices }, nil)
 	register("ResourceClaim", devices, true, func(s *Set) *[]*resourcev1.ResourceClaim { return &s.ResourceClaims }, prepareResourceClaim)
-	register("ResourceClaimTemplate", devices, true, func(s *Set) *[]*resourcev1.ResourceClaimTemplate { return &s.ResourceClaimTemplates }, prepareResourceClaimTemplate)
+	register("ResourceClaimTemplate", devices, true,
+		func(s *Set) *[]*resourcev1.ResourceClaimTemplate { return &s.ResourceClaimTemplates }, prepareResourceClaimTemplate)
+
 	register("DeviceClass", devices, false, func(s *Set) *[]*resourcev1.DeviceClass { return &s.DeviceClasses }, nil)
 	register("DeviceTaintRule", devices, false, func(s *Set) *[]*resourcev1.DeviceTaintRule { return &s.DeviceTaintRules }, nil)
 	register("Lease", "coordination.k8s.io/v1", true, func(s *Set) *[]*coordinationv1.Lease { return &s.Leases }, nil)
@@ -92,7 +101,9 @@ func init() {
 	register("Deployment", apps, true, func(s *Set) *[]*appsv1.Deployment { return &s.Deployments }, prepareDeployment)
 	register("ReplicaSet", apps, true, func(s *Set) *[]*appsv1.ReplicaSet { return &s.ReplicaSets }, prepareReplicaSet)
 	register("StatefulSet", apps, true, func(s *Set) *[]*appsv1.StatefulSet { return &s.StatefulSets }, prepareStatefulSet)
+
 	register("DaemonSet", apps, true, func(s *Set) *[]*appsv1.DaemonSet { return &s.DaemonSets }, prepareDaemonSet)
 	register("Job", batch, true, func(s *Set) *[]*batchv1.Job { return &s.Jobs }, prepareJob)
-	register("ReplicationController", "v1", true, func(s *Set) *[]*v1.ReplicationController { return &s.ReplicationControllers }, prepareReplicationController)
+	register("ReplicationController", "v1", true,
+		func(s *Set) *[]*v1.ReplicationController { return &s.ReplicationControllers }, prepareReplicationController)
 }

@@ -88,11 +88,13 @@ func (c *converter) convert(y *yaml.Node, key string, depth int) error {
 	if depth > maxDepth || len(c.t.nodes) > maxNodes {
 		return errors.New("nested too deeply")
 	}
+
 	if c.inAlias > 0 {
 		if err := c.repeat(); err != nil {
 			return err
 		}
 	}
+
 	switch y.Kind {
 	case yaml.AliasNode:
 		c.inAlias++
@@ -120,6 +122,7 @@ func (c *converter) convert(y *yaml.Node, key string, depth int) error {
 	case yaml.MappingNode:
 		return c.mapping(y, key, depth)
 	}
+
 	return fmt.Errorf("unknown kind of YAML node %d", y.Kind)
 }
 
@@ -147,6 +150,7 @@ func (c *converter) mapping(y *yaml.Node, key string, depth int) error {
 		c.t.nodes[child].line = line
 		children.append(child)
 	}
+
 	return c.merge(self, &children, merged, depth)
 }
 
@@ -178,6 +182,7 @@ func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, d
 	for n := c.t.nodes[self].first; n != 0; n = c.t.nodes[n].next {
 		has[c.t.nodes[n].key] = true
 	}
+
 	c.inAlias++
 	defer func() { c.inAlias-- }()
 	for _, from := range merged {
@@ -203,5 +208,6 @@ func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, d
 			children.append(child)
 		}
 	}
+
 	return nil
 }

@@ -43,7 +43,8 @@ func tooMany(list []demand) (refused []demand) {
 func (s *Set) limit() {
 	for _, d := range tooMany(s.demands()) {
 		d.settle()
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s is left with the pods that it has: it lacks %d, and all workloads together may lack %d",
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s is left with the pods that it has: it lacks %d, and all "+
+			"workloads together may lack %d",
 			d.kind, d.meta.Namespace, d.meta.Name, d.lacks, mostPods))
 	}
 }
@@ -113,7 +114,8 @@ func (s *Set) demands() (list []demand) {
 		add("Job", i, &job.ObjectMeta, wants)
 	}
 	for i, set := range s.DaemonSets {
-		list = append(list, demand{"DaemonSet", &set.ObjectMeta, s.placeOf("DaemonSet", i), len(s.Nodes) - pods[set.UID], func() { s.leaveOut(set) }})
+		list = append(list, demand{"DaemonSet", &set.ObjectMeta, s.placeOf("DaemonSet", i),
+			len(s.Nodes) - pods[set.UID], func() { s.leaveOut(set) }})
 	}
 	return list
 }

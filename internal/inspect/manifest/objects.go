@@ -36,6 +36,7 @@ func (s *Set) Newest() (newest time.Time) {
 			newest = t.Time
 		}
 	}
+
 	for _, n := range s.Nodes {
 		later(n.CreationTimestamp)
 		for i := range n.Status.Conditions {
@@ -43,6 +44,7 @@ func (s *Set) Newest() (newest time.Time) {
 			later(n.Status.Conditions[i].LastTransitionTime)
 		}
 	}
+
 	for _, p := range s.Pods {
 		later(p.CreationTimestamp)
 		later(conditionTime(p))

@@ -36,6 +36,7 @@ func (p *parser) parse(c chunk, order int32) []found {
 			return []found{{problems: []problem{{line: fault.line, text: fault.text}}}}
 		}
 	}
+
 	if len(p.tree.nodes) == 0 {
 		return nil
 	}
@@ -45,6 +46,7 @@ func (p *parser) parse(c chunk, order int32) []found {
 			return nil
 		}
 	}
+
 	all := p.objects(root, c.head, order)
 	if c.json && c.item && !strings.Contains(c.text, "\n") {
 		for i := range all {
@@ -53,6 +55,7 @@ func (p *parser) parse(c chunk, order int32) []found {
 			}
 		}
 	}
+
 	return all
 }
 
@@ -90,10 +93,12 @@ func (p *parser) objects(n int32, head string, order int32) []found {
 		}
 		return []found{{problems: []problem{{line: t.nodes[n].line, text: "must be an object with apiVersion and kind"}}}}
 	}
+
 	kindName, apiVersion := t.text(n, "kind"), t.text(n, "apiVersion")
 	if kindName == "" && apiVersion == "" {
 		kindName, apiVersion = ofList(head)
 	}
+
 	if items := t.get(n, "items"); items != 0 && strings.HasSuffix(kindName, "List") {
 		var all []found
 		head := "kind: " + kindName + "\napiVersion: " + apiVersion + "\n"
@@ -129,6 +134,7 @@ func (p *parser) object(n int32, kindName, apiVersion string, order int32) found
 	case apiVersion == "":
 		return found{problems: []problem{{line, "apiVersion", "required"}}}
 	}
+
 	k, ignored, at, fault := lookup(kindName, apiVersion)
 	if fault != "" {
 		return found{problems: []problem{{p.tree.nodes[p.tree.find(n, at)].line, at, fault}}}
@@ -136,6 +142,7 @@ func (p *parser) object(n int32, kindName, apiVersion string, order int32) found
 	if k == nil {
 		return found{ignored: ignored}
 	}
+
 	f := found{kind: k, place: place{line: line, order: order}}
 	value := reflect.New(k.typ)
 	p.decoder.reset(&p.tree)
@@ -154,6 +161,7 @@ func lookup(name, apiVersion string) (k *kind, ignored, at, fault string) {
 	if !hasGroup {
 		group = ""
 	}
+
 	k = kinds[name]
 	switch {
 	case k != nil && k.apiVersion == apiVersion:
@@ -165,6 +173,7 @@ func lookup(name, apiVersion string) (k *kind, ignored, at, fault string) {
 			return nil, "", "kind", fmt.Sprintf("%q: did you mean %s?", name, meant)
 		}
 	}
+
 	if group != "" {
 		name += "." + group
 	}
@@ -229,6 +238,7 @@ func (p *parser) finish(f *found, n int32) {
 	if f.kind.namespaced && o.GetNamespace() == "" {
 		o.SetNamespace(metav1.NamespaceDefault)
 	}
+
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(o.GetGenerateName() + suffix(f.place.order))
 	}
@@ -241,11 +251,13 @@ func (p *parser) finish(f *found, n int32) {
 			}
 		}
 	}
+
 	slices.SortStableFunc(f.problems, func(a, b problem) int { return int(a.line) - int(b.line) })
 	spec := "spec."
 	if p.tree.get(n, "spec") != 0 && p.tree.get(p.tree.get(n, "spec"), "template") != 0 {
 		spec = "spec.template.spec."
 	}
+
 	f.place.nodeName = p.lineOf(n, "spec.nodeName")
 	f.place.priorityClass = p.lineOf(n, spec+"priorityClassName")
 	f.place.runtimeClass = p.lineOf(n, spec+"runtimeClassName")

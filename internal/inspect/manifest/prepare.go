@@ -130,6 +130,7 @@ func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 			*count = 1
 		}
 	}
+
 	for i := range spec.Devices.Requests {
 		request := &spec.Devices.Requests[i]
 		if request.Exactly != nil {
@@ -194,7 +195,8 @@ func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.La
 	} else if s, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 		errs = append(errs, field.Invalid(spec.Child("selector"), selector, err.Error()))
 	} else if !s.Matches(labels.Set(template.Labels)) {
-		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels,
+			"`selector` does not match template `labels`"))
 	}
 	return append(errs, checkTemplate(template, spec.Child("template"))...)
 }

@@ -54,9 +54,12 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := &reader{options: options, set: &Set{
-		Whole: options.Lenient, Ignored: map[string]int{}, places: map[string][]place{}, files: files, stdin: cmp.Or(options.Stdin, "<stdin>"),
+		Whole: options.Lenient, Ignored: map[string]int{}, places: map[string][]place{}, files: files,
+		stdin: cmp.Or(options.Stdin, "<stdin>"),
 	}}
+
 	if err := r.run(files, stdin); err != nil {
 		return nil, err
 	}
@@ -66,12 +69,14 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 			r.fail(e)
 		}
 	}
+
 	if r.more > 0 {
 		r.errs = append(r.errs, &Error{Text: fmt.Sprintf("and %d more errors", r.more)})
 	}
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}
+
 	if options.Lenient {
 		r.set.limit()
 	}
@@ -123,6 +128,7 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 			return nil, fmt.Errorf("%s: no .yaml, .yml or .json file in this folder%s", path, deeper)
 		}
 	}
+
 	return files, nil
 }
 
@@ -232,6 +238,7 @@ func (r *reader) cut(files []string, stdin io.Reader, emit func(*batch)) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -275,6 +282,7 @@ func (r *reader) collect(b *batch) {
 		for _, p := range f.problems {
 			r.fail(&Error{File: file, Line: int(p.line), Object: f.name, Field: p.path, Text: p.text})
 		}
+
 		switch {
 		case len(f.problems) > 0:
 		case f.kind == nil:

@@ -28,6 +28,7 @@ func (e *expansion) deployments() {
 			sets[name] = append(sets[name], rs)
 		}
 	}
+
 	for i, d := range s.Deployments {
 		own := sets[identity{uid: string(d.UID)}]
 		if d.UID == "" {
@@ -44,7 +45,8 @@ func (e *expansion) deployments() {
 			missing -= *rs.Spec.Replicas
 		}
 		if missing > 0 {
-			newest := slices.MaxFunc(own, func(a, b *appsv1.ReplicaSet) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+			newest := slices.MaxFunc(own,
+				func(a, b *appsv1.ReplicaSet) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 			newest.Spec.Replicas = ptr(*newest.Spec.Replicas + missing)
 		}
 	}
@@ -57,11 +59,13 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	if labels == nil {
 		labels = map[string]string{}
 	}
+
 	labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
 	selector := &metav1.LabelSelector{}
 	if d.Spec.Selector != nil {
 		selector = d.Spec.Selector.DeepCopy()
 	}
+
 	if selector.MatchLabels == nil {
 		selector.MatchLabels = map[string]string{}
 	}
@@ -73,6 +77,7 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: ptr(*d.Spec.Replicas), Selector: selector, Template: *d.Spec.Template.DeepCopy()},
 	}
+
 	rs.Spec.Template.Labels = labels
 	return rs
 }
@@ -92,7 +97,8 @@ func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 func (e *expansion) replicaSets() {
 	for i, rs := range e.set.ReplicaSets {
 		e.replicate(workload{
-			gvk: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta: &rs.ObjectMeta, template: &rs.Spec.Template, at: e.set.places["ReplicaSet"][i],
+			gvk: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta: &rs.ObjectMeta, template: &rs.Spec.Template,
+			at: e.set.places["ReplicaSet"][i],
 		}, *rs.Spec.Replicas)
 	}
 }
@@ -100,7 +106,8 @@ func (e *expansion) replicaSets() {
 func (e *expansion) replicationControllers() {
 	for i, rc := range e.set.ReplicationControllers {
 		e.replicate(workload{
-			gvk: v1.SchemeGroupVersion.WithKind("ReplicationController"), meta: &rc.ObjectMeta, template: rc.Spec.Template, at: e.set.places["ReplicationController"][i],
+			gvk: v1.SchemeGroupVersion.WithKind("ReplicationController"), meta: &rc.ObjectMeta,
+			template: rc.Spec.Template, at: e.set.places["ReplicationController"][i],
 		}, *rc.Spec.Replicas)
 	}
 }

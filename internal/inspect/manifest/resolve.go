@@ -37,6 +37,7 @@ func resolve(text string) scalarType {
 	case strings.IndexByte("yYnNtTfFoO~", c) < 0 || len(text) > len("false"):
 		return stringScalar
 	}
+
 	switch text {
 	case "~", "null", "Null", "NULL":
 		return nullScalar
@@ -121,17 +122,20 @@ func isFloat(text string) bool {
 			digits++
 		}
 	}
+
 	sign := func() {
 		if i < len(text) && (text[i] == '+' || text[i] == '-') {
 			i++
 		}
 	}
+
 	sign()
 	skip()
 	if i < len(text) && text[i] == '.' {
 		i++
 		skip()
 	}
+
 	if digits == 0 {
 		return false
 	}
@@ -143,6 +147,7 @@ func isFloat(text string) bool {
 			return false
 		}
 	}
+
 	return i == len(text)
 }
 

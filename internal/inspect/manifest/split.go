@@ -35,10 +35,12 @@ func split(r io.Reader, emit func(chunk) error) error {
 	if ahead, _ := in.Peek(2); string(ahead) == "\x1f\x8b" {
 		return errors.New("is compressed: unpack it first, as with gunzip")
 	}
+
 	if first == '{' {
 		s := jsonSplitter{in: in, line: 1, emit: emit}
 		return s.run()
 	}
+
 	s := yamlSplitter{in: in, emit: emit}
 	return s.run()
 }
@@ -112,6 +114,7 @@ func (s *yamlSplitter) take(text []byte) error {
 	trimmed := bytes.TrimRight(text, " \t\r\n")
 	indent := len(text) - len(bytes.TrimLeft(text, " "))
 	content := trimmed[min(indent, len(trimmed)):]
+
 	switch {
 	case bytes.Equal(trimmed, []byte("---")) || bytes.HasPrefix(trimmed, []byte("--- #")):
 		return s.endDocument()
@@ -122,6 +125,7 @@ func (s *yamlSplitter) take(text []byte) error {
 		s.buf, s.inList, s.dash, s.blank = s.buf[:0], true, -1, true
 		return nil
 	}
+
 	s.add(text, content)
 	return nil
 }
@@ -288,6 +292,7 @@ func (s *jsonSplitter) str(quote byte) error {
 		if err != nil {
 			return s.rest()
 		}
+
 		s.put(c)
 		switch {
 		case c == '\\' && quote == '"':

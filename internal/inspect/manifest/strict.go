@@ -20,6 +20,7 @@ func Decode(name string, text []byte, into any) error {
 			return &Error{File: name, Line: int(fault.line), Text: fault.text}
 		}
 	}
+
 	if len(p.tree.nodes) == 0 {
 		return &Error{File: name, Line: 1, Text: "nothing stands there"}
 	}
@@ -30,6 +31,7 @@ func Decode(name string, text []byte, into any) error {
 	if line := second(c.text); line > 0 {
 		faults = append(faults, &Error{File: name, Line: line, Text: "a second document, where one is expected"})
 	}
+
 	for _, list := range [][]problem{p.decoder.faults, p.decoder.unknown} {
 		for _, f := range list {
 			faults = append(faults, &Error{File: name, Line: int(f.line), Field: f.path, Text: f.text})

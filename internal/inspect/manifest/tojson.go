@@ -26,6 +26,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 		}
 		return append(out, end)
 	}
+
 	if node.quoted {
 		return appendString(out, node.text)
 	}
@@ -37,6 +38,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 	case intScalar, floatScalar:
 		return append(out, number(node.text)...)
 	}
+
 	return appendString(out, node.text)
 }
 

@@ -65,6 +65,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 		}
 		r.rest = utf8.AppendRune(r.rest[:0], unit)
 	}
+
 	return n, nil
 }
 

@@ -61,6 +61,7 @@ func ReadCatalog(paths []string) (*Catalog, error) {
 		}
 		documents = append(documents, read...)
 	}
+
 	c := &Catalog{}
 	var pools []*nodePool
 	var types []*instanceType
@@ -70,19 +71,23 @@ func ReadCatalog(paths []string) (*Catalog, error) {
 			faults = append(faults, err)
 		}
 	}
+
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
 	switch {
 	case len(pools) > 0 && len(types) == 0:
-		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's kwok provider reads it", strings.Join(paths, ", "))
+		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
+			"kwok provider reads it", strings.Join(paths, ", "))
 	case len(types) > 0 && len(pools) == 0:
 		return nil, fmt.Errorf("%s: instance types and no NodePool that says which of them may be used", strings.Join(paths, ", "))
 	}
+
 	c.combine(pools, types)
 	if len(c.Offers) == 0 {
 		return nil, errors.New(strings.Join(append([]string{strings.Join(paths, ", ") + ": offers no node"}, c.Notes...), "\n"))
 	}
+
 	slices.SortStableFunc(c.Offers, func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
 	return c, nil
 }
@@ -110,12 +115,14 @@ func readFile(path string) ([]document, error) {
 		}
 		return list, nil
 	}
+
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: is not a regular file", path)
 	}
 	if info.Size() > mostBytes {
 		return nil, fmt.Errorf("%s: has %d bytes: a catalog has at most %d", path, info.Size(), mostBytes)
 	}
+
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -135,6 +142,7 @@ func documentsOf(path, text string) (list []document) {
 		}
 		lines, from = nil, line
 	}
+
 	for l := range strings.Lines(text) {
 		line++
 		if strings.HasPrefix(l, "---") {
@@ -143,6 +151,7 @@ func documentsOf(path, text string) (list []document) {
 		}
 		lines = append(lines, l)
 	}
+
 	flush()
 	return list
 }
@@ -162,6 +171,7 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 		*types = append(*types, list...)
 		return nil
 	}
+
 	switch kind := kindOf(d.text); kind {
 	case "NodePool":
 		pool := &nodePool{}
@@ -185,8 +195,10 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 	case "":
 		return fmt.Errorf("%s: has no kind: a catalog has NodePools, Nodes with a price, and instance types as a list", d.file)
 	default:
-		return fmt.Errorf("%s: kind %s: a catalog has NodePools (karpenter.sh/v1), Nodes with a price, and instance types as a list", d.file, kind)
+		return fmt.Errorf("%s: kind %s: a catalog has NodePools (karpenter.sh/v1), Nodes with a price, and instance "+
+			"types as a list", d.file, kind)
 	}
+
 	return nil
 }
 

@@ -85,6 +85,7 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 			}
 		}
 	}
+
 	for _, set := range w.DaemonSets() {
 		tell(keys, set.Spec.Template.Spec.NodeSelector, set.Spec.Template.Spec.Affinity)
 	}
@@ -119,10 +120,12 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 				labels[key] = value
 			}
 		}
+
 		for _, key := range sorted {
 			value, there := labels[key]
 			fmt.Fprintf(&b, "%q%v ", value, there)
 		}
+
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
 			fmt.Fprintf(&b, "%q=%q ", key, labels[key])
 		}
@@ -130,6 +133,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		if o.pool >= 0 {
 			weight = c.Pools[o.pool].Weight
 		}
+
 		fmt.Fprint(&b, o.Node.Spec.Taints, weight)
 		at, known := of[b.String()]
 		if !known {
@@ -137,6 +141,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 			of[b.String()] = at
 			d.kinds = append(d.kinds, &kind{labels: labels, largest: i, weight: weight})
 		}
+
 		d.kindOf[i] = at
 		if larger(o.Node, c.Offers[d.kinds[at].largest].Node) {
 			d.kinds[at].largest = i
@@ -145,7 +150,8 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 }
 
 func larger(a, b *v1.Node) bool {
-	return cmp.Or(a.Status.Allocatable.Cpu().Cmp(*b.Status.Allocatable.Cpu()), a.Status.Allocatable.Memory().Cmp(*b.Status.Allocatable.Memory())) > 0
+	return cmp.Or(a.Status.Allocatable.Cpu().Cmp(*b.Status.Allocatable.Cpu()),
+		a.Status.Allocatable.Memory().Cmp(*b.Status.Allocatable.Memory())) > 0
 }
 
 // measure lists the resources that count, and what room the offers have.
@@ -214,6 +220,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 		known[key] = it
 		d.items = append(d.items, it)
 	}
+
 	d.problem = d.numbers()
 }
 
@@ -276,6 +283,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 				return a.kinds, a.why
 			}
 		}
+
 		a := &answer{}
 		a.kinds, a.why = d.ask(p)
 		if byClass[p.Class] = a; needs != "" {
@@ -293,6 +301,7 @@ func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
 	if profile == nil {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Class.Spec.SchedulerName)
 	}
+
 	reasons := map[string]int{}
 	for k, rejection := range decide.Rejections(d.world.Cluster(), profile, p, d.trials) {
 		if rejection == "" {
@@ -301,10 +310,12 @@ func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
 			reasons[rejection]++
 		}
 	}
+
 	if len(kinds) > 0 {
 		return kinds, ""
 	}
-	list := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int { return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b)) })
+	list := slices.SortedFunc(maps.Keys(reasons),
+		func(a, b string) int { return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b)) })
 	return nil, "no node of the catalog takes it: " + strings.Join(list, "; ")
 }
 

@@ -121,6 +121,7 @@ func (p *nodePool) check() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -164,10 +165,12 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 		if p.Spec.Weight != nil {
 			pool.Weight = *p.Spec.Weight
 		}
+
 		if p.Spec.Replicas != nil {
 			c.Notes = append(c.Notes, fmt.Sprintf("NodePool %s has a fixed number of nodes (spec.replicas): none is bought for it", p.Name))
 			continue
 		}
+
 		c.Pools = append(c.Pools, pool)
 		before := len(c.Offers)
 		for _, t := range types {
@@ -177,6 +180,7 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 				}
 			}
 		}
+
 		if short := shortOfValues(p, c.Offers[before:]); short != "" {
 			c.Offers = c.Offers[:before]
 			c.Notes = append(c.Notes, short)
@@ -198,7 +202,8 @@ func shortOfValues(p *nodePool, offers []Offer) string {
 			values[o.Node.Labels[r.Key]] = true
 		}
 		if len(values) < *r.MinValues {
-			return fmt.Sprintf("NodePool %s wants %d values of %s at least (minValues), and its instance types have %d: it buys nothing", p.Name, *r.MinValues, r.Key, len(values))
+			return fmt.Sprintf("NodePool %s wants %d values of %s at least (minValues), and its instance types have "+
+				"%d: it buys nothing", p.Name, *r.MinValues, r.Key, len(values))
 		}
 	}
 	return ""
@@ -209,9 +214,11 @@ func shortOfValues(p *nodePool, offers []Offer) string {
 func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer) {
 	labels := map[string]string{
 		v1.LabelInstanceTypeStable: t.Name, v1.LabelArchStable: t.Architecture, nodePoolLabel: p.Name,
-		"karpenter.kwok.sh/instance-family": familyOf(t.Name), "karpenter.kwok.sh/instance-size": sizeOf(t.Name, t.Resources.Cpu().String()),
-		"karpenter.kwok.sh/instance-cpu": t.Resources.Cpu().String(), "karpenter.kwok.sh/instance-memory": t.Resources.Memory().String(),
+		"karpenter.kwok.sh/instance-family": familyOf(t.Name),
+		"karpenter.kwok.sh/instance-size":   sizeOf(t.Name, t.Resources.Cpu().String()),
+		"karpenter.kwok.sh/instance-cpu":    t.Resources.Cpu().String(), "karpenter.kwok.sh/instance-memory": t.Resources.Memory().String(),
 	}
+
 	maps.Copy(labels, p.Spec.Template.Metadata.Labels)
 	open := map[string][]string{v1.LabelOSStable: linuxFirst(t.OperatingSystems)}
 	for _, r := range o.Requirements {
@@ -219,11 +226,13 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 			open[r.Key] = r.Values
 		}
 	}
+
 	for _, r := range p.Spec.Template.Spec.Requirements {
 		if _, fixed := labels[r.Key]; r.Operator == "In" && !fixed && open[r.Key] == nil {
 			open[r.Key] = r.Values
 		}
 	}
+
 	for _, choice := range choices(labels, open) {
 		if slices.ContainsFunc(p.Spec.Template.Spec.Requirements, func(r requirement) bool {
 			value, there := choice[r.Key]
@@ -237,6 +246,7 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 		}
 		list = append(list, offer)
 	}
+
 	return list
 }
 
@@ -269,6 +279,7 @@ func choices(labels map[string]string, open map[string][]string) []map[string]st
 			list = next
 		}
 	}
+
 	return list
 }
 
@@ -277,10 +288,12 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	if _, ok := capacity[v1.ResourcePods]; !ok {
 		capacity[v1.ResourcePods] = *resource.NewQuantity(110, resource.DecimalSI)
 	}
+
 	overhead := t.Overhead
 	if overhead == nil {
 		overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("10Mi")}
 	}
+
 	allocatable := capacity.DeepCopy()
 	for name, q := range overhead {
 		if left, ok := allocatable[name]; ok {
@@ -288,6 +301,7 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 			allocatable[name] = left
 		}
 	}
+
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: p.Spec.Template.Metadata.Annotations},
 		Spec:       v1.NodeSpec{Taints: p.Spec.Template.Spec.Taints},

@@ -72,10 +72,12 @@ const mostRounds = 6
 // Make plans nodes for the pods that are pending in the world. It adds them to the world, and the
 // pods to the nodes.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
-	m := &maker{w: w, c: c, o: o, plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c, Notes: slices.Clone(c.Notes)}, offered: make([]bool, len(c.Offers)), named: map[string]bool{}}
+	m := &maker{w: w, c: c, o: o, plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c,
+		Notes: slices.Clone(c.Notes)}, offered: make([]bool, len(c.Offers)), named: map[string]bool{}}
 	for i := range m.offered {
 		m.offered[i] = true
 	}
+
 	w.Settle()
 	pods := m.pending()
 	for round := range mostRounds {
@@ -95,6 +97,7 @@ func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 		}
 		pods = left
 	}
+
 	m.finish()
 	return m.plan, w.Err()
 }
@@ -146,6 +149,7 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	if len(solution.Bins) == 0 {
 		return false
 	}
+
 	var made []metav1.Object
 	next := make([]int, len(d.items))
 	planned := map[types.UID]string{}
@@ -159,10 +163,12 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 			next[part.Item] += part.Count
 		}
 	}
+
 	m.say("%d nodes", len(made))
 	if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
 		return false
 	}
+
 	m.say("applied")
 	return m.w.SettleAt(planned) == nil
 }
@@ -188,6 +194,7 @@ func (m *maker) limit(d *demand) {
 	for _, offer := range m.bought {
 		used[offer]++
 	}
+
 	for i, o := range m.c.Offers {
 		if o.Most > 0 {
 			if d.problem.Bins[i].Most = o.Most - used[i]; d.problem.Bins[i].Most <= 0 {
@@ -195,6 +202,7 @@ func (m *maker) limit(d *demand) {
 			}
 		}
 	}
+
 	for at := range m.c.Pools {
 		pool := &m.c.Pools[at]
 		for _, name := range pool.limitsOf() {
@@ -261,11 +269,13 @@ func (m *maker) node(offer int) *v1.Node {
 	if m.number == nil {
 		m.number = map[string]int{}
 	}
+
 	name := ""
 	for name == "" || m.w.Node(name) != nil {
 		m.number[o.Pool]++
 		name = fmt.Sprintf("%s-new-%d", strings.ToLower(o.Pool), m.number[o.Pool])
 	}
+
 	node := o.Node.DeepCopy()
 	node.Name = name
 	node.CreationTimestamp = metav1.NewTime(m.w.Now())
@@ -291,19 +301,24 @@ func (m *maker) finish() {
 		slices.Sort(n.Pods)
 		n.CPU, n.Memory = percent(of.Requested.MilliCPU, of.Size.MilliCPU), percent(of.Requested.Memory, of.Size.Memory)
 	}
+
 	for _, n := range p.Nodes {
 		if len(n.Pods) == 0 {
 			m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
 		}
 	}
+
 	p.Nodes = slices.DeleteFunc(p.Nodes, func(n Node) bool { return len(n.Pods) == 0 })
 	slices.SortStableFunc(p.Nodes, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.CapacityType, b.CapacityType))
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Zone, b.Zone),
+			cmp.Compare(a.CapacityType, b.CapacityType))
 	})
+
 	for _, n := range p.Nodes {
 		p.Hour += n.Price
 		p.Pods += len(n.Pods)
 	}
+
 	p.Month = p.Hour * hoursOfMonth
 	for _, f := range m.w.Each() {
 		if f.Pod != nil && f.Pod.NodeName == "" {
@@ -322,6 +337,7 @@ func (m *maker) bound() {
 	for i, o := range m.c.Offers {
 		problem.Bins = append(problem.Bins, packing.Bin{Room: m.rooms[i], Price: o.Price})
 	}
+
 	for _, n := range m.plan.Nodes {
 		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
 			f := m.free[pod.UID]
@@ -346,10 +362,12 @@ func (m *maker) bound() {
 			problem.Items[i].Count++
 		}
 	}
+
 	p := m.plan
 	if len(problem.Items) == 0 {
 		return
 	}
+
 	p.Least = min(packing.Bound(problem), p.Hour)
 	if p.Least > 0 {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100

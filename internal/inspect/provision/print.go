@@ -29,9 +29,11 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 	case len(p.Nodes) == 0:
 		text.Line("No node of the catalog helps.")
 	default:
-		text.Line("%s for %s: %.4g an hour, %.0f a month; %s.", answer.Count(len(p.Nodes), "new node"), answer.Count(p.Pods, "pod"), p.Hour, p.Month, p.bound())
+		text.Line("%s for %s: %.4g an hour, %.0f a month; %s.", answer.Count(len(p.Nodes), "new node"),
+			answer.Count(p.Pods, "pod"), p.Hour, p.Month, p.bound())
 		p.lots(text)
 	}
+
 	if wide {
 		p.each(text)
 	}
@@ -54,7 +56,8 @@ func (p *Plan) lots(text *answer.Page) {
 	for _, l := range p.sorted() {
 		n := float64(l.count)
 		rows = append(rows, []string{
-			fmt.Sprint(l.count), l.Pool, dash(l.Type), dash(l.Zone), dash(l.CapacityType), fmt.Sprintf("%.4g", l.Price), fmt.Sprintf("%.4g", l.Price*n),
+			fmt.Sprint(l.count), l.Pool, dash(l.Type), dash(l.Zone), dash(l.CapacityType),
+			fmt.Sprintf("%.4g", l.Price), fmt.Sprintf("%.4g", l.Price*n),
 			fmt.Sprint(l.pods), bar(l.cpu / n), bar(l.memory / n),
 		})
 	}
@@ -111,6 +114,7 @@ func (p *Plan) pending(text *answer.Page) {
 	if len(p.Pending) == 1 {
 		verb = "stays"
 	}
+
 	text.Warning("%s %s pending:", answer.Count(len(p.Pending), "pod"), verb)
 	var order []string
 	by := map[string][]string{}
@@ -120,6 +124,7 @@ func (p *Plan) pending(text *answer.Page) {
 		}
 		by[w.Message] = append(by[w.Message], w.Namespace+"/"+w.Name)
 	}
+
 	rows := [][]string{{"PODS", "WHY"}}
 	for _, message := range order {
 		names := by[message]
@@ -154,21 +159,26 @@ func (p *Plan) claim(n Node, offer *Offer) any {
 	for key, value := range pool.claim.Metadata.Labels {
 		labels[key] = value
 	}
+
 	spec := map[string]any{
 		"requirements": requirementsOf(pool, offer), "nodeClassRef": pool.claim.Spec.NodeClassRef,
 		"resources": map[string]any{"requests": offer.Node.Status.Allocatable},
 	}
+
 	if len(pool.claim.Spec.Taints) > 0 {
 		spec["taints"] = pool.claim.Spec.Taints
 	}
 	if len(pool.claim.Spec.StartupTaints) > 0 {
 		spec["startupTaints"] = pool.claim.Spec.StartupTaints
 	}
-	for name, value := range map[string]any{"expireAfter": pool.claim.Spec.ExpireAfter, "terminationGracePeriod": pool.claim.Spec.TerminationGracePeriod} {
+
+	for name, value := range map[string]any{"expireAfter": pool.claim.Spec.ExpireAfter,
+		"terminationGracePeriod": pool.claim.Spec.TerminationGracePeriod} {
 		if value != nil {
 			spec[name] = value
 		}
 	}
+
 	metadata := map[string]any{"name": n.Name, "labels": labels}
 	if len(pool.claim.Metadata.Annotations) > 0 {
 		metadata["annotations"] = pool.claim.Metadata.Annotations
@@ -180,7 +190,8 @@ func (p *Plan) claim(n Node, offer *Offer) any {
 func requirementsOf(pool *Pool, offer *Offer) []requirement {
 	chosen := map[string]bool{}
 	var list []requirement
-	for _, key := range []string{"node.kubernetes.io/instance-type", "topology.kubernetes.io/zone", capacityTypeLabel, "kubernetes.io/arch", "kubernetes.io/os"} {
+	for _, key := range []string{"node.kubernetes.io/instance-type", "topology.kubernetes.io/zone", capacityTypeLabel,
+		"kubernetes.io/arch", "kubernetes.io/os"} {
 		if value := offer.Node.Labels[key]; value != "" {
 			list = append(list, requirement{Key: key, Operator: "In", Values: []string{value}})
 			chosen[key] = true

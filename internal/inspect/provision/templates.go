@@ -28,14 +28,17 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	if !ok {
 		return nil, fmt.Errorf("metadata.annotations[%s]: required: what such a node costs an hour", PriceAnnotation)
 	}
+
 	o := &Offer{
 		Pool: node.Name, Type: node.Labels[v1.LabelInstanceTypeStable], Zone: node.Labels[v1.LabelTopologyZone],
 		CapacityType: node.Labels[capacityTypeLabel], pool: -1,
 	}
+
 	var err error
 	if o.Price, err = strconv.ParseFloat(price, 64); err != nil || o.Price < 0 || math.IsInf(o.Price, 0) || math.IsNaN(o.Price) {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a number, 0 or more", PriceAnnotation, price)
 	}
+
 	for _, key := range []string{MostAnnotation, sizeAnnotation} {
 		if text, ok := node.Annotations[key]; ok {
 			if o.Most, err = strconv.Atoi(text); err != nil || o.Most < 1 {
@@ -43,12 +46,14 @@ func offerOf(node *v1.Node) (*Offer, error) {
 			}
 		}
 	}
+
 	if group := node.Annotations[groupAnnotation]; group != "" {
 		o.Pool = group
 	}
 	if len(node.Status.Allocatable) == 0 {
 		node.Status.Allocatable = node.Status.Capacity
 	}
+
 	if len(node.Status.Allocatable) == 0 {
 		return nil, errors.New("status.allocatable: required: what such a node has for pods")
 	}

@@ -34,6 +34,7 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 			return z.in(kinds, zone)
 		}
 	}
+
 	for _, term := range class.RequiredAffinity {
 		if term.TopologyKey == v1.LabelTopologyZone && term.Matches(class, nil) {
 			key := fmt.Sprint(term.Namespaces, term.Selector.String())
@@ -45,6 +46,7 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 			return z.in(kinds, zone)
 		}
 	}
+
 	return kinds
 }
 

@@ -27,12 +27,14 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var session *Session
 	for i := range index.Sessions {
 		if s := &index.Sessions[i]; !s.Began.After(at) {
 			session = s
 		}
 	}
+
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), spans(index))
 	}
@@ -40,6 +42,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	objects := map[identity]json.RawMessage{}
 	var order []identity
 	set := func(text []byte) error {
@@ -53,11 +56,13 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		objects[key] = slices.Clone(text)
 		return nil
 	}
+
 	for _, k := range snapshot.Kinds() {
 		if err := readList(filepath.Join(folder, k.Resource+".json"), set); err != nil {
 			return nil, err
 		}
 	}
+
 	err = replay(folder, at, func(c *Change) error {
 		if c.Type == "Set" {
 			return set(c.Object)
@@ -68,6 +73,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		}
 		return err
 	})
+
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +84,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 			delete(objects, key)
 		}
 	}
+
 	return assemble(dir, list)
 }
 
@@ -134,10 +141,12 @@ func readList(path string, take func([]byte) error) error {
 	if err != nil {
 		return err
 	}
+
 	var list struct{ Items []json.RawMessage }
 	if err := json.Unmarshal(text, &list); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	for _, item := range list.Items {
 		if err := take(item); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
@@ -153,6 +162,7 @@ func replay(folder string, until time.Time, take func(*Change) error) error {
 	if err != nil {
 		return err
 	}
+
 	for i, path := range files {
 		if !strings.HasSuffix(path, fmt.Sprintf("%06d%s", i+1, changesSuffix)) {
 			return fmt.Errorf("%s: the changes before it are missing", path)
@@ -181,6 +191,7 @@ func replay(folder string, until time.Time, take func(*Change) error) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
+
 	return nil
 }
 

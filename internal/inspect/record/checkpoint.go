@@ -22,19 +22,23 @@ func (r *recorder) checkpoint() error {
 	if r.options.Progress != nil {
 		r.options.Progress(r.index.Objects, r.counted)
 	}
+
 	r.mu.Unlock()
 	if err := writeLists(r.options.Dir, lists); err != nil {
 		return err
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.failed != nil {
 		return r.failed
 	}
+
 	r.index.Source.AsOf = metav1.NewTime(at.Truncate(time.Second))
 	if err := r.changes.flush(); err != nil {
 		return err
 	}
+
 	r.last().written(at, r.changes)
 	return r.writeIndex()
 }

@@ -119,6 +119,7 @@ func ReadIndex(dir string) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	index := &Index{}
 	if err := json.Unmarshal(text, index); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, IndexFile), err)
@@ -126,6 +127,7 @@ func ReadIndex(dir string) (*Index, error) {
 	if index.Kind != Kind {
 		return nil, fmt.Errorf("%s: kind %q: must be %s", filepath.Join(dir, IndexFile), index.Kind, Kind)
 	}
+
 	for _, s := range index.Sessions {
 		if !filepath.IsLocal(s.Folder) {
 			return nil, fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), s.Folder)

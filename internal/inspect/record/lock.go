@@ -34,6 +34,7 @@ func claim(dir string) (release func(), err error) {
 			return nil, err
 		}
 	}
+
 	tidy(dir)
 	return release, nil
 }
@@ -82,11 +83,13 @@ func isRecording(dir string) (ours bool, err error) {
 	// A kill before the index was written leaves one session, which is begun anew. More are a
 	// recording whose index was lost.
 	if n := len(sessions(dir)); n > 1 {
-		return false, fmt.Errorf("%s has %d sessions of a recording, and no %s: nothing was written; put that file back, or name a new folder", dir, n, IndexFile)
+		return false, fmt.Errorf("%s has %d sessions of a recording, and no %s: nothing was written; put that file "+
+			"back, or name a new folder", dir, n, IndexFile)
 	}
 	for _, e := range entries {
 		if e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) && !leftOver(dir, e.Name()) {
-			return false, fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, or an empty one", dir, e.Name())
+			return false, fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, "+
+				"or an empty one", dir, e.Name())
 		}
 	}
 	return false, nil

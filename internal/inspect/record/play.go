@@ -45,12 +45,14 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	if err != nil {
 		return err
 	}
+
 	tell := func(step Step) error {
 		if !yield(step, nil) {
 			return errEnough
 		}
 		return nil
 	}
+
 	if err := tell(Step{At: s.Began.Time, Begins: true}); err != nil {
 		return err
 	}
@@ -66,6 +68,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 			return err
 		}
 	}
+
 	if err := tell(Step{At: s.Began.Time, Began: true}); err != nil {
 		return err
 	}

@@ -58,16 +58,19 @@ type recorder struct {
 // everything has been listed yet.
 func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
-	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{}, listed: map[string]bool{}, ready: make(chan struct{})}
+	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{},
+		listed: map[string]bool{}, ready: make(chan struct{})}
 	var err error
 	if r.release, err = claim(o.Dir); err != nil {
 		return err
 	}
+
 	defer func() {
 		if r.release != nil {
 			r.release()
 		}
 	}()
+
 	if err := r.open(ctx); err != nil {
 		return err
 	}
@@ -76,6 +79,7 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 		ctx, cancel = context.WithTimeout(ctx, o.For)
 		defer cancel()
 	}
+
 	if o.Once {
 		return r.once(ctx)
 	}
@@ -88,6 +92,7 @@ func (r *recorder) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	index, err := ReadIndex(r.options.Dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -97,6 +102,7 @@ func (r *recorder) open(ctx context.Context) error {
 	case index.Cluster != cluster:
 		return fmt.Errorf("%s is a recording of another cluster: name another folder", r.options.Dir)
 	}
+
 	if n := len(index.Sessions); n > 0 {
 		index.Sessions[n-1].extend(r.options.Dir)
 	}

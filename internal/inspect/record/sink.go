@@ -48,12 +48,14 @@ func (s *sink) replace() {
 			gone = append(gone, name)
 		}
 	}
+
 	s.mu.Unlock()
 	s.there = nil
 	for _, key := range gone {
 		namespace, name, _ := strings.Cut(key, "/")
 		s.delete(s.kind, namespace, name)
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.index.Source.ResourceVersion = s.version; !s.listed[s.kind.Resource] {

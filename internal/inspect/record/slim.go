@@ -16,8 +16,9 @@ import (
 // decisive are the annotations that decisions depend on. A recording has no others, since they can
 // contain anything.
 var decisive = map[string]bool{
-	v1.MirrorPodAnnotationKey: true, v1.PodDeletionCost: true, batchv1.JobCompletionIndexAnnotation: true, batchv1.JobIndexFailureCountAnnotation: true,
-	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, resourcev1.ExtendedResourceClaimAnnotation: true,
+	v1.MirrorPodAnnotationKey: true, v1.PodDeletionCost: true, batchv1.JobCompletionIndexAnnotation: true,
+	batchv1.JobIndexFailureCountAnnotation: true,
+	v1.BetaStorageClassAnnotation:          true, v1.MigratedPluginsAnnotationKey: true, resourcev1.ExtendedResourceClaimAnnotation: true,
 	"pv.kubernetes.io/bind-completed": true, "pv.kubernetes.io/bound-by-controller": true, "volume.kubernetes.io/selected-node": true,
 	"storageclass.kubernetes.io/is-default-class": true, "storageclass.beta.kubernetes.io/is-default-class": true,
 	admission.DefaultTolerationsAnnotation: true, admission.AllowedTolerationsAnnotation: true,

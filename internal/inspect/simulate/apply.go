@@ -39,7 +39,8 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	w.pods.refusals = nil
 	for _, n := range set.Nodes {
 		if w.nodes.apply(n) {
-			done.Notes = append(done.Notes, fmt.Sprintf("node %s is there already: kubectl apply does not change its status, such as its capacity", n.Name))
+			done.Notes = append(done.Notes,
+				fmt.Sprintf("node %s is there already: kubectl apply does not change its status, such as its capacity", n.Name))
 		}
 	}
 	for _, object := range workloadsOf(set) {

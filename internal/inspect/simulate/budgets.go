@@ -77,6 +77,7 @@ func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodCla
 	if disruption.Counted(object) {
 		return
 	}
+
 	object = object.DeepCopy()
 	object.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: object.Generation}
 	s := &object.Status
@@ -86,6 +87,7 @@ func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodCla
 			s.CurrentHealthy += int32(healthy[class])
 		}
 	}
+
 	s.DesiredHealthy = disruption.Desired(&object.Spec, int(s.ExpectedPods))
 	if s.ExpectedPods > 0 {
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)

@@ -148,12 +148,14 @@ func (k *costs) homeless(name string) (count int) {
 	cordoned.Spec.Unschedulable = true
 	k.scheduler.c.SetNode(cordoned)
 	var moving, moved []*cluster.Pod
+
 	for _, p := range k.pods.on(name) {
 		owner := metav1.GetControllerOfNoCopy(p.object)
 		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" && !p.Terminating {
 			moving = append(moving, p.Pod)
 		}
 	}
+
 	for _, p := range moving {
 		k.scheduler.c.RemovePod(p.UID)
 	}
@@ -173,6 +175,7 @@ func (k *costs) homeless(name string) (count int) {
 			count++
 		}
 	}
+
 	for _, p := range moved {
 		k.scheduler.c.RemovePod(p.UID)
 	}

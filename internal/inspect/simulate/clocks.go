@@ -34,6 +34,7 @@ func clocksOf(set *manifest.Set) *clocks {
 	for _, n := range set.Nodes {
 		c.seeServer(n.CreationTimestamp.Time)
 	}
+
 	for _, p := range set.Pods {
 		c.seeServer(p.CreationTimestamp.Time)
 	}
@@ -45,26 +46,31 @@ func clocksOf(set *manifest.Set) *clocks {
 			}
 		}
 	}
+
 	if leases := renewals(set); len(leases) > 0 {
 		last, differ = leases, leasesDiffer
 	}
 	if len(last) == 0 {
 		return c
 	}
+
 	all := make([]time.Time, 0, len(last))
 	for _, at := range last {
 		all = append(all, at)
 	}
+
 	slices.SortFunc(all, time.Time.Compare)
 	c.limit = all[(len(all)-1)/2].Add(differ)
 	if c.server.After(c.limit) {
 		c.limit = c.server
 	}
+
 	for name, at := range last {
 		if at.After(c.limit) {
 			c.ahead = append(c.ahead, name)
 		}
 	}
+
 	slices.Sort(c.ahead)
 	return c
 }
@@ -110,6 +116,7 @@ func (c *clocks) begins(set *manifest.Set) time.Time {
 			latest = t
 		}
 	}
+
 	for _, n := range set.Nodes {
 		for i := range n.Spec.Taints {
 			if added := n.Spec.Taints[i].TimeAdded; added != nil {
@@ -121,6 +128,7 @@ func (c *clocks) begins(set *manifest.Set) time.Time {
 			see(n.Status.Conditions[i].LastTransitionTime.Time)
 		}
 	}
+
 	for _, p := range set.Pods {
 		if p.Status.StartTime != nil {
 			see(p.Status.StartTime.Time)
@@ -129,11 +137,13 @@ func (c *clocks) begins(set *manifest.Set) time.Time {
 			see(p.Status.Conditions[i].LastTransitionTime.Time)
 		}
 	}
+
 	for _, l := range set.Leases {
 		if l.Spec.RenewTime != nil {
 			see(l.Spec.RenewTime.Time)
 		}
 	}
+
 	if latest.IsZero() {
 		return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
@@ -146,10 +156,12 @@ func (c *clocks) begins(set *manifest.Set) time.Time {
 func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.Duration) {
 	var newest time.Time
 	for _, l := range leases {
-		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) && c.believes(l.Spec.RenewTime.Time) {
+		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) &&
+			c.believes(l.Spec.RenewTime.Time) {
 			newest = l.Spec.RenewTime.Time
 		}
 	}
+
 	for _, l := range leases {
 		m := n.named[l.Name]
 		if m == nil || l.Namespace != v1.NamespaceNodeLease || l.Spec.RenewTime == nil {

@@ -26,11 +26,13 @@ func (c *controllers) joined(m *machine) {
 func (c *controllers) changed(m *machine, before *v1.Node) {
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, m.object.Spec.Taints) || !maps.Equal(before.Labels, m.object.Labels) {
 		for _, set := range c.workloads.set.DaemonSets {
-			if set.DeletionTimestamp == nil && !manifest.RunsDaemon(set, before) && manifest.RunsDaemon(set, m.object) && !c.hasDaemon(m, set) {
+			if set.DeletionTimestamp == nil && !manifest.RunsDaemon(set, before) &&
+				manifest.RunsDaemon(set, m.object) && !c.hasDaemon(m, set) {
 				c.makeDaemon(set, m.object.Name)
 			}
 		}
 	}
+
 	node := m.object.Name
 	gaps := c.gaps[node]
 	delete(c.gaps, node)
@@ -48,9 +50,11 @@ func (c *controllers) changed(m *machine, before *v1.Node) {
 func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 	its := func(p *v1.Pod) bool {
 		owner := metav1.GetControllerOfNoCopy(p)
-		return owner != nil && owner.Kind == "DaemonSet" && owner.Name == set.Name && p.Namespace == set.Namespace && manifest.DaemonNode(p) == m.object.Name
+		return owner != nil && owner.Kind == "DaemonSet" && owner.Name == set.Name && p.Namespace == set.Namespace &&
+			manifest.DaemonNode(p) == m.object.Name
 	}
-	if slices.ContainsFunc(c.gaps[m.object.Name], its) || slices.ContainsFunc(c.pods.on(m.object.Name), func(p *pod) bool { return its(p.object) }) {
+	if slices.ContainsFunc(c.gaps[m.object.Name], its) ||
+		slices.ContainsFunc(c.pods.on(m.object.Name), func(p *pod) bool { return its(p.object) }) {
 		return true
 	}
 	for p := range c.scheduler.waiting {

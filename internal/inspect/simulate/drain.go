@@ -82,10 +82,12 @@ func (w *World) drain(op *Drain) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	selector, err := labels.Parse(op.PodSelector)
 	if err != nil {
 		return nil, fmt.Errorf("pod selector %q: %w", op.PodSelector, err)
 	}
+
 	d := &draining{
 		Drain: op, clock: &w.clock, report: &w.report, budgets: &w.budgets, pods: &w.pods, controllers: &w.controllers,
 		done: &Drained{Nodes: names}, nodes: names,
@@ -94,6 +96,7 @@ func (w *World) drain(op *Drain) (*Done, error) {
 		},
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}
+
 	for _, name := range names {
 		w.nodes.setCordon(name, true)
 	}
@@ -109,11 +112,13 @@ func (d *draining) next() {
 		for _, p := range slices.Concat(d.pods.on(d.nodes[0]), d.pods.endedOn(d.nodes[0])) {
 			d.sort(p)
 		}
+
 		if len(d.done.Refused) == refused {
 			for _, p := range d.ended {
 				d.controllers.clear(p)
 			}
 		}
+
 		if len(d.done.Refused) > refused {
 			d.report.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
 		} else if len(d.left) > 0 {
@@ -122,6 +127,7 @@ func (d *draining) next() {
 		} else {
 			d.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		}
+
 		d.nodes = d.nodes[1:]
 	}
 }
@@ -196,7 +202,8 @@ func (d *draining) try() {
 		for _, p := range left {
 			d.done.Blocked = append(d.done.Blocked, d.blocked[p])
 		}
-		d.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
+		d.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0],
+			Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
 		if limited { // kubectl goes on with the next node; without a timeout it would wait here for ever
 			d.nodes = d.nodes[1:]
 			d.next()

@@ -43,6 +43,7 @@ func (e *evictions) hold(node *v1.Node) bool {
 		}
 		held = append(held, eviction.Held{Taint: taint, Since: since})
 	}
+
 	if len(held) == 0 {
 		delete(e.held, node.Name)
 	} else {

@@ -36,6 +36,7 @@ func Verdicts(e *decide.Evaluation) []Node {
 		}
 		nodes = append(nodes, n)
 	}
+
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes
 }

@@ -111,6 +111,7 @@ func (c *controllers) model(op *AddPods) (*v1.Pod, error) {
 	if !ok {
 		kind, name = "pod", op.Like
 	}
+
 	namespace := cmp.Or(op.Namespace, v1.NamespaceDefault)
 	var model *v1.Pod
 	if strings.EqualFold(kind, "pod") || strings.EqualFold(kind, "pods") || strings.EqualFold(kind, "po") {
@@ -129,6 +130,7 @@ func (c *controllers) model(op *AddPods) (*v1.Pod, error) {
 			return nil, err
 		}
 	}
+
 	if ref := metav1.GetControllerOfNoCopy(model); ref != nil && ref.Kind == "DaemonSet" {
 		return nil, fmt.Errorf("%s is of a DaemonSet, which has a pod on each node already", op.Like)
 	}

@@ -149,7 +149,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 
 // holds lists, once for all its pods, a group that keeps them out of the queue.
 func (s *scheduler) holds(g *groups.Group, message string) {
-	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(s.clock.now), MinCount: g.MinCount(), Victims: []Name{}, Message: message, Pods: []string{}}
+	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(s.clock.now), MinCount: g.MinCount(),
+		Victims: []Name{}, Message: message, Pods: []string{}}
 	var held []*pod
 	for uid := range g.Members {
 		if p := s.pending[uid]; p != nil && !p.listed && s.core.Incomplete(uid) != "" {

@@ -233,6 +233,7 @@ func (h *health) renew() {
 			list = append(list, renewal{name, lastRenewal(name, h.clock.now)})
 		}
 	}
+
 	slices.SortFunc(list, func(a, b renewal) int {
 		if a.at != b.at {
 			return int(a.at - b.at)
@@ -242,6 +243,7 @@ func (h *health) renew() {
 		}
 		return 1
 	})
+
 	for _, r := range list {
 		h.lease(r.name, r.at)
 	}
@@ -328,7 +330,8 @@ func readyOf(n *v1.Node) v1.ConditionStatus {
 
 func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
 	setCondition(n, v1.NodeCondition{
-		Type: v1.NodeReady, Status: status, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
+		Type: v1.NodeReady, Status: status, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now),
+		LastTransitionTime: metav1.NewTime(now),
 	})
 }
 
@@ -358,6 +361,7 @@ func (h *health) act(actions []nodehealth.Action) {
 			if a.SetTaints {
 				h.report.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
 			}
+
 			h.write(a.Node, a.Ticket, func(n *v1.Node) {
 				if a.SetTaints {
 					n.Spec.Taints = a.Taints

@@ -27,9 +27,11 @@ func (c *controllers) fails(d *Departure, owner *metav1.OwnerReference) bool {
 	}
 	if d.Fate == IndexFails {
 		index := d.object.Annotations[batchv1.JobCompletionIndexAnnotation]
-		c.report.tell(Event{Kind: "IndexFailed", Message: fmt.Sprintf("index %s of job %s/%s: %s", index, job.Namespace, job.Name, d.Reason)})
+		c.report.tell(Event{Kind: "IndexFailed", Message: fmt.Sprintf("index %s of job %s/%s: %s", index,
+			job.Namespace, job.Name, d.Reason)})
 		return true
 	}
+
 	c.report.tell(Event{Kind: "JobFailed", Message: fmt.Sprintf("job %s/%s: %s", job.Namespace, job.Name, d.Reason)})
 	l := workloadOf(job)
 	c.workloads.failed[controllerName(l.kind, job.Namespace, job.Name)] = true

@@ -62,6 +62,7 @@ func (a amounts) outside(rule *v1.LimitRangeItem) (faults []string) {
 			fault("%s, but limit is %s", text, limit.String())
 		}
 	}
+
 	for name, most := range rule.Max {
 		request, requested := a.requests[name]
 		limit, limited := a.limits[name]
@@ -75,6 +76,7 @@ func (a amounts) outside(rule *v1.LimitRangeItem) (faults []string) {
 			fault("%s, but request is %s", text, request.String())
 		}
 	}
+
 	for name, most := range rule.MaxLimitRequestRatio {
 		request, limit := a.requests[name], a.limits[name]
 		text := fmt.Sprintf("%s max limit to request ratio per %s is %s", name, rule.Type, most.String())
@@ -87,6 +89,7 @@ func (a amounts) outside(rule *v1.LimitRangeItem) (faults []string) {
 			fault("%s, but provided ratio is %f", text, ratio)
 		}
 	}
+
 	return faults
 }
 

@@ -21,6 +21,7 @@ func (w *World) load(set *manifest.Set) {
 	showAll(&w.scheduler, cycle.DisruptionBudgets, set.PodDisruptionBudgets)
 	showAll(&w.scheduler, cycle.Volumes, set.PersistentVolumes)
 	showAll(&w.scheduler, cycle.Claims, set.PersistentVolumeClaims)
+
 	showAll(&w.scheduler, cycle.StorageClasses, set.StorageClasses)
 	showAll(&w.scheduler, cycle.CSINodes, set.CSINodes)
 	showAll(&w.scheduler, cycle.CSIDrivers, set.CSIDrivers)
@@ -37,24 +38,29 @@ func (w *World) load(set *manifest.Set) {
 // to the objects that are there already stays.
 func (w *World) loadApplied(set *manifest.Set) {
 	applied := *set
-	applied.PersistentVolumeClaims = slices.DeleteFunc(slices.Clone(set.PersistentVolumeClaims), func(claim *v1.PersistentVolumeClaim) bool {
-		_, there := w.c.Claims.Get(claim.Namespace, claim.Name)
-		return there
-	})
+	applied.PersistentVolumeClaims = slices.DeleteFunc(slices.Clone(set.PersistentVolumeClaims),
+		func(claim *v1.PersistentVolumeClaim) bool {
+			_, there := w.c.Claims.Get(claim.Namespace, claim.Name)
+			return there
+		})
+
 	applied.ResourceClaims = slices.DeleteFunc(slices.Clone(set.ResourceClaims), func(claim *resourcev1.ResourceClaim) bool {
 		_, there := w.c.ResourceClaims.Get(claim.Namespace, claim.Name)
 		return there
 	})
+
 	for _, volume := range set.PersistentVolumes {
 		if was, there := w.c.Volumes.Get("", volume.Name); there {
 			volume.UID, volume.Spec.ClaimRef, volume.Status = was.UID, was.Spec.ClaimRef, was.Status
 		}
 	}
+
 	for _, g := range set.PodGroups {
 		if was := w.Group(g.Namespace, g.Name); was != nil && was.Object != nil {
 			g.UID, g.Status = was.Object.UID, was.Object.Status
 		}
 	}
+
 	w.load(&applied)
 	w.claims.know(set.ResourceClaimTemplates)
 	var charged []*v1.Pod
@@ -63,6 +69,7 @@ func (w *World) loadApplied(set *manifest.Set) {
 			charged = append(charged, f.Object)
 		}
 	}
+
 	w.bounds.restrict(set.ResourceQuotas, set.LimitRanges, charged)
 }
 

@@ -116,23 +116,28 @@ func (n *nodes) taint(t *Tainting, off bool) (*Done, error) {
 	if len(specs) == 0 {
 		return nil, errors.New("no taint is named: give key=value:Effect")
 	}
+
 	for i, spec := range specs {
 		if off && !strings.HasSuffix(spec, "-") {
 			specs[i] = spec + "-"
 		}
 	}
+
 	change, err := rules.ParseTaintChange(specs)
 	if err != nil {
 		return nil, err
 	}
+
 	names, err := t.resolve(n)
 	if err != nil {
 		return nil, err
 	}
+
 	done := &Done{Notes: n.untainted(names, change.Remove)}
 	if !t.Overwrite {
 		done.Notes = append(done.Notes, n.retainted(names, change.Add)...)
 	}
+
 	for _, name := range names {
 		before := n.named[name].object.Spec.Taints
 		n.change(name, func(node *v1.Node) { node.Spec.Taints = applied(node.Spec.Taints, change) })
@@ -153,7 +158,8 @@ func (n *nodes) untainted(names []string, remove []v1.Taint) (notes []string) {
 		}
 		if len(without) > 0 {
 			notes = append(notes, fmt.Sprintf("no taint %s to remove from %s: kubectl taint stops with \"not found\"",
-				strings.TrimSuffix(remove[i].Key+":"+string(remove[i].Effect), ":"), answer.List(len(without), func(i int) string { return without[i] })))
+				strings.TrimSuffix(remove[i].Key+":"+string(remove[i].Effect), ":"),
+				answer.List(len(without), func(i int) string { return without[i] })))
 		}
 	}
 	return notes
@@ -256,6 +262,7 @@ func (n *nodes) addLike(a *AddNodes) error {
 	case a.Count < 1 || a.Count > mostNodes:
 		return fmt.Errorf("%d nodes: must be from 1 to %d", a.Count, mostNodes)
 	}
+
 	for number, added := 1, 0; added < a.Count && !n.allowed.halted(); number++ {
 		name := fmt.Sprintf("%s-copy-%d", a.Like, number)
 		if n.named[name] != nil {
@@ -272,6 +279,7 @@ func (n *nodes) addLike(a *AddNodes) error {
 		}
 		n.welcome(node, "like "+a.Like)
 	}
+
 	return nil
 }
 
@@ -292,6 +300,7 @@ func (n *nodes) apply(node *v1.Node) (otherCapacity bool) {
 		n.welcome(node, "")
 		return false
 	}
+
 	before := m.object.Spec.Taints
 	otherCapacity = !equality.Semantic.DeepEqual(m.object.Status.Allocatable, node.Status.Allocatable) && len(node.Status.Allocatable) > 0
 	n.change(node.Name, func(old *v1.Node) {
@@ -303,6 +312,7 @@ func (n *nodes) apply(node *v1.Node) (otherCapacity bool) {
 		}
 		old.Spec.Unschedulable = old.Spec.Unschedulable || node.Spec.Unschedulable
 	})
+
 	n.report.tellTaints(node.Name, before, m.object.Spec.Taints)
 	return otherCapacity
 }

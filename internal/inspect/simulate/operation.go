@@ -129,6 +129,7 @@ func (w *World) do(op *Operation) (*Done, error) {
 	case op.Rebalance != nil:
 		return w.rebalance(op.Rebalance)
 	}
+
 	return nil, errors.New("nothing to do: name one operation")
 }
 

@@ -203,6 +203,7 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 		s.refusals = append(s.refusals, err.Error())
 		return nil
 	}
+
 	if admitted.UID == "" || s.scheduler.c.Pod(admitted.UID) != nil || s.named[Name{p.Namespace, p.Name}] != nil {
 		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, s.entered+1))
 	}
@@ -212,6 +213,7 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 	if !replaces {
 		s.budgets.expect(made, 1)
 	}
+
 	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
 		made.run()
 		s.budgets.joined(made.Pod)
@@ -256,12 +258,14 @@ func (s *pods) add(object *v1.Pod) *pod {
 func (s *pods) terminate(p *pod, cause Cause, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
-	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: s.clock.time().Add(grace)}, ptr.To(int64(grace/time.Second))
+	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: s.clock.time().Add(grace)},
+		ptr.To(int64(grace/time.Second))
 	if cause == ByPreemption {
 		leaving.Status.Conditions = append(slices.Clip(leaving.Status.Conditions), v1.PodCondition{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
 		})
 	}
+
 	p.object = &leaving
 	s.scheduler.show(cycle.Pods, &leaving)
 	p.Pod = s.scheduler.c.Pod(p.UID)

@@ -44,14 +44,17 @@ func (p *Pressure) config() (*pressure.Config, error) {
 		p.EvictionPressureTransitionPeriod == nil && p.EvictionMaxPodGracePeriod == nil {
 		return nil, nil
 	}
+
 	c := pressure.DefaultConfig()
 	if p.EvictionHard != nil {
 		c.Hard = p.EvictionHard
 	}
+
 	c.Soft, c.SoftGrace, c.MinimumReclaim = p.EvictionSoft, p.EvictionSoftGracePeriod, p.EvictionMinimumReclaim
 	if p.EvictionPressureTransitionPeriod != nil {
 		c.Transition = p.EvictionPressureTransitionPeriod.Duration
 	}
+
 	if p.EvictionMaxPodGracePeriod != nil {
 		c.MaxPodGrace = *p.EvictionMaxPodGracePeriod
 	}
@@ -128,6 +131,7 @@ func (k *kubelets) press(p *Pressure) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	left, err := quantities(p.Memory, p.EphemeralStorage)
 	if err != nil {
 		return nil, err
@@ -135,10 +139,12 @@ func (k *kubelets) press(p *Pressure) (*Done, error) {
 	if config == nil && len(left) == 0 {
 		return nil, fmt.Errorf("pressure: say how much is left: memory or ephemeralStorage, or the kubelet's thresholds")
 	}
+
 	names, err := p.resolve(k.nodes)
 	if err != nil {
 		return nil, err
 	}
+
 	k.begin()
 	silent := 0
 	for _, name := range names {
@@ -154,10 +160,12 @@ func (k *kubelets) press(p *Pressure) (*Done, error) {
 		silent += k.silent(name)
 		k.look(name, k.clock.now)
 	}
+
 	if silent == 0 || len(left) == 0 {
 		return &Done{}, nil
 	}
-	return &Done{Notes: []string{fmt.Sprintf("%d of the pods there do not say what they use (annotation %s): taken as what they request, or 200Mi without",
+	return &Done{Notes: []string{fmt.Sprintf("%d of the pods there do not say what they use (annotation %s): taken as "+
+		"what they request, or 200Mi without",
 		silent, pressure.AnnotationUses)}}, nil
 }
 
@@ -179,6 +187,7 @@ func (k *kubelets) leave(name string, left v1.ResourceList) error {
 		}
 		k.measured[name].others[resourceName] = pressure.Observe(capacity, nil, candidates).Signals[signal].Available - quantity.Value()
 	}
+
 	return nil
 }
 
@@ -352,6 +361,7 @@ func (k *kubelets) tell(node string, m *measured, conditions []v1.NodeConditionT
 	before := m.conditions
 	m.conditions = conditions
 	k.begin()
+
 	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure} {
 		was, is := slices.Contains(before, kind), slices.Contains(conditions, kind)
 		if was == is {

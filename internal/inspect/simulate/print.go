@@ -86,6 +86,7 @@ func (s *Simulation) decisions(out *answer.Page, timed, wide bool) {
 	if timed {
 		rows[0] = slices.Insert(rows[0], 0, "AFTER")
 	}
+
 	first, count := map[string]string{}, map[string]int{}
 	hidden, above, lines := 0, "", s.groupLines()
 	for i := range s.Pods {
@@ -123,6 +124,7 @@ func (s *Simulation) decisions(out *answer.Page, timed, wide bool) {
 		}
 		rows = append(rows, row)
 	}
+
 	out.Table("", rows)
 	if hidden > 0 {
 		out.Line("and %d more pending for the same reasons (-o wide lists them all)", hidden)
@@ -182,11 +184,13 @@ func (s *Simulation) events(out *answer.Page) {
 				rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Kind, e.Where(), text})
 			}
 			if shown < len(group) {
-				rows = append(rows, []string{answer.Duration(group[0].After.Duration()), group[0].Kind, fmt.Sprintf("and %d more", len(group)-shown), ""})
+				rows = append(rows, []string{answer.Duration(group[0].After.Duration()), group[0].Kind,
+					fmt.Sprintf("and %d more", len(group)-shown), ""})
 			}
 		}
 		i = next
 	}
+
 	out.Table("", rows)
 	io.WriteString(out, "\n")
 	s.sums(out)
@@ -229,6 +233,7 @@ func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
 	if timed {
 		title += " after " + answer.Duration(p.After.Duration())
 	}
+
 	rows := p.verdicts()
 	if p.Node != "" {
 		out.Line("%s: %s", title, p.Node)
@@ -241,6 +246,7 @@ func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
 		first[said] = name
 		out.Line("%s: <none>: %s", title, p.why())
 	}
+
 	out.Rows("  ", rows)
 }
 

@@ -67,6 +67,7 @@ func (w *World) SettleAt(planned map[types.UID]string) error {
 		usual = append(usual, cycle.Profile{Profile: profile})
 		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned}}})
 	}
+
 	w.scheduler.preferred = planned
 	w.scheduler.feed(cycle.Configured{Profiles: plain})
 	w.scheduler.settle()

@@ -154,6 +154,7 @@ func (m *moving) landed(move *rebalance.Move, next *pod) {
 			return
 		}
 	}
+
 	m.anew()
 }
 
@@ -209,6 +210,7 @@ func (w *World) objects() (list []metav1.Object) {
 			list = append(list, object)
 		}
 	}
+
 	for _, name := range w.nodes.names() {
 		list = append(list, w.nodes.named[name].object)
 	}
@@ -217,12 +219,14 @@ func (w *World) objects() (list []metav1.Object) {
 			list = append(list, f.Object)
 		}
 	}
+
 	for _, b := range w.c.Budgets.All() {
 		list = append(list, b)
 	}
 	for _, v := range w.c.Volumes.All() {
 		list = append(list, v)
 	}
+
 	for _, c := range w.c.Claims.All() {
 		list = append(list, c)
 	}

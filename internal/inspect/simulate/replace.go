@@ -152,7 +152,8 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 
 // departure calls leave, which makes the pod leave its node, and records it.
 func (c *controllers) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
-	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
+		Cause: cause, Detail: detail, Again: p.again, object: p.object}
 	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
 		d.Owner = owner.Kind + "/" + owner.Name
 	}
@@ -196,6 +197,7 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 		c.depart(p, cause, detail)
 		return
 	}
+
 	d := c.departure(p, cause, detail, func() { c.pods.terminate(p, cause, grace) })
 	p.leaves = d
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
@@ -218,6 +220,7 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 	default:
 		d.Fate, d.next = Returns, c.makeAgain(d.object)
 	}
+
 	c.clock.at(c.clock.now+grace, func() { c.terminated(p) })
 }
 
@@ -272,8 +275,10 @@ func (c *controllers) terminated(p *pod) {
 }
 
 var eventOf = map[Cause]string{
-	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted", ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
-	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved", ByJobFailure: "PodDeleted",
+	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted",
+	ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
+	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved",
+	ByJobFailure: "PodDeleted",
 }
 
 // comeBack replaces a pod that was stuck on a node, now that it has ended there.
@@ -288,6 +293,7 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	if next := c.renewed(object, owner); next != nil {
 		return c.pods.create(next, true)
 	}
+
 	next := object.DeepCopy()
 	next.Spec.NodeName = ""
 	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: object.Status.QOSClass}
@@ -297,6 +303,7 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	if owner.Kind != "StatefulSet" {
 		next.Name = c.pods.nameFor(next, owner)
 	}
+
 	if owner.Kind == "DaemonSet" {
 		pinTo(next, manifest.DaemonNode(object))
 	}

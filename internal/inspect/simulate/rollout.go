@@ -24,12 +24,14 @@ func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 			list = append(list, r)
 		}
 	}
+
 	for _, s := range set.StatefulSets {
 		list = append(list, s)
 	}
 	for _, d := range set.DaemonSets {
 		list = append(list, d)
 	}
+
 	for _, j := range set.Jobs {
 		list = append(list, j)
 	}
@@ -60,6 +62,7 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload {
 			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.replicas)
 		}
 	}
+
 	return there
 }
 
@@ -164,17 +167,20 @@ func (c *controllers) renewed(old *v1.Pod, owner *metav1.OwnerReference) *v1.Pod
 	if err != nil {
 		return nil
 	}
+
 	switch o := l.object.(type) {
 	case *appsv1.DaemonSet:
 		return c.daemonPod(o, manifest.DaemonNode(old))
 	case *appsv1.ReplicaSet:
 		return c.podOf(o, l.kind, l.template)
 	case *appsv1.StatefulSet:
-		if ordinal := ordinalOf(o, old.Name); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || !staysBehind(o, ordinal) {
+		if ordinal := ordinalOf(o, old.Name); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||
+			!staysBehind(o, ordinal) {
 			p, _ := manifest.StatefulPod(o, ordinal)
 			return p
 		}
 	}
+
 	return nil
 }
 

@@ -51,16 +51,19 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	if _, set.JobGroups, err = Gates(o.Gates, set); err != nil {
 		return nil, err
 	}
+
 	set.Expand(int64(o.Seed))
 	w, err := open(set, o, o.For > 0)
 	if err != nil {
 		return nil, err
 	}
+
 	if o.Scenario != nil {
 		if err := w.plan(o.Scenario); err != nil {
 			return nil, err
 		}
 	}
+
 	w.scheduler.settle()
 	if o.For > 0 {
 		if w.BeginHealth(); o.Scenario != nil && w.health.core == nil {
@@ -68,11 +71,13 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 		}
 		w.Advance(o.For)
 	}
+
 	w.report.said.Evictions = append(w.report.said.Evictions, w.evictions.toCome()...)
 	slices.SortStableFunc(w.report.said.Evictions, Eviction.compare)
 	if err := w.allowed.ended; err != nil {
 		return nil, err
 	}
+
 	if len(w.report.said.Pods) == 0 {
 		w.report.said.Bound = w.pods.homed
 	}

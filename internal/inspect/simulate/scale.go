@@ -130,17 +130,21 @@ func (c *controllers) scale(op *Scale) (*Done, error) {
 	case len(c.workloads.makers(l)) == 0:
 		return nil, fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
+
 	c.setReplicas(l, op.Replicas)
 	owner := c.workloads.deploymentOf(l)
 	if owner == nil {
 		return &Done{}, nil
 	}
+
 	c.fillUp(owner, int(*owner.replicas))
-	return &Done{Notes: []string{fmt.Sprintf("%s belongs to %s, which sets its replicas back: scale that", op.Workload, strings.ToLower(owner.ref()))}}, nil
+	return &Done{Notes: []string{fmt.Sprintf("%s belongs to %s, which sets its replicas back: scale that",
+		op.Workload, strings.ToLower(owner.ref()))}}, nil
 }
 
 func (c *controllers) setReplicas(l *workload, replicas int) {
-	c.report.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind), l.object.GetNamespace(), l.object.GetName(), len(c.podsOf(l)), replicas)})
+	c.report.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind),
+		l.object.GetNamespace(), l.object.GetName(), len(c.podsOf(l)), replicas)})
 	c.workloads.keep(resized(l.object, replicas))
 	c.fillUp(l, replicas)
 }
@@ -166,6 +170,7 @@ func resized(object metav1.Object, replicas int) metav1.Object {
 		s.Spec.Replicas = &n
 		return &s
 	}
+
 	return object
 }
 
@@ -175,19 +180,23 @@ func (c *controllers) fillUp(l *workload, replicas int) {
 		c.fillOrdinals(l, set, replicas)
 		return
 	}
+
 	pods := c.podsOf(l)
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
 		c.drop(p, ByScaling, l.ref())
 	}
+
 	makers := c.workloads.makers(l)
 	if len(makers) == 0 {
 		return
 	}
+
 	newest := makers[len(makers)-1]
 	maker := workloadOf(newest)
 	for i := len(pods); i < replicas && !c.allowed.halted(); i++ {
 		c.pods.create(c.podOf(newest, maker.kind, maker.template), false)
 	}
+
 	if l.kind != "Deployment" {
 		return
 	}
@@ -214,7 +223,8 @@ func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replica
 	for ordinal := first; ordinal < first+replicas && !c.allowed.halted(); ordinal++ {
 		p, claims := manifest.StatefulPod(set, ordinal)
 		name := Name{p.Namespace, p.Name}
-		if there := c.pods.named[name]; there != nil && there.Pod == nil && rules.IsTerminal(there.object) && len(there.object.Finalizers) == 0 {
+		if there := c.pods.named[name]; there != nil && there.Pod == nil && rules.IsTerminal(there.object) &&
+			len(there.object.Finalizers) == 0 {
 			c.pods.forget(there) // the controller deletes it, and makes it again under its name
 		} else if there != nil || stuck[name] {
 			continue

@@ -130,7 +130,9 @@ func (w *World) plan(s *Scenario) error {
 			return err
 		}
 		if step.At.Duration > w.options.For {
-			w.report.said.Notes = append(w.report.said.Notes, fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i, answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
+			w.report.said.Notes = append(w.report.said.Notes,
+				fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i,
+					answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
 			continue
 		}
 		w.clock.at(step.At.Duration, func() {
@@ -148,6 +150,7 @@ func (w *World) plan(s *Scenario) error {
 			}
 		})
 	}
+
 	return nil
 }
 

@@ -69,6 +69,7 @@ func (s *scheduler) start(seed uint64, profiles []*plugins.Profile) error {
 		Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates, Unhurried: true,
 		Prefer: func(p *cluster.Pod) string { return s.preferred[p.UID] },
 	}
+
 	for _, p := range profiles {
 		s.profiles[p.SchedulerName] = p
 		served := cycle.Profile{Profile: p}
@@ -77,10 +78,12 @@ func (s *scheduler) start(seed uint64, profiles []*plugins.Profile) error {
 		}
 		o.Profiles = append(o.Profiles, served)
 	}
+
 	var err error
 	if s.core, err = cycle.New(o); err != nil {
 		return err
 	}
+
 	view := s.core.View()
 	s.c, s.groups = view.Cluster, view.Groups
 	s.standin = standin.Controllers{
@@ -131,7 +134,10 @@ func (s *scheduler) feed(e cycle.Event) {
 	if s.lasting {
 		return
 	}
-	makesRoom := slices.ContainsFunc(decided, func(d *decision.Decision) bool { return len(d.Victims) > 0 || d.Group != nil && d.NominatedNode != "" })
+	makesRoom := slices.ContainsFunc(decided, func(d *decision.Decision) bool {
+		return len(d.Victims) > 0 ||
+			d.Group != nil && d.NominatedNode != ""
+	})
 	for i, d := range decided {
 		switch p := heard[i]; {
 		case p == nil || d.Result == decision.Placed:
@@ -152,7 +158,8 @@ func (s *scheduler) left(d *decision.Decision) {
 		return
 	}
 	for _, victim := range slices.Clone(n.Pods) {
-		if victim.Terminating && (d.Group != nil || slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})) {
+		if victim.Terminating && (d.Group != nil ||
+			slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})) {
 			s.remove(victim)
 		}
 	}

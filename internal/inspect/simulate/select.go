@@ -29,22 +29,26 @@ func (n Nodes) resolve(all *nodes) ([]string, error) {
 	if n.Node != "" {
 		names = append(slices.Clone(names), n.Node)
 	}
+
 	for _, name := range names {
 		if all.named[name] == nil {
 			return nil, fmt.Errorf("there is no node %q", name)
 		}
 		found[name] = true
 	}
+
 	selector, err := labels.Parse(n.Selector)
 	if err != nil {
 		return nil, fmt.Errorf("selector %q: %w", n.Selector, err)
 	}
+
 	for name, m := range all.named {
 		inZone := n.Zone != "" && m.object.Labels[v1.LabelTopologyZone] == n.Zone
 		if n.All || inZone || n.Selector != "" && selector.Matches(labels.Set(m.object.Labels)) {
 			found[name] = true
 		}
 	}
+
 	if len(found) == 0 {
 		return nil, fmt.Errorf("no node is in %s", n)
 	}

@@ -66,6 +66,7 @@ func (w *World) Shortfalls() (list []Shortfall) {
 			list = append(list, s)
 		}
 	}
+
 	for _, o := range w.workloads.all() {
 		add(o)
 	}
@@ -109,12 +110,14 @@ func (w *workloads) all() (list []metav1.Object) {
 	for _, o := range w.set.ReplicaSets {
 		list = append(list, o)
 	}
+
 	for _, o := range w.set.ReplicationControllers {
 		list = append(list, o)
 	}
 	for _, o := range w.set.StatefulSets {
 		list = append(list, o)
 	}
+
 	for _, o := range w.set.DaemonSets {
 		list = append(list, o)
 	}
@@ -189,6 +192,7 @@ func wantedBy(object metav1.Object, there int) int {
 		}
 		return max(wanted, there)
 	}
+
 	return int(*workloadOf(object).replicas)
 }
 

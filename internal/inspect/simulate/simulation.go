@@ -135,17 +135,20 @@ func (s *Simulation) Totals() Totals {
 			victims[victim] = true
 		}
 	}
+
 	for i := range s.Groups {
 		for _, victim := range s.Groups[i].Victims {
 			victims[victim] = true
 		}
 	}
+
 	t.Victims = len(victims)
 	for i := range s.Timeline {
 		if s.Timeline[i].Kind == eventOf[ByDrain] {
 			t.Drained++
 		}
 	}
+
 	for _, ok := range placed {
 		if ok {
 			t.Placed++

@@ -59,7 +59,8 @@ func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	height := marginTop + len(panels)*(panelHeight+panelGap) + 10
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="what happened to nodes and pods over %s" font-family="system-ui, sans-serif" font-size="12">`+"\n",
 		pictureWidth, height, pictureWidth, height, until)
-	b.WriteString("<style>text{fill:#333}.grid{stroke:#ddd}.mark{stroke:#888;stroke-dasharray:3 3}.bg{fill:#fff}@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#444}.bg{fill:#16181d}}</style>\n")
+	b.WriteString("<style>text{fill:#333}.grid{stroke:#ddd}.mark{stroke:#888;stroke-dasharray:3 " +
+		"3}.bg{fill:#fff}@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#444}.bg{fill:#16181d}}</style>\n")
 	fmt.Fprintf(b, `<rect class="bg" width="%d" height="%d"/>`+"\n", pictureWidth, height)
 	s.marks(b, until, height)
 	for i := range panels {
@@ -117,7 +118,8 @@ func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Durati
 	}
 	for i := range 5 {
 		at := until * time.Duration(i) / 4
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", x(at, until), top+panelHeight+13, answer.Duration(at.Round(time.Second)))
+		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", x(at, until),
+			top+panelHeight+13, answer.Duration(at.Round(time.Second)))
 	}
 	for i, l := range p.lines {
 		fmt.Fprintf(b, `<path fill="none" stroke="%s" stroke-width="1.8" d="`, l.colour)
@@ -138,6 +140,7 @@ func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Durati
 		}
 		fmt.Fprintf(b, `H%d"/>`+"\n", marginLeft+plotWidth)
 		const lineHeight = 16
-		fmt.Fprintf(b, `<text x="%d" y="%d" style="fill:%s">%s: %d at the end</text>`+"\n", marginLeft+plotWidth+8, top+lineHeight*(i+1), l.colour, l.name, previous)
+		fmt.Fprintf(b, `<text x="%d" y="%d" style="fill:%s">%s: %d at the end</text>`+"\n", marginLeft+plotWidth+8,
+			top+lineHeight*(i+1), l.colour, l.name, previous)
 	}
 }

@@ -113,6 +113,7 @@ func (w *World) step(at time.Duration) {
 	if w.passing != nil {
 		w.passing(w.clock.now)
 	}
+
 	log := w.c.Log.Len()
 	w.clock.strike()
 	w.health.step()
@@ -120,6 +121,7 @@ func (w *World) step(at time.Duration) {
 		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
 		w.controllers.depart(p, ByTaint, p.due.Taint.ToString())
 	})
+
 	decided := w.scheduler.decided
 	w.scheduler.settle()
 	if log != w.c.Log.Len() || decided != w.scheduler.decided || w.report.touched {

@@ -52,12 +52,14 @@ func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
 		s.withdraw(p)
 		return message, nil
 	}
+
 	for p.NodeName == "" && p.refusal == "" && !s.allowed.halted() && s.awake() {
 		s.feed(cycle.Tick{})
 	}
 	if p.NodeName != "" {
 		return "", nil
 	}
+
 	s.withdraw(p)
 	if failure := s.core.Decider(p.Spec().SchedulerName).Diagnose(p.Pod); len(failure.Reasons) > 0 || failure.Rejection != nil {
 		return failure.Message(""), failure.Reasons

@@ -46,6 +46,7 @@ func (w *workloads) named(ref, namespace string) (*workload, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q: must be TYPE/NAME, as deployment/web", ref)
 	}
+
 	namespace = cmp.Or(namespace, v1.NamespaceDefault)
 	var found metav1.Object
 	switch id := (Name{namespace, name}); strings.ToLower(kind) {
@@ -62,8 +63,10 @@ func (w *workloads) named(ref, namespace string) (*workload, error) {
 	case "job", "jobs":
 		found = called(w.set.Jobs, id)
 	default:
-		return nil, fmt.Errorf("%q: the type must be pod, deployment, replicaset, replicationcontroller, statefulset, daemonset or job", ref)
+		return nil, fmt.Errorf("%q: the type must be pod, deployment, replicaset, replicationcontroller, statefulset, "+
+			"daemonset or job", ref)
 	}
+
 	if found == nil {
 		return nil, fmt.Errorf("there is no %s %s/%s", strings.ToLower(kind), namespace, name)
 	}
@@ -148,8 +151,10 @@ func (w *workloads) forget(l *workload) {
 	maps.DeleteFunc(w.failures, func(of string, _ int64) bool { return of == name || strings.HasPrefix(of, name+"/") })
 	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(o *appsv1.Deployment) bool { return metav1.Object(o) == l.object })
 	s.ReplicaSets = slices.DeleteFunc(slices.Clone(s.ReplicaSets), func(o *appsv1.ReplicaSet) bool { return metav1.Object(o) == l.object })
-	s.ReplicationControllers = slices.DeleteFunc(slices.Clone(s.ReplicationControllers), func(o *v1.ReplicationController) bool { return metav1.Object(o) == l.object })
-	s.StatefulSets = slices.DeleteFunc(slices.Clone(s.StatefulSets), func(o *appsv1.StatefulSet) bool { return metav1.Object(o) == l.object })
+	s.ReplicationControllers = slices.DeleteFunc(slices.Clone(s.ReplicationControllers),
+		func(o *v1.ReplicationController) bool { return metav1.Object(o) == l.object })
+	s.StatefulSets = slices.DeleteFunc(slices.Clone(s.StatefulSets),
+		func(o *appsv1.StatefulSet) bool { return metav1.Object(o) == l.object })
 	s.DaemonSets = slices.DeleteFunc(slices.Clone(s.DaemonSets), func(o *appsv1.DaemonSet) bool { return metav1.Object(o) == l.object })
 	s.Jobs = slices.DeleteFunc(slices.Clone(s.Jobs), func(o *batchv1.Job) bool { return metav1.Object(o) == l.object })
 }
@@ -216,7 +221,8 @@ func (w *workloads) makers(l *workload) []metav1.Object {
 	}
 	var own []*appsv1.ReplicaSet
 	for _, r := range w.set.ReplicaSets {
-		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.Kind == l.kind && ref.Name == l.object.GetName() && r.Namespace == l.object.GetNamespace() {
+		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.Kind == l.kind &&
+			ref.Name == l.object.GetName() && r.Namespace == l.object.GetNamespace() {
 			own = append(own, r)
 		}
 	}
@@ -248,7 +254,8 @@ func (c *controllers) podsOf(l *workload) []*pod {
 	var list []*pod
 	together := map[string]int{} // pods of the workload by node
 	for _, p := range c.pods.named {
-		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && owners[controllerName(ref.Kind, p.object.Namespace, ref.Name)] && p.Pod != nil && !p.Terminating {
+		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil &&
+			owners[controllerName(ref.Kind, p.object.Namespace, ref.Name)] && p.Pod != nil && !p.Terminating {
 			list = append(list, p)
 			together[p.NodeName]++
 		}
@@ -267,7 +274,8 @@ func (c *controllers) podOf(owner metav1.Object, kind string, template *v1.PodTe
 	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: owner.GetNamespace(), Name: c.pods.generated(owner.GetNamespace(), owner.GetName()+"-"), Labels: t.Labels, Annotations: t.Annotations,
+			Namespace: owner.GetNamespace(), Name: c.pods.generated(owner.GetNamespace(), owner.GetName()+"-"),
+			Labels: t.Labels, Annotations: t.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, gvk)},
 		},
 		Spec: t.Spec, Status: v1.PodStatus{Phase: v1.PodPending},
@@ -334,21 +342,26 @@ func (c *controllers) clear(p *pod) *Done {
 		return &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s), and stays until its finalizers are removed: %s",
 			object.Namespace, object.Name, object.Status.Phase, strings.Join(object.Finalizers, ", "))}}
 	}
+
 	p.gone = true
 	c.pods.forget(p)
 	c.report.tell(Event{Kind: "PodDeleted", Namespace: object.Namespace, Name: object.Name})
-	done := &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s): deleting it frees no room", object.Namespace, object.Name, object.Status.Phase)}}
+	done := &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s): deleting it frees no room", object.Namespace,
+		object.Name, object.Status.Phase)}}
 	owner := metav1.GetControllerOfNoCopy(object)
 	if owner == nil || !c.workloads.wanted(object) {
 		return done
 	}
+
 	id := Name{object.Namespace, owner.Name}
 	m := c.nodes.named[manifest.DaemonNode(object)]
 	if owner.Kind == "StatefulSet" {
 		c.makeAgain(object)
-	} else if set, ok := called(c.workloads.set.DaemonSets, id).(*appsv1.DaemonSet); ok && owner.Kind == "DaemonSet" && m != nil && c.runsDaemon(object, m.object) && !c.hasDaemon(m, set) {
+	} else if set, ok := called(c.workloads.set.DaemonSets, id).(*appsv1.DaemonSet); ok &&
+		owner.Kind == "DaemonSet" && m != nil && c.runsDaemon(object, m.object) && !c.hasDaemon(m, set) {
 		c.makeDaemon(set, m.object.Name)
 	}
+
 	return done
 }
 

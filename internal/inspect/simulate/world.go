@@ -53,6 +53,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	clocks := clocksOf(set)
 	w := &World{
 		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)}, gangs: gangs,
@@ -60,6 +61,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 			set: set, deleted: map[string]bool{}, renewed: map[string]bool{}, failures: map[string]int64{}, failed: map[string]bool{},
 		},
 	}
+
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
@@ -68,38 +70,47 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
+
 	w.budgets = budgets{scheduler: &w.scheduler, unready: map[*cluster.PodClass]int{}}
 	w.claims = claims{scheduler: &w.scheduler}
 	w.claims.Templates = map[cluster.Name]*resourcev1.ResourceClaimTemplate{}
 	w.pods = pods{
-		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds, claims: &w.claims, evictions: &w.evictions,
+		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds,
+		claims: &w.claims, evictions: &w.evictions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
-		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.terminated, joined: w.kubelets.joined, left: w.kubelets.left,
+		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.terminated,
+		joined: w.kubelets.joined, left: w.kubelets.left,
 	}
+
 	w.nodes = nodes{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
 		named: map[string]*machine{}, joined: w.controllers.joined, changed: w.controllers.changed, seen: w.health.see,
 	}
+
 	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, options: o.Health}
 	w.controllers = controllers{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, claims: &w.claims,
 		pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads,
 		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{},
 	}
+
 	w.kubelets = kubelets{
 		clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, begin: w.health.ensure, depart: w.controllers.depart,
 		measured: map[string]*measured{}, uses: map[Name]v1.ResourceList{},
 	}
+
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
 		landed: w.pods.landed, preempt: w.controllers.preempt, remove: w.pods.remove, allow: w.pods.allow,
 	}
+
 	if o.Progress != nil {
 		w.scheduler.progress = func(decided int) { o.Progress(decided, w.pods.entered) }
 	}
 	if asked := lasting && o.For == 0; asked {
 		w.scheduler.behind = queue.MaxBackoff
 	}
+
 	if err := w.scheduler.start(o.Seed, o.Profiles); err != nil {
 		return nil, err
 	}
@@ -111,6 +122,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	for _, n := range set.Nodes {
 		w.nodes.add(n)
 	}
+
 	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)
 	return w, nil
 }

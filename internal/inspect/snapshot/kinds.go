@@ -43,27 +43,42 @@ func Kinds() []Kind {
 		{"pods", v1.SchemeGroupVersion, "Pod", true, func() runtime.Object { return &v1.PodList{} }},
 		{"namespaces", v1.SchemeGroupVersion, "Namespace", false, func() runtime.Object { return &v1.NamespaceList{} }},
 		{"services", v1.SchemeGroupVersion, "Service", false, func() runtime.Object { return &v1.ServiceList{} }},
-		{"persistentvolumes", v1.SchemeGroupVersion, "PersistentVolume", false, func() runtime.Object { return &v1.PersistentVolumeList{} }},
-		{"persistentvolumeclaims", v1.SchemeGroupVersion, "PersistentVolumeClaim", false, func() runtime.Object { return &v1.PersistentVolumeClaimList{} }},
+		{"persistentvolumes", v1.SchemeGroupVersion, "PersistentVolume", false,
+			func() runtime.Object { return &v1.PersistentVolumeList{} }},
+		{"persistentvolumeclaims", v1.SchemeGroupVersion, "PersistentVolumeClaim", false,
+			func() runtime.Object { return &v1.PersistentVolumeClaimList{} }},
 		{"resourcequotas", v1.SchemeGroupVersion, "ResourceQuota", false, func() runtime.Object { return &v1.ResourceQuotaList{} }},
 		{"limitranges", v1.SchemeGroupVersion, "LimitRange", false, func() runtime.Object { return &v1.LimitRangeList{} }},
-		{"replicationcontrollers", v1.SchemeGroupVersion, "ReplicationController", false, func() runtime.Object { return &v1.ReplicationControllerList{} }},
-		{"priorityclasses", schedulingv1.SchemeGroupVersion, "PriorityClass", false, func() runtime.Object { return &schedulingv1.PriorityClassList{} }},
+		{"replicationcontrollers", v1.SchemeGroupVersion, "ReplicationController", false,
+			func() runtime.Object { return &v1.ReplicationControllerList{} }},
+		{"priorityclasses", schedulingv1.SchemeGroupVersion, "PriorityClass", false,
+			func() runtime.Object { return &schedulingv1.PriorityClassList{} }},
 		{"runtimeclasses", nodev1.SchemeGroupVersion, "RuntimeClass", false, func() runtime.Object { return &nodev1.RuntimeClassList{} }},
-		{"poddisruptionbudgets", policyv1.SchemeGroupVersion, "PodDisruptionBudget", false, func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }},
-		{"storageclasses", storagev1.SchemeGroupVersion, "StorageClass", false, func() runtime.Object { return &storagev1.StorageClassList{} }},
+		{"poddisruptionbudgets", policyv1.SchemeGroupVersion, "PodDisruptionBudget", false,
+			func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }},
+		{"storageclasses", storagev1.SchemeGroupVersion, "StorageClass", false,
+			func() runtime.Object { return &storagev1.StorageClassList{} }},
 		{"csinodes", storagev1.SchemeGroupVersion, "CSINode", false, func() runtime.Object { return &storagev1.CSINodeList{} }},
 		{"csidrivers", storagev1.SchemeGroupVersion, "CSIDriver", false, func() runtime.Object { return &storagev1.CSIDriverList{} }},
-		{"csistoragecapacities", storagev1.SchemeGroupVersion, "CSIStorageCapacity", false, func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }},
-		{"volumeattachments", storagev1.SchemeGroupVersion, "VolumeAttachment", false, func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
-		{"resourceslices", resourcev1.SchemeGroupVersion, "ResourceSlice", false, func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
-		{"resourceclaims", resourcev1.SchemeGroupVersion, "ResourceClaim", false, func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
-		{"resourceclaimtemplates", resourcev1.SchemeGroupVersion, "ResourceClaimTemplate", false, func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
-		{"deviceclasses", resourcev1.SchemeGroupVersion, "DeviceClass", false, func() runtime.Object { return &resourcev1.DeviceClassList{} }},
-		{"devicetaintrules", resourcev1.SchemeGroupVersion, "DeviceTaintRule", false, func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
+		{"csistoragecapacities", storagev1.SchemeGroupVersion, "CSIStorageCapacity", false,
+			func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }},
+		{"volumeattachments", storagev1.SchemeGroupVersion, "VolumeAttachment", false,
+			func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
+		{"resourceslices", resourcev1.SchemeGroupVersion, "ResourceSlice", false,
+			func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
+		{"resourceclaims", resourcev1.SchemeGroupVersion, "ResourceClaim", false,
+			func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
+		{"resourceclaimtemplates", resourcev1.SchemeGroupVersion, "ResourceClaimTemplate", false,
+			func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
+		{"deviceclasses", resourcev1.SchemeGroupVersion, "DeviceClass", false,
+			func() runtime.Object { return &resourcev1.DeviceClassList{} }},
+		{"devicetaintrules", resourcev1.SchemeGroupVersion, "DeviceTaintRule", false,
+			func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
 		{"leases", coordinationv1.SchemeGroupVersion, "Lease", false, func() runtime.Object { return &coordinationv1.LeaseList{} }},
-		{"workloads", schedulingv1beta1.SchemeGroupVersion, "Workload", false, func() runtime.Object { return &schedulingv1beta1.WorkloadList{} }},
-		{"podgroups", schedulingv1beta1.SchemeGroupVersion, "PodGroup", false, func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }},
+		{"workloads", schedulingv1beta1.SchemeGroupVersion, "Workload", false,
+			func() runtime.Object { return &schedulingv1beta1.WorkloadList{} }},
+		{"podgroups", schedulingv1beta1.SchemeGroupVersion, "PodGroup", false,
+			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }},
 		{"deployments", appsv1.SchemeGroupVersion, "Deployment", false, func() runtime.Object { return &appsv1.DeploymentList{} }},
 		{"replicasets", appsv1.SchemeGroupVersion, "ReplicaSet", false, func() runtime.Object { return &appsv1.ReplicaSetList{} }},
 		{"statefulsets", appsv1.SchemeGroupVersion, "StatefulSet", false, func() runtime.Object { return &appsv1.StatefulSetList{} }},
@@ -86,10 +101,12 @@ func NewClient(config *rest.Config) (*Client, error) {
 	if config.QPS == 0 {
 		config.QPS, config.Burst = 50, 100
 	}
+
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
+
 	c := &Client{config: config, http: clientOf{}}
 	for _, k := range Kinds() {
 		if c.http[k.GroupVersion] != nil {
@@ -106,6 +123,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 			return nil, err
 		}
 	}
+
 	return c, nil
 }
 

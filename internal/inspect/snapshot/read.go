@@ -101,10 +101,12 @@ func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) 
 		}); err != nil {
 			return "", err
 		}
+
 		info, err := meta.ListAccessor(list)
 		if err != nil {
 			return "", err
 		}
+
 		version = cmp.Or(version, info.GetResourceVersion())
 		if options.Continue = info.GetContinue(); options.Continue == "" {
 			return version, nil

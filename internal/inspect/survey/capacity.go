@@ -58,10 +58,12 @@ var Ways = []string{"node", "zone", "shape"}
 
 // CapacityOf adds up the nodes, grouped by one of Ways.
 func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity {
-	c := &Capacity{APIVersion: simulate.APIVersion, Kind: KindCapacity, Source: source, By: by, Groups: []Group{}, Total: Group{Name: "total"}}
+	c := &Capacity{APIVersion: simulate.APIVersion, Kind: KindCapacity, Source: source, By: by, Groups: []Group{},
+		Total: Group{Name: "total"}}
 	nodes := w.Cluster().SortedNodes()
 	c.Typical = typical(nodes)
 	at := map[string]int{}
+
 	for _, n := range nodes {
 		name := groupOf(w, n, by)
 		i, known := at[name]
@@ -74,6 +76,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 		c.Groups[i].add(n, closed, c.Typical)
 		c.Total.add(n, closed, c.Typical)
 	}
+
 	slices.SortStableFunc(c.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
 	return c
 }
@@ -128,6 +131,7 @@ func (g *Group) add(n *cluster.Node, closed bool, typical Room) {
 	if full || free.Memory < max(typical.Memory, 1) {
 		g.Stranded.CPU += free.CPU
 	}
+
 	if full || free.CPU < max(typical.CPU, 1) {
 		g.Stranded.Memory += free.Memory
 	}

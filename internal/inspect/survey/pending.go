@@ -31,7 +31,8 @@ type Scope struct {
 }
 
 func (s Scope) has(p simulate.Found) bool {
-	return (s.Namespace == "" || p.Object.Namespace == s.Namespace) && (s.Selector == nil || s.Selector.Matches(labels.Set(p.Object.Labels)))
+	return (s.Namespace == "" || p.Object.Namespace == s.Namespace) &&
+		(s.Selector == nil || s.Selector.Matches(labels.Set(p.Object.Labels)))
 }
 
 // Pending lists the pods without a node, by workload.
@@ -94,7 +95,8 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		p.Pods++
 	}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b key) int { // explaining one pod may place others
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload), cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload),
+			cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
 	})
 	for _, k := range keys {
 		for _, pods := range byTurn(w, groups[k]) {
@@ -111,7 +113,8 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	p.Workloads = merged(p.Workloads)
 	p.addMissing(w)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
-		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), slices.Compare(a.Pods, b.Pods))
+		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name), slices.Compare(a.Pods, b.Pods))
 	})
 	return p, nil
 }
@@ -132,7 +135,8 @@ func (p *Pending) addMissing(w *simulate.World) {
 		}
 		p.Missing += s.Missing
 		p.Workloads = append(p.Workloads, Workload{
-			Namespace: s.Namespace, Name: s.Workload, Pods: []string{}, Missing: s.Missing, Since: s.Since, State: state, Reason: s.Reason(),
+			Namespace: s.Namespace, Name: s.Workload, Pods: []string{}, Missing: s.Missing, Since: s.Since,
+			State: state, Reason: s.Reason(),
 			For: simulate.Seconds(max(w.Now().Sub(s.Since.Time), 0)),
 		})
 	}

@@ -98,11 +98,13 @@ func (p *Pending) helps(page *answer.Page) {
 		}
 		whom[h] = append(whom[h], w.Namespace+"/"+w.Name)
 	}
+
 	if len(helps) == 0 {
 		return
 	}
 	page.Line("")
 	page.Heading("What would help, the smallest change that lets one pod run:")
+
 	for _, h := range helps {
 		list := whom[h]
 		page.Line("  %s: %s", answer.List(len(list), func(i int) string { return list[i] }), h.text)
@@ -212,7 +214,8 @@ func (c *Capacity) people(page *answer.Page, wide bool) {
 	if more := len(c.Groups) - len(list); more > 0 {
 		page.Line("and %d more with less room (-o wide lists them all)", more)
 	}
-	page.Line("\nCPU, memory and pods are requested of allocatable. Stranded is room that the median pod (%s CPU, %s) cannot use.", cpu(c.Typical.CPU), memory(c.Typical.Memory))
+	page.Line("\nCPU, memory and pods are requested of allocatable. Stranded is room that the median pod (%s CPU, %s) "+
+		"cannot use.", cpu(c.Typical.CPU), memory(c.Typical.Memory))
 	if f := c.Fill; f != nil {
 		page.Heading("%s.", fits(f))
 		if f.Stops != "" {
@@ -253,7 +256,8 @@ func (g *Group) row() []string {
 		largest = cpu(g.Largest.CPU) + ", " + memory(g.Largest.Memory)
 	}
 	return []string{
-		g.Name, nodes, cpu(g.Requested.CPU) + " of " + cpu(g.Allocatable.CPU), memory(g.Requested.Memory) + " of " + memory(g.Allocatable.Memory),
+		g.Name, nodes, cpu(g.Requested.CPU) + " of " + cpu(g.Allocatable.CPU), memory(g.Requested.Memory) + " of " +
+			memory(g.Allocatable.Memory),
 		fmt.Sprintf("%d of %d", g.Requested.Pods, g.Allocatable.Pods), largest, cpu(g.Stranded.CPU) + ", " + memory(g.Stranded.Memory),
 	}
 }

@@ -166,9 +166,11 @@ func (c *Course) summary() Summary {
 // Compare returns what another configuration changes.
 func Compare(before, after *Course) *Comparison {
 	c := &Comparison{
-		APIVersion: APIVersion, Kind: Kind, Before: before.summary(), After: after.summary(), Elsewhere: []Moved{}, Longer: []Waited{}, Shorter: []Waited{},
+		APIVersion: APIVersion, Kind: Kind, Before: before.summary(), After: after.summary(), Elsewhere: []Moved{},
+		Longer: []Waited{}, Shorter: []Waited{},
 		Pending: []Name{}, NowPlaced: []Name{}, RecordedPreempted: before.recordedPreempted, Unserved: after.Unserved,
 	}
+
 	for uid, was := range before.Pods {
 		if was.Recorded != "" {
 			c.Recorded++
@@ -180,6 +182,7 @@ func Compare(before, after *Course) *Comparison {
 			c.pod(before, after, was, is)
 		}
 	}
+
 	c.Preempted, c.NoLonger = without(after.Preempted, before.Preempted), without(before.Preempted, after.Preempted)
 	slices.SortFunc(c.Elsewhere, func(a, b Moved) int { return a.compare(b.Name) })
 	slices.SortFunc(c.Longer, func(a, b Waited) int {
@@ -188,6 +191,7 @@ func Compare(before, after *Course) *Comparison {
 	slices.SortFunc(c.Shorter, func(a, b Waited) int {
 		return cmp.Or(cmp.Compare(a.After-a.Before, b.After-b.Before), a.compare(b.Name))
 	})
+
 	slices.SortFunc(c.Pending, Name.compare)
 	slices.SortFunc(c.NowPlaced, Name.compare)
 	return c

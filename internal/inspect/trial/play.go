@@ -67,29 +67,35 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration of the journal: %w", err)
 	}
+
 	profiles := o.Profiles
 	if profiles == nil {
 		profiles = recorded
 	}
+
 	options := journal.CoreOptions(r.Header, profiles)
 	options.Prefer = func(p *cluster.Pod) string { return o.Known.nodes[p.UID] }
 	core, err := cycle.New(options)
 	if err != nil {
 		return nil, err
 	}
+
 	d := &day{
 		core: core, known: map[cycle.Kind]map[types.UID]metav1.Object{}, recalled: o.Known,
-		course: &Course{Pods: map[types.UID]*Fate{}, Unserved: map[string]int{}, Began: r.Header.Began, recordedPreempted: o.Known.preempted},
-		now:    r.Header.Began, pods: map[types.UID]*pod{},
+		course: &Course{Pods: map[types.UID]*Fate{}, Unserved: map[string]int{}, Began: r.Header.Began,
+			recordedPreempted: o.Known.preempted},
+		now: r.Header.Began, pods: map[types.UID]*pod{},
 		relists: map[cycle.Kind]map[types.UID]metav1.Object{},
 		late:    map[string]bool{}, spare: map[types.UID]int{}, served: map[string]bool{},
 	}
+
 	for _, p := range recorded {
 		d.served[p.SchedulerName] = true
 	}
 	for _, kind := range made {
 		d.known[kind] = map[types.UID]metav1.Object{}
 	}
+
 	d.standin = standin.Controllers{
 		Cluster: core.View().Cluster, Feed: d.feed, Named: d.named, Now: func() metav1.Time { return metav1.NewTime(d.now) },
 	}
@@ -116,6 +122,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 			o.Progress(record.At.Sub(r.Header.Began))
 		}
 	}
+
 	d.settle()
 	d.close()
 	return d.course, nil
@@ -129,12 +136,14 @@ func (d *day) until(at time.Time) {
 		if len(d.agenda) > 0 && d.agenda[0].at.Before(next) {
 			next = d.agenda[0].at
 		}
+
 		if due, ok := d.core.Due(); ok && due.Before(next) && due.After(d.now) {
 			next = due
 		}
 		if next.After(d.now) {
 			d.now = next
 		}
+
 		for len(d.agenda) > 0 && !d.agenda[0].at.After(d.now) {
 			heap.Pop(&d.agenda).(appointment).do()
 		}
@@ -224,7 +233,8 @@ func (d *day) seen(e cycle.Seen) {
 			d.feed(e)
 		}
 	default:
-		if _, there := d.core.View().Cluster.ResourceClaims.Get(object.GetNamespace(), object.GetName()); there && e.Kind == cycle.ResourceClaims {
+		if _, there := d.core.View().Cluster.ResourceClaims.Get(object.GetNamespace(), object.GetName()); there &&
+			e.Kind == cycle.ResourceClaims {
 			return // its devices are decided in this course
 		}
 		d.feed(e)

@@ -72,6 +72,7 @@ func (d *day) newPod(seen *v1.Pod) {
 			d.course.Unserved[name]++
 		}
 	}
+
 	d.show(cycle.Pods, p.object)
 }
 
@@ -118,7 +119,8 @@ func (d *day) schedules(p *v1.Pod) bool {
 // edit applies users' changes of a pod: labels, gates and so on.
 func (d *day) edit(p *pod, seen *v1.Pod) {
 	was := p.object
-	if was == nil || maps.Equal(was.Labels, seen.Labels) && maps.Equal(was.Annotations, seen.Annotations) && was.Generation == seen.Generation &&
+	if was == nil || maps.Equal(was.Labels, seen.Labels) && maps.Equal(was.Annotations, seen.Annotations) &&
+		was.Generation == seen.Generation &&
 		len(was.Spec.SchedulingGates) == len(seen.Spec.SchedulingGates) && len(was.Spec.Tolerations) == len(seen.Spec.Tolerations) &&
 		reflect.DeepEqual(was.Status.ResourceClaimStatuses, seen.Status.ResourceClaimStatuses) {
 		return

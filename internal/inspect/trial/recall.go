@@ -33,6 +33,7 @@ func Recall(r *journal.Reader) (Known, error) {
 		owners:  map[types.UID]types.UID{},
 		deleted: map[types.UID]time.Time{}, victims: map[types.UID][]time.Time{}, took: map[types.UID][]time.Duration{},
 	}
+
 	for {
 		record, err := r.Next()
 		if errors.Is(err, io.EOF) {

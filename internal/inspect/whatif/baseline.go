@@ -74,6 +74,7 @@ func (b *baseline) later(w *simulate.World) (list []simulate.Eviction) {
 			others = append(others, e)
 		}
 	}
+
 	for _, e := range others {
 		if key := lateOf(w, &e); key.owner != "" && b.late[key] > 0 {
 			b.late[key]--
@@ -87,25 +88,30 @@ func (b *baseline) later(w *simulate.World) (list []simulate.Eviction) {
 // baselineOf summarises what has happened in a world without operations.
 func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, decided int) *baseline {
 	b := &baseline{
-		left: map[departure][]simulate.Seconds{}, first: map[simulate.Name]*simulate.Departure{}, due: map[departure]bool{}, late: map[departure]int{},
+		left: map[departure][]simulate.Seconds{}, first: map[simulate.Name]*simulate.Departure{},
+		due: map[departure]bool{}, late: map[departure]int{},
 		pending: map[simulate.Name]bool{}, homeless: map[string]int{}, placed: map[simulate.Name]bool{},
 		outlook: w.Outlook(), order: w.Departures()[departed:],
 	}
+
 	for _, d := range b.order {
 		b.left[departureOf(d)] = append(b.left[departureOf(d)], d.After)
 		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); b.first[name] == nil {
 			b.first[name] = d
 		}
 	}
+
 	for i := range b.outlook {
 		b.due[dueOf(&b.outlook[i])] = true
 		b.late[lateOf(w, &b.outlook[i])]++
 	}
+
 	for _, p := range w.Pods()[decided:] {
 		if p.Node != "" {
 			b.placed[simulate.Name{Namespace: p.Namespace, Name: p.Name}] = true
 		}
 	}
+
 	for _, p := range w.Each() {
 		if p.Pod != nil && p.Pod.NodeName == "" {
 			name := simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}
@@ -116,6 +122,7 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 			}
 		}
 	}
+
 	u := utilisation(w)
 	b.full = &u
 	return b
@@ -142,7 +149,8 @@ func (b *baseline) takes(d *simulate.Departure) bool {
 			return true
 		}
 	}
-	return b.due[dueOf(&simulate.Eviction{Namespace: d.Namespace, Name: d.Name, Node: d.Node, Taint: d.Detail})] && d.Cause == simulate.ByTaint
+	return b.due[dueOf(&simulate.Eviction{Namespace: d.Namespace, Name: d.Name, Node: d.Node, Taint: d.Detail})] &&
+		d.Cause == simulate.ByTaint
 }
 
 // otherwise returns how the pod leaves without the operations, or nil.
@@ -184,19 +192,25 @@ func (b *baseline) spared(w *simulate.World, departures []*simulate.Departure) (
 	for _, d := range departures {
 		leaves[simulate.Name{Namespace: d.Namespace, Name: d.Name}] = true
 	}
+
 	for _, e := range w.Outlook() {
 		leaves[simulate.Name{Namespace: e.Namespace, Name: e.Name}] = true
 	}
 	for _, d := range b.order {
-		if found, ok := w.Find(d.Namespace, d.Name); !d.Again && ok && found.Pod != nil && !leaves[simulate.Name{Namespace: d.Namespace, Name: d.Name}] {
+		if found, ok := w.Find(d.Namespace, d.Name); !d.Again && ok && found.Pod != nil &&
+			!leaves[simulate.Name{Namespace: d.Namespace, Name: d.Name}] {
 			list = append(list, leavingOf(d))
 		}
 	}
+
 	for _, e := range b.outlook {
-		if found, ok := w.Find(e.Namespace, e.Name); ok && found.Pod != nil && !leaves[simulate.Name{Namespace: e.Namespace, Name: e.Name}] {
-			list = append(list, Leaving{Namespace: e.Namespace, Name: e.Name, Node: e.Node, After: e.After, Cause: simulate.ByTaint, Detail: e.Taint})
+		if found, ok := w.Find(e.Namespace, e.Name); ok && found.Pod != nil &&
+			!leaves[simulate.Name{Namespace: e.Namespace, Name: e.Name}] {
+			list = append(list, Leaving{Namespace: e.Namespace, Name: e.Name, Node: e.Node, After: e.After,
+				Cause: simulate.ByTaint, Detail: e.Taint})
 		}
 	}
+
 	slices.SortStableFunc(list, func(a, b Leaving) int { return cmp.Compare(a.After, b.After) })
 	return list
 }

@@ -193,12 +193,16 @@ func (f *Forecast) Holds(condition string) bool {
 		}
 		return slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Anyway })
 	case "evicted":
-		return slices.ContainsFunc(f.Leaving, func(l Leaving) bool { return l.Cause != simulate.ByScaling && l.Cause != simulate.ByRollout }) || len(f.Later) > 0
+		return slices.ContainsFunc(f.Leaving, func(l Leaving) bool {
+			return l.Cause != simulate.ByScaling &&
+				l.Cause != simulate.ByRollout
+		}) || len(f.Later) > 0
 	case "pdb":
 		return len(f.Budgets) > 0
 	case "refused":
 		return len(f.Refused()) > 0
 	}
+
 	if most, err := CostOf(condition); err == nil {
 		return f.Provision != nil && f.Provision.Month > most
 	}

@@ -42,6 +42,7 @@ func (p printer) forecast(f *Forecast) {
 	p.chosen(f.Chosen)
 	p.fills(f.Fills)
 	p.leaving(f.Leaving)
+
 	p.drains(f.Drains)
 	p.rebalances(f.Rebalances)
 	if f.Provision != nil {
@@ -49,12 +50,14 @@ func (p printer) forecast(f *Forecast) {
 		p.utilisation(f)
 		return
 	}
+
 	p.placed(f.placedByThis())
 	p.pending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
 	p.budgets(f.Budgets)
 	if len(f.Later) > 0 {
 		p.Line("\n%s, the first after %s.", f.later(), told(f.Later[0].After))
 	}
+
 	p.aside("Pods that leave anyway, with or without this:", f.Anyway)
 	p.aside("Pods that stay because of this, and leave without it:", f.Spared)
 	p.utilisation(f)
@@ -62,6 +65,7 @@ func (p printer) forecast(f *Forecast) {
 	for _, note := range f.Notes {
 		p.Line("note: %s", note)
 	}
+
 	if f.Source.From != "" {
 		p.Line("\n%s. Nothing was written.", f.Source)
 	}
@@ -77,6 +81,7 @@ func (p printer) refused(list []simulate.Blocked) {
 	for _, b := range list {
 		nodes[b.Node] = true
 	}
+
 	names := slices.Sorted(maps.Keys(nodes))
 	p.Alarm("kubectl drain refuses to begin on %s because of %s. The nodes are cordoned, and nothing is drained.",
 		answer.List(len(names), func(i int) string { return names[i] }), answer.Count(len(list), "pod"))
@@ -84,6 +89,7 @@ func (p printer) refused(list []simulate.Blocked) {
 	for _, b := range list {
 		byMessage[b.Message] = append(byMessage[b.Message], b.Namespace+"/"+b.Name+" on "+b.Node)
 	}
+
 	for _, message := range slices.Sorted(maps.Keys(byMessage)) {
 		p.Line("  %s:", message)
 		p.names(byMessage[message])
@@ -154,11 +160,13 @@ func (p printer) placed(list []Placed) {
 		}
 		rows = append(rows, []string{told(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note})
 	}
+
 	p.Line("")
 	p.Table("  ", rows)
 	if len(list) > most && !p.wide {
 		p.Line("  and %d more", len(list)-most)
 	}
+
 	if slices.ContainsFunc(list, func(p Placed) bool { return !p.Before }) {
 		p.Line("  The names of new pods are made up.")
 	}
@@ -204,7 +212,8 @@ type reason struct {
 func reasonsOf(list []Waiting) (reasons []reason) {
 	at := map[[2]string]int{} // of their group and message
 	for _, w := range list {
-		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)), "not tried yet")} // refused, as others may be
+		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)),
+			"not tried yet")} // refused, as others may be
 		if w.Group != "" {
 			r.of = " of podgroup " + w.Namespace + "/" + w.Group
 		}
@@ -230,7 +239,8 @@ func (p printer) drains(list []Drain) {
 			p.Line("\n%s: of DaemonSets, or static.", answer.Count(n, "pod")+" "+verb(n, "stays where it is", "stay where they are"))
 		}
 		if n := len(d.Terminating); n > 0 {
-			p.Line("\n%s already: kubectl waits until %s ended.", answer.Count(n, "pod")+" "+verb(n, "is terminating", "are terminating"), verb(n, "it has", "they have"))
+			p.Line("\n%s already: kubectl waits until %s ended.", answer.Count(n, "pod")+" "+
+				verb(n, "is terminating", "are terminating"), verb(n, "it has", "they have"))
 		}
 	}
 }
@@ -241,12 +251,15 @@ func (p printer) rebalances(list []*simulate.Moved) {
 		if m.Elsewhere > 0 {
 			p.Warning("  %s elsewhere than proved.", answer.Count(m.Elsewhere, "successor")+" "+verb(m.Elsewhere, "lands", "land"))
 		}
+
 		if m.Stopped != "" {
 			p.Warning("  It stops: %s.", m.Stopped)
 		}
 		if len(m.Empties) > 0 {
-			p.Line("  Empty, with the taint %s:NoSchedule: %s", rebalance.EmptyingTaint, answer.List(len(m.Empties), func(i int) string { return m.Empties[i] }))
+			p.Line("  Empty, with the taint %s:NoSchedule: %s", rebalance.EmptyingTaint,
+				answer.List(len(m.Empties), func(i int) string { return m.Empties[i] }))
 		}
+
 		for i, s := range m.Stays {
 			if i == most && !p.wide {
 				p.Line("  and %d more that stay", len(m.Stays)-most)
@@ -285,7 +298,8 @@ func (p printer) chosen(list []simulate.Cost) {
 	}
 	rows := [][]string{{"CHEAPEST TO LOSE", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
 	for _, c := range list {
-		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked), fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)})
+		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked),
+			fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)})
 	}
 	p.Line("")
 	p.Table("  ", rows)
@@ -294,11 +308,13 @@ func (p printer) chosen(list []simulate.Cost) {
 func (p printer) fills(list []simulate.Fill) {
 	for i := range list {
 		f := &list[i]
-		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verb(f.Placed, "finds", "find"), answer.Count(len(f.Nodes), "node"))
+		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verb(f.Placed, "finds", "find"),
+			answer.Count(len(f.Nodes), "node"))
 		names := make([]string, 0, len(f.Nodes))
 		for name := range f.Nodes {
 			names = append(names, name)
 		}
+
 		slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(f.Nodes[b], f.Nodes[a]), cmp.Compare(a, b)) })
 		for i, name := range names {
 			if i == most && !p.wide {
@@ -307,6 +323,7 @@ func (p printer) fills(list []simulate.Fill) {
 			}
 			p.Line("  %5d  %s", f.Nodes[name], name)
 		}
+
 		if f.Stops != "" {
 			p.Line("The next one finds none: %s", f.Stops)
 		}
@@ -319,7 +336,8 @@ func (p printer) budgets(list []Budget) {
 		if b.Broken {
 			what = "is violated by the loss of"
 		}
-		p.Line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what, answer.List(len(b.Pods), func(i int) string { return b.Pods[i] }))
+		p.Line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what,
+			answer.List(len(b.Pods), func(i int) string { return b.Pods[i] }))
 	}
 }
 

@@ -196,7 +196,8 @@ func waiting(w *simulate.World) map[simulate.Name]string {
 
 func leavingOf(d *simulate.Departure) Leaving {
 	l := Leaving{
-		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail, Controller: d.Owner, Fate: d.Fate, Reason: d.Reason,
+		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail,
+		Controller: d.Owner, Fate: d.Fate, Reason: d.Reason,
 		Again: d.Again,
 	}
 	if name, node, message, ok := d.Next(); ok {
@@ -216,14 +217,17 @@ func (f *Forecast) outcome(w *simulate.World, base *baseline, waited map[simulat
 			returned[simulate.Name{Namespace: l.Namespace, Name: l.Next.Name}] = true
 		}
 	}
+
 	for _, p := range w.Pods()[decided:] {
 		name := simulate.Name{Namespace: p.Namespace, Name: p.Name}
 		if _, before := waited[name]; p.Node != "" && !returned[name] {
 			f.Placed = append(f.Placed, Placed{
-				Namespace: p.Namespace, Name: p.Name, Node: p.Node, After: p.After, Before: before, Anyway: base != nil && base.placed[name],
+				Namespace: p.Namespace, Name: p.Name, Node: p.Node, After: p.After, Before: before,
+				Anyway: base != nil && base.placed[name],
 			})
 		}
 	}
+
 	for _, p := range w.Each() {
 		if p.Pod == nil || p.Pod.NodeName != "" {
 			continue
@@ -246,6 +250,7 @@ func (f *Forecast) budgets(drains []*simulate.Drained, departures []*simulate.De
 		}
 		return hit[key]
 	}
+
 	for _, d := range drains {
 		for _, b := range slices.Concat(d.Blocked, d.Waited) {
 			budget := at(b.Namespace, b.Budget)
@@ -253,6 +258,7 @@ func (f *Forecast) budgets(drains []*simulate.Drained, departures []*simulate.De
 			budget.Pods = append(budget.Pods, b.Name)
 		}
 	}
+
 	for _, d := range departures {
 		for _, name := range d.Broken {
 			budget := at(d.Namespace, name)
@@ -261,6 +267,7 @@ func (f *Forecast) budgets(drains []*simulate.Drained, departures []*simulate.De
 			}
 		}
 	}
+
 	for _, b := range hit {
 		f.Budgets = append(f.Budgets, *b)
 	}
@@ -285,6 +292,7 @@ func utilisation(w *simulate.World) Utilisation {
 		u.Memory.Requested = rules.Sum(u.Memory.Requested, n.Requested.Memory)
 		u.Memory.Allocatable = rules.Sum(u.Memory.Allocatable, n.Size.Memory)
 	}
+
 	u.CPU.percent()
 	u.Memory.percent()
 	return u

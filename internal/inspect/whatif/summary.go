@@ -20,11 +20,13 @@ func (f *Forecast) Names() (names []string) {
 			names = append(names, "pod/"+name)
 		}
 	}
+
 	for i := range f.Leaving {
 		if !f.Leaving[i].Again {
 			add(f.Leaving[i].Namespace, f.Leaving[i].Name)
 		}
 	}
+
 	for i := range f.Pending {
 		if !f.Pending[i].Anyway {
 			add(f.Pending[i].Namespace, f.Pending[i].Name)
@@ -58,11 +60,13 @@ func (f *Forecast) Summary() string {
 			count["pending"]++
 		}
 	}
+
 	for _, w := range f.Pending {
 		if !w.Anyway {
 			pending++
 		}
 	}
+
 	text := "No pod leaves its node"
 	if leaving > 0 {
 		text = answer.Count(leaving, "pod") + " " + verb(leaving, "leaves its node", "leave their nodes") + ": "
@@ -74,18 +78,21 @@ func (f *Forecast) Summary() string {
 		}
 		text += strings.Join(words, ", ")
 	}
+
 	text += "."
 	if pending > 0 {
 		text += fmt.Sprintf(" %s %s pending.", answer.Count(pending, "more pod"), verb(pending, "is", "are"))
 	} else {
 		text += " No more pods are pending."
 	}
+
 	if n := len(f.placedByThis()); n > 0 {
 		text += fmt.Sprintf(" %s %s a node.", answer.Count(n, "other pod"), verb(n, "finds", "find"))
 	}
 	if n := len(f.Anyway); n > 0 {
 		text += fmt.Sprintf(" %s %s with or without this.", answer.Count(n, "pod"), verb(n, "leaves", "leave"))
 	}
+
 	if n := len(f.Spared); n > 0 {
 		text += fmt.Sprintf(" %s %s because of this.", answer.Count(n, "pod"), verb(n, "stays", "stay"))
 	}

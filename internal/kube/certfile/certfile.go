@@ -57,10 +57,12 @@ func (p *Pair) Newest(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if time.Since(p.at) < reread {
 		return p.current, nil
 	}
+
 	var err error
 	if p.Renew != nil {
 		err = p.Renew(p.current.Leaf)
 	}
+
 	if err == nil {
 		err = p.read()
 	}

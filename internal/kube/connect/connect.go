@@ -45,7 +45,8 @@ func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, whatever the kubeconfig says")
 	flags.StringVar(&f.Token, "token", f.Token, "bearer token for the API server")
 	flags.StringVar(&f.As, "as", f.As, "user to impersonate")
-	flags.BoolVar(&f.Insecure, "insecure-skip-tls-verify", f.Insecure, "do not verify the API server's certificate: the connection is not safe")
+	flags.BoolVar(&f.Insecure, "insecure-skip-tls-verify", f.Insecure,
+		"do not verify the API server's certificate: the connection is not safe")
 	flags.Var((*timeout)(&f.RequestTimeout), "request-timeout", "how long one request may take, as 10s or, in seconds, 10; 0 is unbounded")
 }
 
@@ -99,17 +100,20 @@ func (f *Flags) find() (*rest.Config, error) {
 	if err != nil || within != nil {
 		return within, err
 	}
+
 	cfg, err := file.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err) && len(f.Contexts()) > 0:
 		return nil, fmt.Errorf("kubeconfig: no context is the current one: name one with --context: %s", strings.Join(f.Contexts(), ", "))
 	case clientcmd.IsEmptyConfig(err) && f.named() != "":
-		return nil, fmt.Errorf("no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG (%s does not exist, or names none)", f.named())
+		return nil, fmt.Errorf("no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG (%s does not "+
+			"exist, or names none)", f.named())
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG")
 	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
+
 	return cfg, nil
 }
 
@@ -165,6 +169,7 @@ func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, 
 			}
 		}
 	}
+
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
 	overrides.ClusterInfo.Server = f.address()
 	overrides.ClusterInfo.InsecureSkipTLSVerify = f.Insecure

@@ -32,10 +32,12 @@ func Found(dataDir, context string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	err = owned.Check(filepath.Dir(path), owned.Writable)
 	if err == nil {
 		err = owned.Check(path, owned.Accessible)
 	}
+
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -45,6 +47,7 @@ func Found(dataDir, context string) (string, error) {
 			err = harmless(used(config, context))
 		}
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, if you mean it, name it with --kubeconfig or KUBECONFIG",
 			filepath.Join(dataDir, "kubeconfig"), err)
@@ -63,10 +66,12 @@ func FoundURL(path string) (string, error) {
 	if err == nil {
 		err = owned.Check(path, owned.Writable)
 	}
+
 	var text []byte
 	if err == nil {
 		text, err = owned.ReadFile(path)
 	}
+
 	for _, line := range strings.Fields(string(text)) {
 		if err != nil || !strings.HasPrefix(line, "http://") {
 			continue
@@ -77,6 +82,7 @@ func FoundURL(path string) (string, error) {
 		}
 		err = cmp.Or(err, fmt.Errorf("%s is not on this machine", line))
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("%s is not trusted: %w: remove it, or, if you mean it, say --scheduler-url", path, err)
 	}
@@ -120,6 +126,7 @@ func harmless(config *clientcmdapi.Config) error {
 			return fmt.Errorf("user %q names a file as its credentials", name)
 		}
 	}
+
 	for name, cluster := range config.Clusters {
 		server, err := url.Parse(cluster.Server)
 		if err != nil {
@@ -129,6 +136,7 @@ func harmless(config *clientcmdapi.Config) error {
 			return fmt.Errorf("cluster %q is not on this machine (%s)", name, cluster.Server)
 		}
 	}
+
 	return nil
 }
 

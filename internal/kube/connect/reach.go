@@ -20,12 +20,15 @@ func Reach(err error) error {
 		if errors.Is(urlErr.Err, context.DeadlineExceeded) || errors.As(urlErr.Err, &netErr) && netErr.Timeout() {
 			why = "no answer"
 		}
-		return &unreached{"the API server (" + host(urlErr.URL) + ") cannot be reached: " + why + ": check that the cluster runs, and --kubeconfig or KUBECONFIG", err}
+		return &unreached{"the API server (" + host(urlErr.URL) + ") cannot be reached: " + why +
+			": check that the cluster runs, and --kubeconfig or KUBECONFIG", err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &unreached{"the API server cannot be reached: no answer: check that the cluster runs, and --kubeconfig or KUBECONFIG", err}
 	case apierrors.IsUnauthorized(err):
-		return &unreached{"the API server does not accept the credentials (" + err.Error() + "): check --kubeconfig or KUBECONFIG, and whether they have expired", err}
+		return &unreached{"the API server does not accept the credentials (" + err.Error() +
+			"): check --kubeconfig or KUBECONFIG, and whether they have expired", err}
 	}
+
 	return err
 }
 

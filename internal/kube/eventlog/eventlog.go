@@ -135,11 +135,13 @@ func (l *Log) Tell(e Event) {
 	if l.waits >= most || l.bytes+size > mostBytes {
 		l.dropped++
 		if l.full.Due() {
-			klog.Background().Info("Too many events wait to be written, further ones are dropped", "waiting", l.waits, "droppedSoFar", l.dropped,
+			klog.Background().Info("Too many events wait to be written, further ones are dropped", "waiting", l.waits,
+				"droppedSoFar", l.dropped,
 				"reason", e.Reason, "about", klog.KRef(e.About.Namespace, e.About.Name))
 		}
 		return
 	}
+
 	l.waiting = append(l.waiting, one)
 	l.waits++
 	l.bytes += size
@@ -155,6 +157,7 @@ func (l *Log) object(e *queued) *v1.Event {
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
+
 	if component == "" {
 		component = l.component
 	}
@@ -209,6 +212,7 @@ func (l *Log) work(write, ctx context.Context, lane *lane, shared <-chan *queued
 		event := l.object(e)
 		l.insist(write, event, func(ctx context.Context) error { return l.create(ctx, event) })
 	}
+
 	for {
 		own := l.pop(&lane.events)
 		switch {
@@ -253,6 +257,7 @@ func (l *Log) hand(write, ctx context.Context, lanes []*lane, shared chan<- *que
 				return
 			}
 		}
+
 		select {
 		case <-l.more:
 		case <-ctx.Done():
@@ -321,7 +326,8 @@ func (l *Log) correlated(ctx context.Context, e *queued) {
 		if event.Count == 1 {
 			return l.create(ctx, event)
 		}
-		_, err := l.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
+		_, err := l.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType,
+			result.Patch, metav1.PatchOptions{})
 		if apierrors.IsNotFound(err) { // it has expired, or was refused
 			return l.create(ctx, event)
 		}
@@ -346,10 +352,13 @@ func (l *Log) insist(ctx context.Context, event *v1.Event, send func(context.Con
 		if err == nil {
 			return
 		}
-		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about", klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)
+
+		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about",
+			klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)
 		if try >= tries(err) {
 			return
 		}
+
 		select {
 		case <-ctx.Done():
 			return

@@ -55,6 +55,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if fault != nil {
 		f = fault(r)
 	}
+
 	if !sleep(r, f.Late) {
 		return nil, r.Context().Err()
 	}
@@ -64,6 +65,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	case f.Status != 0:
 		return failure(r, statusError(f.Status)), nil
 	}
+
 	if r.URL.Query().Get("watch") != "" {
 		return s.watch(r)
 	}
@@ -120,7 +122,8 @@ func encoded(r *http.Request, code int, o any) *http.Response {
 		header.Set("Retry-After", "1")
 	}
 	return &http.Response{
-		StatusCode: code, Status: strconv.Itoa(code), Request: r, Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		StatusCode: code, Status: strconv.Itoa(code), Request: r, Header: header,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 	}
 }
 
@@ -203,7 +206,8 @@ func orEmpty(list []Object) []Object {
 }
 
 func conflict(t *table, o metav1.Object, format string, args ...any) error {
-	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)}, o.GetName(), fmt.Errorf(format, args...))
+	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)},
+		o.GetName(), fmt.Errorf(format, args...))
 }
 
 // bind binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
@@ -213,10 +217,12 @@ func (s *Server) bind(t *table, body []byte) (any, error) {
 	if err := json.Unmarshal(body, &b); err != nil {
 		return nil, err
 	}
+
 	current, ok := t.objects[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}]
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, b.Name)
 	}
+
 	pod := current.(*v1.Pod)
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
@@ -226,6 +232,7 @@ func (s *Server) bind(t *table, body []byte) (any, error) {
 	case pod.Spec.NodeName != "":
 		return nil, conflict(t, pod, "pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
 	}
+
 	pod = pod.DeepCopy()
 	pod.Spec.NodeName = b.Target.Name
 	pod.Status.NominatedNodeName = ""
@@ -307,14 +314,17 @@ func replaceStatus(into Object, status json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(whole, &fields); err != nil {
 		return err
 	}
+
 	fields["status"] = status
 	if whole, err = json.Marshal(fields); err != nil {
 		return err
 	}
+
 	fresh, err := scheme.Scheme.New(into.GetObjectKind().GroupVersionKind())
 	if err != nil {
 		return err
@@ -335,24 +345,29 @@ func (s *Server) patch(t *table, current Object, sub string, body []byte) (any, 
 	if err := json.Unmarshal(body, &meta); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+
 	if uid := meta.Metadata.UID; uid != "" && uid != current.GetUID() {
 		return nil, conflict(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v", uid, current.GetUID())
 	}
 	if v := meta.Metadata.ResourceVersion; v != "" && v != current.GetResourceVersion() {
 		return nil, conflict(t, current, "the object has been modified")
 	}
+
 	before, err := json.Marshal(current)
 	if err != nil {
 		return nil, err
 	}
+
 	example, err := scheme.Scheme.New(t.kind)
 	if err != nil {
 		return nil, err
 	}
+
 	after, err := strategicpatch.StrategicMergePatch(before, body, example)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+
 	o, err := s.decode(t, after)
 	if err != nil {
 		return nil, err
@@ -367,7 +382,8 @@ func (s *Server) deleted(t *table, current Object, body []byte) (any, error) {
 	if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != current.GetUID() {
 		return nil, conflict(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, current.GetUID())
 	}
-	if pod, ok := current.(*v1.Pod); ok && pod.Spec.NodeName != "" && pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds > 0 {
+	if pod, ok := current.(*v1.Pod); ok && pod.Spec.NodeName != "" && pod.Spec.TerminationGracePeriodSeconds != nil &&
+		*pod.Spec.TerminationGracePeriodSeconds > 0 {
 		if pod.DeletionTimestamp == nil {
 			pod = pod.DeepCopy()
 			now := metav1.Now()
@@ -376,6 +392,7 @@ func (s *Server) deleted(t *table, current Object, body []byte) (any, error) {
 		}
 		return pod, nil
 	}
+
 	s.remove(t, current)
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }

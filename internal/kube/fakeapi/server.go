@@ -70,8 +70,9 @@ type change struct {
 // kinds are those that the server has, by resource.
 var kinds = map[string]schema.GroupVersionKind{
 	"pods": gvk("", "v1", "Pod"), "nodes": gvk("", "v1", "Node"), "namespaces": gvk("", "v1", "Namespace"),
-	"configmaps": gvk("", "v1", "ConfigMap"), "services": gvk("", "v1", "Service"), "replicationcontrollers": gvk("", "v1", "ReplicationController"),
-	"persistentvolumes": gvk("", "v1", "PersistentVolume"), "persistentvolumeclaims": gvk("", "v1", "PersistentVolumeClaim"),
+	"configmaps": gvk("", "v1", "ConfigMap"), "services": gvk("", "v1", "Service"),
+	"replicationcontrollers": gvk("", "v1", "ReplicationController"),
+	"persistentvolumes":      gvk("", "v1", "PersistentVolume"), "persistentvolumeclaims": gvk("", "v1", "PersistentVolumeClaim"),
 	"replicasets": gvk("apps", "v1", "ReplicaSet"), "statefulsets": gvk("apps", "v1", "StatefulSet"),
 	"poddisruptionbudgets": gvk("policy", "v1", "PodDisruptionBudget"),
 	"storageclasses":       gvk("storage.k8s.io", "v1", "StorageClass"), "csinodes": gvk("storage.k8s.io", "v1", "CSINode"),
@@ -102,7 +103,8 @@ func (s *Server) Client() kubernetes.Interface { return ClientOf(s) }
 // ClientOf returns one that sends its requests to a transport that has a Server behind it.
 func ClientOf(transport http.RoundTripper) kubernetes.Interface {
 	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host: "http://fake", Transport: transport, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"},
+		Host: "http://fake", Transport: transport, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"},
 	})
 	if err != nil {
 		panic(err)

@@ -43,17 +43,20 @@ func (s *Server) watch(r *http.Request) (*http.Response, error) {
 	if err != nil || from < t.floor {
 		return failure(r, apierrors.NewResourceExpired("too old resource version")), nil
 	}
+
 	w := &watcher{table: t, more: make(chan struct{}, 1), over: make(chan struct{})}
 	s.watchers[w] = true
 	timeout := time.Hour
 	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err == nil {
 		timeout = time.Duration(seconds) * time.Second
 	}
+
 	reader, writer := io.Pipe()
 	go s.show(r, w, writer, from, timeout)
 	w.poke()
 	return &http.Response{
-		StatusCode: http.StatusOK, Status: "200", Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: reader, ContentLength: -1,
+		StatusCode: http.StatusOK, Status: "200", Request: r,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: reader, ContentLength: -1,
 	}, nil
 }
 
@@ -65,6 +68,7 @@ func (s *Server) show(r *http.Request, w *watcher, into *io.PipeWriter, from int
 		defer s.mu.Unlock()
 		delete(s.watchers, w)
 	}()
+
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {

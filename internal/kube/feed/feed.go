@@ -167,6 +167,7 @@ func (f *feed) goOn(ctx context.Context) error {
 			return fmt.Errorf("list %s: %w", f.source.Name, err)
 		}
 	}
+
 	from, began := f.version, time.Now()
 	err := f.watch(ctx)
 	switch {
@@ -178,6 +179,7 @@ func (f *feed) goOn(ctx context.Context) error {
 		}
 		f.refused = time.Now()
 	}
+
 	if forgotten(err) || permanent(err) && !f.useless.IsZero() && time.Since(f.useless) >= uselessAfter {
 		f.version, f.useless = "", time.Time{}
 	}
@@ -204,7 +206,8 @@ func (f *feed) complain(ctx context.Context, err error) {
 // forgotten reports whether the server no longer has the version from which a watch was to go on,
 // or, restored from a backup or replaced, has not reached it yet.
 func forgotten(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 // permanent reports whether another watch from the same version may end with the same error for
@@ -235,6 +238,7 @@ func (f *feed) list(ctx context.Context) error {
 	if f.whole {
 		options.Limit, f.whole = 0, false
 	}
+
 	for {
 		page, err := f.page(ctx, options)
 		if err != nil {
@@ -335,12 +339,14 @@ func (f *feed) follow(ctx context.Context, agreed time.Duration) error {
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      &seconds,
 	})
+
 	if err != nil {
 		return err
 	}
 	defer w.Stop()
 	f.tell(f.sink.Back)
 	began := time.Now()
+
 	for shown := false; ; shown = true {
 		select {
 		case <-ctx.Done():
@@ -377,10 +383,12 @@ func (f *feed) show(event watch.Event) error {
 	default:
 		return fmt.Errorf("%w: of type %q", errUnreadable, event.Type)
 	}
+
 	object, err := meta.Accessor(event.Object)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
+
 	f.version = object.GetResourceVersion()
 	return nil
 }

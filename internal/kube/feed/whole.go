@@ -27,6 +27,7 @@ func (w Whole[T]) Sink() Sink {
 	if keep == nil {
 		keep = func(o T) (T, bool) { return o, true }
 	}
+
 	return Sink{
 		Listing: func() { list, listing = nil, true },
 		Version: func(v string) { version = v },

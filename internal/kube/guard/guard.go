@@ -133,7 +133,8 @@ type answers[A any] struct {
 }
 
 func newAnswers[A any](yes func(A) bool) answers[A] {
-	return answers[A]{yes: yes, granted: cache.NewLRUExpireCache(Remembered), refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
+	return answers[A]{yes: yes, granted: cache.NewLRUExpireCache(Remembered),
+		refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
 }
 
 // box holds an answer that may be nil.

@@ -11,7 +11,8 @@ import (
 
 // List lists the Leases of a cluster by which leaders may be elected: all but those of nodes.
 func List(ctx context.Context, leases coordinationv1.LeasesGetter) (all []*v1.Lease, err error) {
-	list, err := leases.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.namespace!=" + corev1.NamespaceNodeLease})
+	list, err := leases.Leases(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.namespace!=" + corev1.NamespaceNodeLease})
 	if err != nil {
 		return nil, err
 	}

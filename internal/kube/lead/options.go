@@ -29,8 +29,10 @@ func Defaults(name string) Options {
 // AddFlags adds upstream's flags, with o as defaults.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Elect, "leader-elect", o.Elect, "elect a leader among the replicas, with a Lease")
-	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration, "how long after a leader's last renewal another replica may take over")
-	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline, "how long a leader retries a renewal before it steps down")
+	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration,
+		"how long after a leader's last renewal another replica may take over")
+	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline,
+		"how long a leader retries a renewal before it steps down")
 	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod, "time between attempts to acquire or to renew the Lease")
 	flags.StringVar(&o.Name, "leader-elect-resource-name", o.Name, "name of the Lease")
 	flags.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease")
@@ -59,11 +61,14 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--leader-elect-%s %v: must be greater than zero", d.flag, d.value)
 		}
 	}
+
 	if o.LeaseDuration <= o.RenewDeadline {
-		return fmt.Errorf("--leader-elect-lease-duration %v: must be greater than --leader-elect-renew-deadline %v", o.LeaseDuration, o.RenewDeadline)
+		return fmt.Errorf("--leader-elect-lease-duration %v: must be greater than --leader-elect-renew-deadline %v",
+			o.LeaseDuration, o.RenewDeadline)
 	}
 	if o.RenewDeadline <= time.Duration(jitter*float64(o.RetryPeriod)) {
-		return fmt.Errorf("--leader-elect-renew-deadline %v: must be greater than %v times --leader-elect-retry-period %v", o.RenewDeadline, jitter, o.RetryPeriod)
+		return fmt.Errorf("--leader-elect-renew-deadline %v: must be greater than %v times "+
+			"--leader-elect-retry-period %v", o.RenewDeadline, jitter, o.RetryPeriod)
 	}
 	if o.Name == "" || o.Namespace == "" {
 		return fmt.Errorf("--leader-elect-resource-name and --leader-elect-resource-namespace: must not be empty")

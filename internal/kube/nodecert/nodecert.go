@@ -24,27 +24,34 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 	if err != nil {
 		return nil, err
 	}
+
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
+
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return nil, err
 	}
+
 	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
 	if err != nil {
 		return nil, err
 	}
+
 	request, err := certutil.MakeCSR(key, &pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
-	name, uid, err := csr.RequestCertificateWithContext(ctx, client, request, "", certificatesv1.KubeAPIServerClientKubeletSignerName, nil, usages, key)
+	name, uid, err := csr.RequestCertificateWithContext(ctx, client, request, "",
+		certificatesv1.KubeAPIServerClientKubeletSignerName, nil, usages, key)
 	if err != nil {
 		return nil, err
 	}
+
 	certificate, err := csr.WaitForCertificate(ctx, client, name, uid)
 	if err != nil {
 		return nil, fmt.Errorf("certificate of node %s: %w", node, err)
@@ -52,6 +59,7 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 	if err := os.WriteFile(file, append(certificate, keyPEM...), 0o600); err != nil {
 		return nil, err
 	}
+
 	own := rest.AnonymousClientConfig(config)
 	own.CertFile, own.KeyFile = file, file
 	return own, nil

@@ -54,6 +54,7 @@ func (e *Endpoints) Handler() http.Handler {
 	if e.Config != nil {
 		mux.Handle("/configz", http.HandlerFunc(e.configz))
 	}
+
 	if e.Flags != nil {
 		mux.Handle("/flagz", e.flagz())
 	}
@@ -65,6 +66,7 @@ func (e *Endpoints) Handler() http.Handler {
 		mux.Handle("/debug/pprof/trace", http.HandlerFunc(pprof.Trace))
 		mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
 	}
+
 	paths := slices.Clone(mux.paths)
 	mux.Handle("/statusz", e.statusz(paths))
 	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -128,6 +130,7 @@ func all(kind string, checks []Check) http.Handler {
 			_ = slis.ObserveHealthcheck(context.Background(), c.Name, kind, slis.Success)
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 		}
+
 		switch _, verbose := r.URL.Query()["verbose"]; {
 		case failed:
 			http.Error(w, lines.String()+kind+" check failed", http.StatusInternalServerError)

@@ -57,6 +57,7 @@ func (g *gate) refuses(r *http.Request) (code int, why string) {
 	if who == nil {
 		return http.StatusUnauthorized, "Unauthorized"
 	}
+
 	allowed, err := g.guard.May(ctx, source, who, authorizationv1.SubjectAccessReviewSpec{
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: verb(r)},
 	})
@@ -66,6 +67,7 @@ func (g *gate) refuses(r *http.Request) (code int, why string) {
 	case !allowed:
 		return http.StatusForbidden, fmt.Sprintf("forbidden: User %q cannot %s path %q", who.GetName(), verb(r), r.URL.Path)
 	}
+
 	return 0, ""
 }
 

@@ -32,6 +32,7 @@ func Listen(o Options) (*Server, error) {
 	}
 	s := &Server{options: o, bounds: guard.Ports}
 	var err error
+
 	if o.SecurePort != 0 {
 		if s.tls, err = o.tlsConfig(); err != nil {
 			return nil, err
@@ -40,6 +41,7 @@ func Listen(o Options) (*Server, error) {
 			return nil, fmt.Errorf("--secure-port: %w", err)
 		}
 	}
+
 	if o.Plain != "" {
 		if s.plain, err = net.Listen("tcp", o.Plain); err != nil {
 			s.Close()

@@ -42,13 +42,17 @@ func Defaults(securePort int) Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that --secure-port listens on")
 	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort,
-		"HTTPS port of the endpoints, with authentication and authorization by the API server; 0 disables it. If the flag is not given and the port is in use, a free one is picked")
-	flags.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "certificate for HTTPS, reloaded when it changes (default: self-signed, in memory)")
+		"HTTPS port of the endpoints, with authentication and authorization by the API server; 0 disables it. If the "+
+			"flag is not given and the port is in use, a free one is picked")
+	flags.StringVar(&o.CertFile, "tls-cert-file", o.CertFile,
+		"certificate for HTTPS, reloaded when it changes (default: self-signed, in memory)")
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "key of --tls-cert-file")
 	flags.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "VersionTLS12 or VersionTLS13")
 	flags.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites for HTTPS by their Go names (default: Go's)")
-	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "CA bundle for client certificates, reloaded when it changes; the common name is the user")
-	flags.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", o.AlwaysAllow, "paths that --secure-port serves without authorization")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
+		"CA bundle for client certificates, reloaded when it changes; the common name is the user")
+	flags.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", o.AlwaysAllow,
+		"paths that --secure-port serves without authorization")
 	o.AddPlainFlag(flags)
 }
 
@@ -68,6 +72,7 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--health-bind-address %q: must be host:port", o.Plain)
 		}
 	}
+
 	if o.SecurePort == 0 {
 		return nil
 	}
@@ -77,6 +82,7 @@ func (o *Options) Validate() error {
 	if net.ParseIP(o.BindAddress) == nil {
 		return fmt.Errorf("--bind-address %q: must be an IP address", o.BindAddress)
 	}
+
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return fmt.Errorf("--tls-cert-file and --tls-private-key-file: must be given together")
 	}
@@ -86,6 +92,7 @@ func (o *Options) Validate() error {
 	if v, _ := cliflag.TLSVersion(o.MinTLSVersion); v < tls.VersionTLS12 {
 		return fmt.Errorf("--tls-min-version %q: must be VersionTLS12 or VersionTLS13", o.MinTLSVersion)
 	}
+
 	if _, err := cliflag.TLSCipherSuites(o.CipherSuites); err != nil {
 		return fmt.Errorf("--tls-cipher-suites: %w", err)
 	}

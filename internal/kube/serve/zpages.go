@@ -44,6 +44,7 @@ func (e *Endpoints) flagz() *zpage {
 		})
 		return values
 	}
+
 	meta := metav1.ObjectMeta{Name: e.Component}
 	return &zpage{
 		kind: "Flagz",
@@ -86,6 +87,7 @@ func (e *Endpoints) statusz(paths []string) *zpage {
 			GoVersion: v.GoVersion, BinaryVersion: strings.TrimPrefix(v.GitVersion, "v"), Paths: topLevel(paths),
 		}
 	}
+
 	return &zpage{
 		kind: "Statusz",
 		text: func(w io.Writer) {
@@ -134,7 +136,8 @@ func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if wanted.version == "v1alpha1" {
-		w.Header().Set("Warning", `299 - "This version of the `+strings.ToLower(p.kind)+` endpoint is deprecated. Please use a newer version."`)
+		w.Header().Set("Warning", `299 - "This version of the `+strings.ToLower(p.kind)+
+			` endpoint is deprecated. Please use a newer version."`)
 	}
 	w.Header().Set("Content-Type", wanted.format.MediaType+";g="+zpagesGroup+";v="+wanted.version+";as="+p.kind)
 	// Only the connection can fail here, and then there is no one to report to.

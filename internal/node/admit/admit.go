@@ -75,7 +75,8 @@ func UnderPressure(pod *v1.Pod, conditions []v1.NodeConditionType) *Refusal {
 func otherSystem(pod *v1.Pod) *Refusal {
 	// Upstream looks at the pod's label of this name, not at its selector.
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != "linux" {
-		return &Refusal{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+		return &Refusal{"PodOSSelectorNodeLabelDoesNotMatch",
+			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if pod.Spec.OS != nil && pod.Spec.OS.Name != v1.Linux {
 		return &Refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
@@ -104,7 +105,8 @@ func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 // expelled refuses a pod that a taint of the node would evict at once.
 func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations, noExecute, true); untolerated {
+	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations,
+		noExecute, true); untolerated {
 		return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
 	}
 	return nil

@@ -52,11 +52,13 @@ func hostPorts(pod *v1.Pod) []hostPort {
 			ports = append(ports, port)
 		}
 	}
+
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 			add(c)
 		}
 	}
+
 	for i := range pod.Spec.Containers {
 		add(&pod.Spec.Containers[i])
 	}
@@ -111,10 +113,12 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 			used[name] = sum(used[name], n)
 		}
 	}
+
 	var out []shortage
 	if pods := room[v1.ResourcePods]; int64(len(taken))+1 > pods {
 		out = append(out, shortage{v1.ResourcePods, 1, int64(len(taken)), pods})
 	}
+
 	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 	rest := slices.DeleteFunc(slices.Sorted(maps.Keys(wants.amounts)), func(n v1.ResourceName) bool { return slices.Contains(first, n) })
 	for _, name := range append(first, rest...) {
@@ -126,6 +130,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 			out = append(out, shortage{name, wants.amounts[name], used[name], capacity})
 		}
 	}
+
 	return out
 }
 

@@ -74,6 +74,7 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 			first = i
 		}
 	}
+
 	verdict := Verdict{Conditions: c.conditions(now)}
 	if first >= 0 {
 		verdict.Starved = c.starved(first, levels)

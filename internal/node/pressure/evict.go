@@ -64,23 +64,28 @@ func explain(s *Starved, c Candidate) (message string, annotations map[string]st
 	if c.Usage == nil {
 		return text.String(), annotations
 	}
+
 	if s.Resource == v1.ResourceMemory && helper.IsPodLevelResourcesSet(c.Pod) && c.Usage.Memory != nil {
 		if requested, found := c.Pod.Spec.Resources.Requests[s.Resource]; found {
 			used := memoryUsed(c)
-			fmt.Fprintf(&text, "Pod %s was using %s, request is %s, has larger consumption of %s. ", c.Pod.Name, &used, &requested, s.Resource)
+			fmt.Fprintf(&text, "Pod %s was using %s, request is %s, has larger consumption of %s. ", c.Pod.Name,
+				&used, &requested, s.Resource)
 			annotations["offending_pod"] = c.Pod.Name
 			annotations["offending_pod_usage"] = used.String()
 		}
 	}
+
 	var names, usages []string
 	for _, usage := range c.Usage.Containers {
 		requested, found := containerRequest(c.Pod, usage.Name, s.Resource)
 		used, measured := containerUsed(&usage, s.Resource)
 		if found && measured && used.Cmp(requested) > 0 {
-			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %s. ", usage.Name, &used, &requested, s.Resource)
+			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %s. ", usage.Name,
+				&used, &requested, s.Resource)
 			names, usages = append(names, usage.Name), append(usages, used.String())
 		}
 	}
+
 	annotations["offending_containers"] = strings.Join(names, ",")
 	annotations["offending_containers_usage"] = strings.Join(usages, ",")
 	annotations["starved_resource"] = string(s.Resource)

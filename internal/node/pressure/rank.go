@@ -118,7 +118,8 @@ func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 
 // Requests are a pod's of memory and ephemeral storage, as they count against what it uses.
 func Requests(pod *v1.Pod) v1.ResourceList {
-	return v1.ResourceList{v1.ResourceMemory: request(pod, v1.ResourceMemory), v1.ResourceEphemeralStorage: request(pod, v1.ResourceEphemeralStorage)}
+	return v1.ResourceList{v1.ResourceMemory: request(pod, v1.ResourceMemory),
+		v1.ResourceEphemeralStorage: request(pod, v1.ResourceEphemeralStorage)}
 }
 
 func quantity(n *uint64, format resource.Format) resource.Quantity {
@@ -155,6 +156,7 @@ func diskUsed(s *Starved) measure {
 				sum.Add(diskPart(fs, s.Resource))
 			}
 		}
+
 		for i := range c.Usage.Containers {
 			if layers {
 				add(c.Usage.Containers[i].Rootfs)
@@ -163,6 +165,7 @@ func diskUsed(s *Starved) measure {
 				add(c.Usage.Containers[i].Logs)
 			}
 		}
+
 		if rest {
 			for i := range c.Usage.VolumeStats {
 				if local(c.Pod, c.Usage.VolumeStats[i].Name) {

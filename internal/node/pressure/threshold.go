@@ -28,7 +28,8 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Hard: map[string]string{
-			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
+			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+			"imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		},
 		Transition: 5 * time.Minute,
 	}
@@ -36,12 +37,18 @@ func DefaultConfig() Config {
 
 // AddFlags gives a command the kubelet's flags.
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
-	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard", "thresholds below which pods are evicted at once, such as memory.available<1Gi; replaces all defaults")
-	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Soft), "eviction-soft", "thresholds below which pods are evicted after a grace period, such as memory.available<1.5Gi")
-	flags.Var(cliflag.NewMapStringString(&c.SoftGrace), "eviction-soft-grace-period", "grace periods of --eviction-soft, such as memory.available=1m30s")
-	flags.Var(cliflag.NewMapStringString(&c.MinimumReclaim), "eviction-minimum-reclaim", "minimum amount to reclaim beyond the threshold, such as imagefs.available=2Gi")
-	flags.DurationVar(&c.Transition, "eviction-pressure-transition-period", c.Transition, "how long a pressure condition stays true after it was last observed")
-	flags.Int32Var(&c.MaxPodGrace, "eviction-max-pod-grace-period", c.MaxPodGrace, "maximum grace period, in seconds, of a pod that a soft threshold evicts")
+	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard",
+		"thresholds below which pods are evicted at once, such as memory.available<1Gi; replaces all defaults")
+	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Soft), "eviction-soft",
+		"thresholds below which pods are evicted after a grace period, such as memory.available<1.5Gi")
+	flags.Var(cliflag.NewMapStringString(&c.SoftGrace), "eviction-soft-grace-period",
+		"grace periods of --eviction-soft, such as memory.available=1m30s")
+	flags.Var(cliflag.NewMapStringString(&c.MinimumReclaim), "eviction-minimum-reclaim",
+		"minimum amount to reclaim beyond the threshold, such as imagefs.available=2Gi")
+	flags.DurationVar(&c.Transition, "eviction-pressure-transition-period", c.Transition,
+		"how long a pressure condition stays true after it was last observed")
+	flags.Int32Var(&c.MaxPodGrace, "eviction-max-pod-grace-period", c.MaxPodGrace,
+		"maximum grace period, in seconds, of a pod that a soft threshold evicts")
 }
 
 // amount is a quantity or a part of the capacity.
@@ -78,19 +85,23 @@ func (c Config) Thresholds() ([]Threshold, error) {
 	if c.MaxPodGrace < 0 {
 		return nil, fmt.Errorf("--eviction-max-pod-grace-period: %d must not be negative", c.MaxPodGrace)
 	}
+
 	reclaims, err := c.reclaims()
 	if err != nil {
 		return nil, err
 	}
+
 	all, err := thresholds("--eviction-hard", c.Hard, reclaims)
 	if err != nil {
 		return nil, err
 	}
+
 	if i := slices.IndexFunc(all, func(t Threshold) bool { return t.Signal == Memory }); i >= 0 {
 		pods := all[i]
 		pods.Signal = AllocatableMemory
 		all = slices.Insert(all, i+1, pods)
 	}
+
 	soft, err := thresholds("--eviction-soft", c.Soft, reclaims)
 	if err != nil {
 		return nil, err
@@ -98,6 +109,7 @@ func (c Config) Thresholds() ([]Threshold, error) {
 	if err := c.addGraces(soft); err != nil {
 		return nil, err
 	}
+
 	all = append(all, soft...)
 	memory := func(t Threshold) bool { return t.Signal.isMemory() }
 	return append(only(all, memory), only(all, func(t Threshold) bool { return !memory(t) })...), nil
@@ -129,7 +141,8 @@ func (c Config) addGraces(soft []Threshold) error {
 	for i := range soft {
 		grace, found := graces[soft[i].Signal]
 		if !found {
-			return fmt.Errorf("grace period must be specified for the soft eviction threshold %s: add it to --eviction-soft-grace-period", soft[i].Signal)
+			return fmt.Errorf("grace period must be specified for the soft eviction threshold %s: add it to "+
+				"--eviction-soft-grace-period", soft[i].Signal)
 		}
 		soft[i].Grace = grace
 	}
@@ -208,6 +221,7 @@ func (c Config) reclaims() (map[Signal]amount, error) {
 		}
 		all[signal] = value
 	}
+
 	return all, nil
 }
 

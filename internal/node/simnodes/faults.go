@@ -101,6 +101,7 @@ func (f Faults) annotate(ctx context.Context, node *v1.Node, annotations func(*v
 		}
 		return err
 	})
+
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, connect.Reach(err))
 	}
@@ -117,11 +118,13 @@ func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, erro
 			nodes = append(nodes, node)
 		}
 	}
+
 	for _, name := range which.Names {
 		node, err := f.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("node %s: there is none of that name; see the nodes with: kubectl get nodes -l %s", name, kubelet.LabelSimulated)
+			return nil, fmt.Errorf("node %s: there is none of that name; see the nodes with: kubectl get nodes -l %s",
+				name, kubelet.LabelSimulated)
 		case err != nil:
 			return nil, connect.Reach(err)
 		case node.Labels[kubelet.LabelSimulated] == "":
@@ -129,6 +132,7 @@ func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, erro
 		}
 		take(node)
 	}
+
 	for _, zone := range which.Zones {
 		list, err := f.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: kubelet.LabelSimulated})
 		if err != nil {
@@ -145,6 +149,7 @@ func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, erro
 			return nil, fmt.Errorf("zone %s: no simulated node is in it; %s", zone, thereAre(zones))
 		}
 	}
+
 	return nodes, nil
 }
 

@@ -56,6 +56,7 @@ func startLane(ctx context.Context, group *errgroup.Group, workers int, first *l
 			}
 		})
 	}
+
 	return l
 }
 
@@ -109,6 +110,7 @@ func (l *lane) take(ctx context.Context) (kubelet.Action, bool) {
 			}
 			return a, true
 		}
+
 		l.mu.Unlock()
 		select {
 		case <-l.more:

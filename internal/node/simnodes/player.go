@@ -59,7 +59,8 @@ func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 			continue
 		}
 		if pid, err := strconv.Atoi(parts[1]); err == nil && name == playerOf(pid) {
-			return fmt.Errorf("nodes %s... are played by process %d already: choose other names with --name-prefix, or start that one with more nodes",
+			return fmt.Errorf("nodes %s... are played by process %d already: choose other names with --name-prefix, "+
+				"or start that one with more nodes",
 				shape.Prefix, pid)
 		}
 	}

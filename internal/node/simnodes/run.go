@@ -98,6 +98,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 	if err != nil {
 		return nil, "", connect.Reach(err)
 	}
+
 	var own []*v1.Node
 	for i := range list.Items {
 		node := &list.Items[i]
@@ -110,6 +111,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 			return nil, "", fmt.Errorf("node %s exists and is not simulated: choose other names with --name-prefix", node.Name)
 		}
 	}
+
 	return own, list.ResourceVersion, nil
 }
 
@@ -142,10 +144,12 @@ func (r *runner) loop(ctx context.Context, count int, ready func()) {
 			ready()
 			ready = nil
 		}
+
 		wait := time.Hour
 		if at, ok := r.fleet.Next(); ok {
 			wait = time.Until(at)
 		}
+
 		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
@@ -157,6 +161,7 @@ func (r *runner) loop(ctx context.Context, count int, ready func()) {
 		case <-timer.C:
 			r.fleet.Tick(time.Now())
 		}
+
 		r.dispatch()
 	}
 }

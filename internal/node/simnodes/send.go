@@ -89,7 +89,8 @@ func outcomeOf(err error) kubelet.Outcome {
 		return kubelet.OK
 	case apierrors.IsNotFound(err):
 		return kubelet.Gone
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), errors.Is(err, errNotSimulated):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err),
+		errors.Is(err, errNotSimulated):
 		return kubelet.Refused
 	}
 	return kubelet.Failed
@@ -109,7 +110,8 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 		}
 		return core.Nodes().Patch(ctx, a.Node, types.StrategicMergePatchType, a.Patch, metav1.PatchOptions{}, subresource...)
 	case kubelet.PatchPod:
-		pod, err := core.Pods(a.Pod.Namespace).Patch(ctx, a.Pod.Name, types.StrategicMergePatchType, a.Patch, metav1.PatchOptions{}, "status")
+		pod, err := core.Pods(a.Pod.Namespace).Patch(ctx, a.Pod.Name, types.StrategicMergePatchType, a.Patch,
+			metav1.PatchOptions{}, "status")
 		if err != nil {
 			return nil, err
 		}
@@ -126,12 +128,14 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 	case kubelet.Report:
 		return nil, s.report(ctx, a)
 	}
+
 	return nil, fmt.Errorf("unknown action %v", a.Kind)
 }
 
 // replaced turns the conflict of a deletion into NotFound if no object of this UID is there any
 // longer: with another one in its place, it would be a conflict at every further try.
-func replaced[T metav1.Object](ctx context.Context, err error, uid types.UID, name string, get func(context.Context, string, metav1.GetOptions) (T, error)) error {
+func replaced[T metav1.Object](ctx context.Context, err error, uid types.UID, name string,
+	get func(context.Context, string, metav1.GetOptions) (T, error)) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}

@@ -55,6 +55,7 @@ func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 			CertData: t.CertData, KeyData: t.KeyData, CAData: t.CAData,
 		}
 	}
+
 	if config.EnableHTTPS && c.CAFile == "" && len(c.CAData) == 0 {
 		c.Insecure = true
 	}
@@ -62,6 +63,7 @@ func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	transport := &http.Transport{}
 	if tlsConfig != nil {
 		transport.TLSClientConfig = tlsConfig
@@ -99,7 +101,8 @@ func (e *Extender) manages(c v1.Container) bool {
 }
 
 // Filter returns the nodes that pass the extender, and why the others do not.
-func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed, unresolvable extenderv1.FailedNodesMap, err error) {
+func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed,
+	unresolvable extenderv1.FailedNodesMap, err error) {
 	if !e.IsFilter() {
 		return nodes, extenderv1.FailedNodesMap{}, extenderv1.FailedNodesMap{}, nil
 	}
@@ -143,10 +146,12 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 			names = append(names, result.Nodes.Items[i].Name)
 		}
 	}
+
 	byName := make(map[string]fwk.NodeInfo, len(nodes))
 	for _, n := range nodes {
 		byName[n.Node().Name] = n
 	}
+
 	passed := make([]fwk.NodeInfo, 0, len(names))
 	for _, name := range names {
 		n, ok := byName[name]
@@ -155,6 +160,7 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 		}
 		passed = append(passed, n)
 	}
+
 	return passed, nil
 }
 
@@ -180,7 +186,8 @@ func (e *Extender) Bind(binding *v1.Binding) error {
 		return errors.New("unexpected empty bindVerb in extender")
 	}
 	var result extenderv1.ExtenderBindingResult
-	args := &extenderv1.ExtenderBindingArgs{PodName: binding.Name, PodNamespace: binding.Namespace, PodUID: binding.UID, Node: binding.Target.Name}
+	args := &extenderv1.ExtenderBindingArgs{PodName: binding.Name, PodNamespace: binding.Namespace,
+		PodUID: binding.UID, Node: binding.Target.Name}
 	if err := e.send(e.config.BindVerb, args, &result); err != nil {
 		return err
 	}
@@ -192,7 +199,8 @@ func (e *Extender) Bind(binding *v1.Binding) error {
 
 // ProcessPreemption shows the extender where preemption could make room, and returns what it leaves
 // of that.
-func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
+func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1.Victims,
+	nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
 	if !e.SupportsPreemption() {
 		return nil, fmt.Errorf("preempt verb is not defined for extender %v but run into ProcessPreemption", e.Name())
 	}
@@ -202,10 +210,12 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 	} else {
 		args.NodeNameToVictims = victims
 	}
+
 	var result extenderv1.ExtenderPreemptionResult
 	if err := e.send(e.config.PreemptVerb, args, &result); err != nil {
 		return nil, err
 	}
+
 	left := make(map[string]*extenderv1.Victims, len(result.NodeNameToMetaVictims))
 	for name, meta := range result.NodeNameToMetaVictims {
 		node, err := nodes.Get(name)
@@ -216,6 +226,7 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 			return nil, err
 		}
 	}
+
 	return left, nil
 }
 
@@ -254,15 +265,18 @@ func (e *Extender) send(verb string, args, result any) error {
 	if err != nil {
 		return err
 	}
+
 	url := strings.TrimRight(e.config.URLPrefix, "/") + "/" + verb
 	response, err := e.client.Post(url, "application/json", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
+
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("failed %v with extender at URL %v, code %v", verb, url, response.StatusCode)
 	}
+
 	answer := &io.LimitedReader{R: response.Body, N: longestAnswer + 1}
 	err = json.NewDecoder(answer).Decode(result)
 	if answer.N <= 0 {

@@ -118,6 +118,7 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own b
 			return false, err
 		}
 	}
+
 	if !a.By.Default {
 		return false, errors.New("no plugin binds the pod")
 	}
@@ -125,6 +126,7 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own b
 	if try == 1 {
 		limit = readWithin
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := s.timing(b, "DefaultBinder", plugins.Bind)
@@ -132,6 +134,7 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own b
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Pod.Namespace, Name: b.Pod.Name, UID: b.Pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
 	})
+
 	done(err == nil)
 	return true, err
 }
@@ -155,7 +158,8 @@ func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt, why error) (h
 			err = errGone
 		case failed != nil && answered(failed):
 			if s.unread.Due() {
-				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod", klog.KObj(b.Pod), "node", b.Node)
+				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod",
+					klog.KObj(b.Pod), "node", b.Node)
 			}
 			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", why, failed)
 			return answered(why) || time.Since(began) >= writtenWithin
@@ -175,6 +179,7 @@ func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt, why error) (h
 		}
 		return true
 	})
+
 	return has, err
 }
 

@@ -76,7 +76,8 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 		return func(context.Context) cycle.Event { return s.askAside(a) }
 	case cycle.Panicked:
 		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
-		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
+		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod",
+			klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
 		s.observer.Panicked()
 	case cycle.Compared:
 		s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
@@ -116,6 +117,7 @@ func (s *Scheduler) write(action cycle.Action) {
 			}
 			return o
 		}
+
 		if a.Ticket == 0 {
 			s.helpers.do(func(ctx context.Context) { release(ctx) })
 			return
@@ -217,6 +219,7 @@ func guarded[T any](s *Scheduler, plugin cycle.Extension, ask func() (T, error))
 		err  error
 	}
 	answers := make(chan answer, 1)
+
 	go func() {
 		var a answer
 		defer func() {
@@ -229,6 +232,7 @@ func guarded[T any](s *Scheduler, plugin cycle.Extension, ask func() (T, error))
 		}()
 		a.said, a.err = ask()
 	}()
+
 	select {
 	case a := <-answers:
 		return a.said, a.err
@@ -277,6 +281,7 @@ func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) err
 			return fmt.Errorf("bind volume %s: %w", volume.Name, err)
 		}
 	}
+
 	for _, claim := range w.Claims {
 		claims := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace)
 		claim, err := whole(ctx, s, claims.List, claim)
@@ -287,5 +292,6 @@ func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) err
 			return fmt.Errorf("have a volume made for claim %s: %w", claim.Name, err)
 		}
 	}
+
 	return nil
 }

@@ -24,20 +24,24 @@ import (
 
 // releaseClaim removes a pod or a pod group from those that a claim is reserved for, or deletes a
 // claim that was made for the pod. It returns the claim as it is then; nil if it is gone.
-func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim, holder types.UID) (*resourcev1.ResourceClaim, error) {
+func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim,
+	holder types.UID) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
 		return nil, s.deleteClaim(ctx, claim)
 	}
+
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": claim.UID},
 		"status":   map[string]any{"reservedFor": []map[string]any{{"$patch": "delete", "uid": holder}}},
 	})
+
 	if err != nil {
 		return nil, err
 	}
-	without, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	without, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			err = nil
@@ -66,6 +70,7 @@ func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceC
 		_, err = claims.Update(ctx, without, metav1.UpdateOptions{})
 		return err
 	})
+
 	if err == nil {
 		err = claims.Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
 	}
@@ -155,12 +160,14 @@ func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns 
 			return o
 		}
 	}
+
 	return o
 }
 
 // writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be.
 // What it returns in spite of an error is a claim that was made and must be deleted.
-func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim, use cycle.ClaimUse, t *claimTurn) (
+func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim,
+	use cycle.ClaimUse, t *claimTurn) (
 	made *resourcev1.ResourceClaim, written bool, err error,
 ) {
 	claims, current := s.client.ResourceV1().ResourceClaims(a.Attempt.Pod.Namespace), reserved.Before
@@ -241,10 +248,12 @@ func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.Rese
 		t.written = true
 		complete = reserved.ForGroup() && reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	}
+
 	if claim.Status.Allocation.AllocationTimestamp == nil {
 		now := metav1.NewTime(time.Now())
 		claim.Status.Allocation.AllocationTimestamp = &now
 	}
+
 	if !reserved.IsReserved(claim) {
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, reserved.Holder)
 	}
@@ -261,7 +270,8 @@ func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 
 // createClaim creates the claim for a pod's extended resources, and reports it to the core in place
 // of its stand-in.
-func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
+func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket,
+	reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
 	standIn := reserved.Claim
@@ -287,10 +297,12 @@ func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *r
 			RequestMappings: a.Claims.Mappings, ResourceClaimName: claim.Name,
 		}},
 	})
+
 	if err != nil {
 		return err
 	}
-	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", pod.Namespace, pod.Name, err)
 	}

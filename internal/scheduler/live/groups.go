@@ -25,6 +25,7 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 		err = s.serves(ctx, version)
 		return answered(err)
 	})
+
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -34,6 +35,7 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("ask the API server for %s: %w", version, err)
 	}
+
 	follow(s, cycle.PodGroups, s.client.SchedulingV1beta1().PodGroups(""))
 	return nil
 }

@@ -51,15 +51,18 @@ func newPoster(through, limited kubernetes.Interface, contentType, agent string)
 	if !ok {
 		return nil, fmt.Errorf("content type %s: there are %s and %s", contentType, runtime.ContentTypeProtobuf, runtime.ContentTypeJSON)
 	}
+
 	client, ok := through.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok {
 		return nil, fmt.Errorf("a client that sends requests is needed, not %T", through)
 	}
+
 	server := client.Post().AbsPath("/").URL()
 	header := http.Header{"Content-Type": {contentType}, "Accept": {contentType + ", " + runtime.ContentTypeJSON}}
 	if agent != "" {
 		header.Set("User-Agent", agent)
 	}
+
 	return &poster{
 		client: cmp.Or(client.Client, http.DefaultClient), server: server, namespaces: server.JoinPath("api/v1/namespaces").String(),
 		limit: limited.CoreV1().RESTClient().GetRateLimiter(), serializer: info.Serializer, header: header,
@@ -83,6 +86,7 @@ func (p *poster) post(ctx context.Context, namespace, resource string, object ru
 	if err := p.serializer.Encode(object, &body); err != nil {
 		return err
 	}
+
 	to := p.namespaces + "/" + namespace + "/" + resource
 	for try := 1; ; try++ {
 		if p.limit != nil {

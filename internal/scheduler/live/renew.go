@@ -80,7 +80,8 @@ func (s *Scheduler) renew(now time.Time) {
 	klog.Background().Info("The journal goes on in another file", "events", len(events), "took", time.Since(now))
 }
 
-var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are not kept; restart the scheduler")
+var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
+	"not kept; restart the scheduler")
 
 // checkStripped rejects profiles with out-of-tree plugins or extenders if objects are stripped.
 func (s *Scheduler) checkStripped(profiles []cycle.Profile) error {

@@ -131,12 +131,14 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 	s := &Scheduler{
 		client: client, observer: o.Observer, ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
-		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, life: context.Background(), finishing: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
+		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, life: context.Background(),
+		finishing: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
 	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
 	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.step, s.wake, cycle.Tick{}, s.carryOut
 	s.made = cycle.Options{
-		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
+		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff,
+		LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
 		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
 		SearchLimit: o.SearchLimit, Disabled: o.Disabled, PrepareAside: true,
 	}
@@ -342,6 +344,7 @@ func (s *Scheduler) ask(ctx context.Context, what func()) error {
 			what()
 		}
 	})
+
 	err := context.Canceled
 	select {
 	case <-done:
@@ -349,6 +352,7 @@ func (s *Scheduler) ask(ctx context.Context, what func()) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
+
 	if t.state.CompareAndSwap(waiting, withdrawn) {
 		return err
 	}

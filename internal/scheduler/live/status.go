@@ -22,7 +22,8 @@ type statusWrite struct {
 // newStatusWrite keeps of the pod what writing takes: it may wait for long, and pods are large.
 func newStatusWrite(a cycle.WriteStatus) *statusWrite {
 	one := &statusWrite{WriteStatus: a}
-	one.Pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID, ResourceVersion: a.Pod.ResourceVersion}}
+	one.Pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID,
+		ResourceVersion: a.Pod.ResourceVersion}}
 	if a.Ticket != 0 {
 		one.tickets = append(one.tickets, a.Ticket)
 	}

@@ -56,7 +56,8 @@ const unhurriedRate, unhurriedBurst = 20, 100
 const longestPause = 30 * time.Second
 
 func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
-	return &statuses[W]{by: by, write: write, merged: merged, unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), under: map[types.UID]*statusesOf[W]{}}
+	return &statuses[W]{by: by, write: write, merged: merged,
+		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), under: map[types.UID]*statusesOf[W]{}}
 }
 
 // add queues a write that may be late, or may not.
@@ -68,10 +69,12 @@ func (s *statuses[W]) add(about metav1.Object, newest W, late bool) {
 		o = &statusesOf[W]{about: about}
 		s.under[about.GetUID()] = o
 	}
+
 	o.late = late && (o.late || o.next == nil)
 	if o.next != nil {
 		newest = s.merged(*o.next, newest)
 	}
+
 	o.next = &newest
 	switch {
 	case !busy && late:
@@ -135,6 +138,7 @@ func (s *statuses[W]) takeTurns() {
 			return
 		}
 	}
+
 	s.late = nil
 }
 
@@ -152,6 +156,7 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 	if o.about == nil {
 		return
 	}
+
 	for o.next != nil {
 		one := *o.next
 		o.next, o.late, o.under = nil, false, true
@@ -182,5 +187,6 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 			return
 		}
 	}
+
 	delete(s.under, o.about.GetUID())
 }

@@ -25,6 +25,7 @@ func (s *Scheduler) watch(ctx context.Context) error {
 	follow(s, cycle.ReplicationControllers, core.ReplicationControllers(""))
 	follow(s, cycle.ReplicaSets, apps.ReplicaSets(""))
 	follow(s, cycle.StatefulSets, apps.StatefulSets(""))
+
 	follow(s, cycle.DisruptionBudgets, s.client.PolicyV1().PodDisruptionBudgets(""))
 	follow(s, cycle.Volumes, core.PersistentVolumes())
 	follow(s, cycle.Claims, core.PersistentVolumeClaims(""))
@@ -33,6 +34,7 @@ func (s *Scheduler) watch(ctx context.Context) error {
 	follow(s, cycle.CSIDrivers, storage.CSIDrivers())
 	follow(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
 	follow(s, cycle.VolumeAttachments, storage.VolumeAttachments())
+
 	s.watchRooms(ctx)
 	if err := s.watchGroups(ctx); err != nil {
 		return err
@@ -56,15 +58,18 @@ func (s *Scheduler) watchRooms(ctx context.Context) {
 	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) {
 		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), s.sink(cycle.Rooms))
 	}
+
 	var err error
 	ask := func(ctx context.Context) bool {
 		_, err = leases.List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: 1})
 		return answered(err)
 	}
+
 	if s.insist(ctx, ask); err == nil {
 		s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, run)
 		return
 	}
+
 	klog.FromContext(ctx).Info("No room is kept for pods that berth moves: the Lease that shows it cannot be read", "err", err)
 	s.feeds = append(s.feeds, func(ctx context.Context) {
 		for err != nil {

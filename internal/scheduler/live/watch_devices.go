@@ -23,6 +23,7 @@ func (s *Scheduler) watchDevices(ctx context.Context) error {
 		err = s.serves(ctx, resourcev1.SchemeGroupVersion)
 		return answered(err)
 	})
+
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -32,6 +33,7 @@ func (s *Scheduler) watchDevices(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
+
 	kinds, feeds := s.deviceFeeds()
 	s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, feeds...)
 	s.watchTaintRules(ctx)
@@ -125,6 +127,7 @@ func (s *Scheduler) await(
 			klog.FromContext(ctx).Info("The API server serves "+what+" now, but they may not be read", "err", err)
 		}
 	}
+
 	klog.FromContext(ctx).Info("The API server serves "+what+" now", "version", resourcev1.SchemeGroupVersion)
 	kinds, feeds := follows()
 	s.loop.See(cycle.Follows{Kinds: kinds})

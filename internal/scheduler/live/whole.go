@@ -20,7 +20,8 @@ func (s *Scheduler) strips() bool { return s.journal != nil && s.journal.Strips(
 // and what was decided is put into it. A newer version than the one that was decided about is not
 // overwritten: the API server sees the conflict. It is listed, because the scheduler may not get
 // volumes, and needs no more permissions with a journal.
-func whole[O metav1.Object, L runtime.Object](ctx context.Context, s *Scheduler, list func(context.Context, metav1.ListOptions) (L, error), decided O) (O, error) {
+func whole[O metav1.Object, L runtime.Object](ctx context.Context, s *Scheduler,
+	list func(context.Context, metav1.ListOptions) (L, error), decided O) (O, error) {
 	if !s.strips() {
 		return decided, nil
 	}
@@ -29,10 +30,12 @@ func whole[O metav1.Object, L runtime.Object](ctx context.Context, s *Scheduler,
 	if err != nil {
 		return decided, fmt.Errorf("read %s: %w", name, err)
 	}
+
 	all, err := meta.ExtractList(found)
 	if err != nil {
 		return decided, err
 	}
+
 	for _, o := range all {
 		if current, is := o.(O); is && current.GetName() == name && current.GetUID() == decided.GetUID() {
 			putDecided(current, decided)

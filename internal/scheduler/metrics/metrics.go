@@ -61,11 +61,13 @@ func gauge(name, help string, level metrics.StabilityLevel, labels ...string) *m
 }
 
 func histogram(name, help string, buckets []float64, level metrics.StabilityLevel, labels ...string) *metrics.HistogramVec {
-	return metrics.NewHistogramVec(&metrics.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets, StabilityLevel: level}, labels)
+	return metrics.NewHistogramVec(&metrics.HistogramOpts{Subsystem: subsystem, Name: name, Help: help,
+		Buckets: buckets, StabilityLevel: level}, labels)
 }
 
 func plainHistogram(name, help string, buckets []float64, level metrics.StabilityLevel) *metrics.Histogram {
-	return metrics.NewHistogram(&metrics.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets, StabilityLevel: level})
+	return metrics.NewHistogram(&metrics.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets,
+		StabilityLevel: level})
 }
 
 func plainCounter(name, help string, level metrics.StabilityLevel) *metrics.Counter {
@@ -86,8 +88,10 @@ func newRecorded() *recorded {
 
 func (r *recorded) ofAttempts() {
 	r.attempts = counter("schedule_attempts_total",
-		"Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
+		"Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "+
+			"while 'error' means an internal scheduler problem.",
 		metrics.STABLE, "result", "profile")
+
 	r.attemptDuration = histogram("scheduling_attempt_duration_seconds",
 		"Scheduling attempt latency in seconds (scheduling algorithm + binding)", millis, metrics.STABLE, "result", "profile")
 	r.algorithmDuration = plainHistogram("scheduling_algorithm_duration_seconds",
@@ -98,6 +102,7 @@ func (r *recorded) ofAttempts() {
 	r.plugins = histogram("plugin_execution_duration_seconds",
 		"Duration for running a plugin at a specific extension point.", metrics.ExponentialBuckets(0.00001, 1.5, 20),
 		metrics.BETA, "plugin", "extension_point", "status")
+
 	r.events = histogram("event_handling_duration_seconds",
 		"Event handling latency in seconds.", metrics.ExponentialBuckets(0.0001, 2, 12), metrics.ALPHA, "event")
 	r.hints = histogram("queueing_hint_execution_duration_seconds",
@@ -107,7 +112,8 @@ func (r *recorded) ofAttempts() {
 
 func (r *recorded) ofGroups() {
 	r.groupAttempts = counter("podgroup_schedule_attempts_total",
-		"Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be scheduled, while 'error' means an internal scheduler problem.",
+		"Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be "+
+			"scheduled, while 'error' means an internal scheduler problem.",
 		metrics.ALPHA, "result", "profile")
 	r.groupAttemptDuration = histogram("podgroup_scheduling_attempt_duration_seconds",
 		"Pod group scheduling attempt latency in seconds (scheduling algorithm + binding)", millis, metrics.ALPHA, "result", "profile")
@@ -117,12 +123,16 @@ func (r *recorded) ofGroups() {
 
 func (r *recorded) ofQueue() {
 	r.pending = gauge("pending_pods",
-		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
+		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number "+
+			"of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler "+
+			"attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never "+
+			"attempted to schedule because they are gated.",
 		metrics.STABLE, "queue")
 	r.incoming = counter("queue_incoming_pods_total",
 		"Number of pods added to scheduling queues by event and queue type.", metrics.STABLE, "queue", "event")
 	r.unschedulable = gauge("unschedulable_pods",
-		"The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+		"The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins "+
+			"that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
 		metrics.BETA, "plugin", "profile")
 	r.cacheSize = gauge("cache_size",
 		"Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", metrics.ALPHA, "type")
@@ -132,12 +142,14 @@ func (r *recorded) ofQueue() {
 
 func (r *recorded) ofPods() {
 	r.sliDuration = histogram("pod_scheduling_sli_duration_seconds",
-		"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
+		"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve "+
+			"multiple scheduling attempts.",
 		metrics.ExponentialBuckets(0.01, 2, 20), metrics.BETA, "attempts")
 	r.attemptsPerPod = plainHistogram("pod_scheduling_attempts",
 		"Number of attempts to successfully schedule a pod.", metrics.ExponentialBuckets(1, 2, 5), metrics.STABLE)
 	r.scheduledAfterFlush = plainCounter("pod_scheduled_after_flush_total",
-		"Number of pods that were successfully scheduled after being flushed from unschedulablePods due to timeout. This metric helps detect potential queueing hint misconfigurations or event handling issues.",
+		"Number of pods that were successfully scheduled after being flushed from unschedulablePods due to timeout. "+
+			"This metric helps detect potential queueing hint misconfigurations or event handling issues.",
 		metrics.ALPHA)
 	r.permitWait = histogram("permit_wait_duration_seconds",
 		"Duration of waiting on permit.", millis, metrics.BETA, "result")
@@ -147,7 +159,8 @@ func (r *recorded) ofObjects() {
 	r.volumeErrors = counter("volume_scheduling_stage_error_total", "Volume scheduling stage error count", metrics.ALPHA, "operation")
 	r.claims = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: "dynamic_resource_allocation", Name: "resourceclaim_creates_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning API group and kind (either Pod or scheduling.k8s.io/PodGroup)",
+		Help: "Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning " +
+			"API group and kind (either Pod or scheduling.k8s.io/PodGroup)",
 	}, []string{"status", "admin_access", "owner_api_group", "owner_api_kind"})
 	r.deviceWaits = counter("dra_bindingconditions_allocations_total",
 		"Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
@@ -173,24 +186,30 @@ func (r *recorded) own() {
 		Help:           "Changes of the configuration file, by what became of them: applied or refused.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
+
 	r.reloadSucceeded = metrics.NewGauge(&metrics.GaugeOpts{
 		Name:           "berth_scheduler_config_last_reload_successful",
 		Help:           "1 if the configuration file as it is now is in use, 0 if it was refused and an earlier one is.",
 		StabilityLevel: metrics.ALPHA,
 	})
+
 	r.reloadTime = metrics.NewGauge(&metrics.GaugeOpts{
 		Name:           "berth_scheduler_config_last_reload_success_timestamp_seconds",
 		Help:           "When the configuration that is in use was taken, in seconds since 1970.",
 		StabilityLevel: metrics.ALPHA,
 	})
+
 	r.refusedBindings = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name:           "berth_scheduler_bindings_refused_total",
-		Help:           "Bindings that were not taken, by the API server's reason: Conflict is a pod that had a node already, NotFound one that was gone, Unknown no answer.",
+		Name: "berth_scheduler_bindings_refused_total",
+		Help: "Bindings that were not taken, by the API server's reason: Conflict is a pod that had a node " +
+			"already, NotFound one that was gone, Unknown no answer.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
+
 	r.panics = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           "berth_scheduler_panics_total",
-		Help:           "Decisions, and calls of out-of-tree plugins beside them, that panicked. Each cost its pod the attempt at most, and nobody else anything; the log has the stack, which belongs into a bug report.",
+		Name: "berth_scheduler_panics_total",
+		Help: "Decisions, and calls of out-of-tree plugins beside them, that panicked. Each cost its pod " +
+			"the attempt at most, and nobody else anything; the log has the stack, which belongs into a bug report.",
 		StabilityLevel: metrics.ALPHA,
 	})
 }

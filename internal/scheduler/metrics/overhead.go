@@ -12,9 +12,11 @@ import (
 
 // Names, labels and texts are those of kube-state-metrics.
 var (
-	ofPod          = []string{"namespace", "pod", "uid"}
-	overheadCPU    = prometheus.NewDesc("kube_pod_overhead_cpu_cores", "The pod overhead in regards to cpu cores associated with running a pod.", ofPod, nil)
-	overheadMemory = prometheus.NewDesc("kube_pod_overhead_memory_bytes", "The pod overhead in regards to memory associated with running a pod.", ofPod, nil)
+	ofPod       = []string{"namespace", "pod", "uid"}
+	overheadCPU = prometheus.NewDesc("kube_pod_overhead_cpu_cores",
+		"The pod overhead in regards to cpu cores associated with running a pod.", ofPod, nil)
+	overheadMemory = prometheus.NewDesc("kube_pod_overhead_memory_bytes",
+		"The pod overhead in regards to memory associated with running a pod.", ofPod, nil)
 )
 
 // overheads follows the pods that have overhead, on their way to other objects.

@@ -49,7 +49,8 @@ func (r *Recorder) Watch(sizes func() cycle.Sizes) { r.sizes.Store(&sizes) }
 func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
 	if sizes := r.sizes.Load(); sizes != nil {
 		now := (*sizes)()
-		for queue, n := range map[string]int{"active": now.Active, "backoff": now.Backoff, "unschedulable": now.Unschedulable, "gated": now.Gated} {
+		for queue, n := range map[string]int{"active": now.Active, "backoff": now.Backoff,
+			"unschedulable": now.Unschedulable, "gated": now.Gated} {
 			r.pending.WithLabelValues(queue).Set(float64(n))
 		}
 		for kind, n := range map[string]int{"nodes": now.Nodes, "pods": now.Pods, "assumed_pods": now.Assumed} {

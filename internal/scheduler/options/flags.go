@@ -84,38 +84,55 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.StringVar(&f.cluster.Master, "master", "", "address of the API server, whatever the kubeconfig says")
 	set.Float32Var(&f.qps, "kube-api-qps", 0, "maximum requests per second to the API server; 0: no limit")
 	set.IntVar(&f.burst, "kube-api-burst", 0, "burst of requests that --kube-api-qps allows (default: twice --kube-api-qps)")
-	set.StringVar(&f.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "content type of requests to the API server")
+	set.StringVar(&f.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf",
+		"content type of requests to the API server")
 
-	set.StringVar(&f.config, "config", "", "a KubeSchedulerConfiguration file, or a legacy Policy file; it is watched while the scheduler runs (default: upstream's defaults)")
-	set.StringVar(&f.WriteConfigTo, "write-config-to", "", "write the configuration to this file, - for standard output, and end; a legacy one is translated")
+	set.StringVar(&f.config, "config", "",
+		"a KubeSchedulerConfiguration file, or a legacy Policy file; it is watched while the scheduler runs (default: upstream's defaults)")
+	set.StringVar(&f.WriteConfigTo, "write-config-to", "",
+		"write the configuration to this file, - for standard output, and end; a legacy one is translated")
 	f.addLegacy()
 	set.Var(gateFlag{cliflag.NewMapStringBool(&f.gates)}, "feature-gates",
 		"Gate=true|false, separated by commas; these have an effect: "+strings.Join(honouredGates(true), ", ")+" (default true), "+
-			strings.Join(honouredGates(false), ", ")+" (default false); other values that would change what kube-scheduler does are refused")
+			strings.Join(honouredGates(false), ", ")+
+			" (default false); other values that would change what kube-scheduler does are refused")
 
 	f.lead.AddFlags(set)
 	set.StringVar(&f.resourceLock, "leader-elect-resource-lock", "leases", "leases, nothing else")
 	f.Serving.AddFlags(set)
-	set.StringVar(&f.AddressFile, "address-file", "", "write the URLs of the endpoints to this file, one per line; berth explain finds them beside the kubeconfig, as scheduler.url")
+	set.StringVar(&f.AddressFile, "address-file", "",
+		"write the URLs of the endpoints to this file, one per line; berth explain finds them beside the kubeconfig, as scheduler.url")
 	set.BoolVar(&f.profiling, "profiling", true,
 		"serve /debug/pprof/ and /debug/flags/v on --secure-port; on --health-bind-address only if this flag is given")
-	set.BoolVar(&f.contentionProfiling, "contention-profiling", false, "record where goroutines block, for /debug/pprof/block; slows the scheduler down")
-	set.DurationVar(&f.MaxUnschedulable, "pod-max-in-unschedulable-pods-duration", 5*time.Minute, "how long a pod waits at most before it is tried again without an event that could help it")
+	set.BoolVar(&f.contentionProfiling, "contention-profiling", false,
+		"record where goroutines block, for /debug/pprof/block; slows the scheduler down")
+	set.DurationVar(&f.MaxUnschedulable, "pod-max-in-unschedulable-pods-duration", 5*time.Minute,
+		"how long a pod waits at most before it is tried again without an event that could help it")
 	set.StringSliceVar(&f.keepBudgets, "preemption-respects-budgets", nil,
-		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, system-critical pods excepted; without =NAME: all")
+		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, "+
+			"system-critical pods excepted; without =NAME: all")
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
 	f.gentle.AddFlags(set)
 	set.StringSliceVar(&f.reserve, "reserve-for-pod-groups", nil,
-		"scheduler names of profiles that reserve room, as it becomes free, for a pod group that has fitted nowhere for long; without =NAME: all")
+		"scheduler names of profiles that reserve room, as it becomes free, for a pod group that has fitted nowhere "+
+			"for long; without =NAME: all")
 	set.Lookup("reserve-for-pod-groups").NoOptDefVal = "*"
-	set.DurationVar(&f.reservations.After, "pod-group-reservation-after", 10*time.Minute, "with --reserve-for-pod-groups: how long a group waits before room is reserved")
-	set.DurationVar(&f.reservations.For, "pod-group-reservation-duration", 30*time.Minute, "with --reserve-for-pod-groups: how long room is reserved at most; none is for as long after that")
-	set.Float64Var(&f.reservations.Share, "pod-group-reservation-share", 0.5, "with --reserve-for-pod-groups: share of the cluster's CPU and memory that may be reserved, above 0 and up to 1")
+	set.DurationVar(&f.reservations.After, "pod-group-reservation-after", 10*time.Minute,
+		"with --reserve-for-pod-groups: how long a group waits before room is reserved")
+	set.DurationVar(&f.reservations.For, "pod-group-reservation-duration", 30*time.Minute,
+		"with --reserve-for-pod-groups: how long room is reserved at most; none is for as long after that")
+	set.Float64Var(&f.reservations.Share, "pod-group-reservation-share", 0.5,
+		"with --reserve-for-pod-groups: share of the cluster's CPU and memory that may be reserved, above 0 and up to 1")
 	set.IntVar(&f.SearchLimit, "pod-group-search-limit", cycle.DefaultSearchLimit,
-		"how long an attempt at a pod group may search for a placement of pods that differ, and how many domains of a topology constraint it may try, in judgements of a node")
-	set.BoolVar(&f.Shadow, "shadow", false, "write nothing: compare what another scheduler chooses for the pods of the profiles with the best node")
-	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
-	f.Journal.AddFlags(set, "record the scheduler's input and decisions in this folder, for berth replay; without environment variables, commands, attributes of volumes, and annotations that no decision reads; with the parameters of device claims and classes")
+		"how long an attempt at a pod group may search for a placement of pods that differ, and how many domains of a "+
+			"topology constraint it may try, in judgements of a node")
+	set.BoolVar(&f.Shadow, "shadow", false,
+		"write nothing: compare what another scheduler chooses for the pods of the profiles with the best node")
+	set.StringVar(&f.ShadowReport, "shadow-report", "",
+		"with --shadow: write the comparison to this file as JSON, every minute and at the end")
+	f.Journal.AddFlags(set, "record the scheduler's input and decisions in this folder, for berth replay; without "+
+		"environment variables, commands, attributes of volumes, and annotations that no decision reads; with the "+
+		"parameters of device claims and classes")
 	set.IntVar(&f.Binders, "binders", 64, "maximum number of bindings in flight")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)
@@ -129,10 +146,12 @@ func (f *Flags) addLegacy() {
 	set.StringVar(&l.policyConfigMap, "policy-configmap", "", "the same in a ConfigMap, key policy.cfg; read at the start")
 	set.StringVar(&l.policyConfigMapNamespace, "policy-configmap-namespace", l.policyConfigMapNamespace, "namespace of --policy-configmap")
 	set.StringVar(&l.provider, "algorithm-provider", "", "DefaultProvider or ClusterAutoscalerProvider, translated")
-	set.Int32Var(&l.affinityWeight, "hard-pod-affinity-symmetric-weight", 1, "weight of other pods' required affinity to the pod when nodes are scored, 0 to 100; not with --config")
+	set.Int32Var(&l.affinityWeight, "hard-pod-affinity-symmetric-weight", 1,
+		"weight of other pods' required affinity to the pod when nodes are scored, 0 to 100; not with --config")
 	set.StringVar(&l.lockName, "lock-object-name", "", "deprecated: use --leader-elect-resource-name")
 	set.StringVar(&l.lockNamespace, "lock-object-namespace", "", "deprecated: use --leader-elect-resource-namespace")
-	set.StringVar(&l.schedulerName, "scheduler-name", "", "with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
+	set.StringVar(&l.schedulerName, "scheduler-name", "",
+		"with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
 }
 
 // Validate returns what is wrong, by flag.
@@ -141,19 +160,22 @@ func (f *Flags) Validate() error {
 	if err := f.Serving.Validate(); err != nil {
 		return err
 	}
+
 	sources := 0
 	for _, given := range []string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider} {
 		if given != "" {
 			sources++
 		}
 	}
+
 	switch {
 	case sources > 1:
 		return fmt.Errorf("--config, --policy-config-file, --policy-configmap and --algorithm-provider: give one of them")
 	case f.config != "" && f.legacy.schedulerName != "":
 		return fmt.Errorf("--scheduler-name: goes with no --config, which names the scheduler itself (profiles[].schedulerName)")
 	case f.config != "" && f.given("hard-pod-affinity-symmetric-weight"):
-		return fmt.Errorf("--hard-pod-affinity-symmetric-weight: goes with no --config, which says it itself (hardPodAffinityWeight of InterPodAffinityArgs)")
+		return fmt.Errorf("--hard-pod-affinity-symmetric-weight: goes with no --config, which says it itself " +
+			"(hardPodAffinityWeight of InterPodAffinityArgs)")
 	case f.resourceLock != "leases":
 		return fmt.Errorf("--leader-elect-resource-lock %q: must be leases", f.resourceLock)
 	case f.Binders < 1:
@@ -175,6 +197,7 @@ func (f *Flags) Validate() error {
 	case f.MaxUnschedulable <= 0:
 		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
 	}
+
 	for _, err := range f.Metrics.Validate() {
 		return err
 	}
@@ -184,6 +207,7 @@ func (f *Flags) Validate() error {
 	if err := f.validateGates(); err != nil {
 		return err
 	}
+
 	var err error
 	if f.Groups, err = groups.GatesOf(f.gates); err != nil {
 		return err
@@ -197,15 +221,17 @@ func (f *Flags) Validate() error {
 // JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
 	return journal.Header{
-		Added: f.Added(), Disabled: f.Disabled(), MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups, SearchLimit: f.SearchLimit, PrepareAside: true,
+		Added: f.Added(), Disabled: f.Disabled(), MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups,
+		SearchLimit: f.SearchLimit, PrepareAside: true,
 	}
 }
 
 // Added is what the flags add to the profiles of the configuration.
 func (f *Flags) Added() config.Added {
 	a := config.Added{
-		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(), AllowMissingDrivers: f.AllowMissingDrivers(),
-		KeepBudgets: f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
+		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(),
+		AllowMissingDrivers: f.AllowMissingDrivers(),
+		KeepBudgets:         f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
 	}
 	if len(f.reserve) > 0 {
 		a.Reservations = f.reservations
@@ -226,7 +252,8 @@ func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 // Profiles applies flags to profiles: which of them respect disruption budgets when they preempt,
 // which preempt gently, and which reserve room for pod groups.
 func (f *Flags) Profiles(profiles []*plugins.Profile) error {
-	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles, func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {
+	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles,
+		func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {
 		return err
 	}
 	if err := f.gentle.Apply(profiles); err != nil {

@@ -77,9 +77,11 @@ func Gates() []Gate {
 		{Name: groups.DRAWorkloadResourceClaims, Beta: true, Heed: Honoured},
 		{Name: "DynamicResourceAllocation", On: true, Locked: true},
 		{Name: groups.GenericWorkload, Beta: true, Heed: Honoured},
-		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Heed: Indifferent, Why: "pods tell of such resizes only where the API server's gate is on"},
+		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Heed: Indifferent,
+			Why: "pods tell of such resizes only where the API server's gate is on"},
 		{Name: "InPlacePodVerticalScaling", On: true, Locked: true},
-		{Name: "InPlacePodVerticalScalingSchedulerPreemption", Alpha: true, Why: "no pods are preempted for a resize that the kubelet has deferred"},
+		{Name: "InPlacePodVerticalScalingSchedulerPreemption", Alpha: true,
+			Why: "no pods are preempted for a resize that the kubelet has deferred"},
 		{Name: "InterPodAffinityHostnameFastPath", Alpha: true, Heed: Indifferent, Why: "verdicts are the same with and without it"},
 		{Name: "MatchLabelKeysInPodTopologySpread", On: true, Beta: true, Why: alwaysOn},
 		{Name: "NodeDeclaredFeatures", On: true, Locked: true},
@@ -91,7 +93,8 @@ func Gates() []Gate {
 		{Name: "SchedulerAsyncAPICalls", Beta: true, Heed: Indifferent, Why: apart},
 		{Name: "SchedulerAsyncPreemption", On: true, Beta: true, Heed: Indifferent, Why: apart},
 		{Name: popFromBackoff, On: true, Beta: true, Heed: Honoured},
-		{Name: "SchedulerPreQueueingHints", Alpha: true, Heed: Indifferent, Why: "it saves calls of QueueingHintFn, and each is made all the same"},
+		{Name: "SchedulerPreQueueingHints", Alpha: true, Heed: Indifferent,
+			Why: "it saves calls of QueueingHintFn, and each is made all the same"},
 		{Name: storageScores, On: true, Beta: true, Heed: Honoured},
 		{Name: compareTolerations, Alpha: true, Heed: Honoured},
 		{Name: groups.TopologyAwareWorkloadScheduling, Alpha: true, Heed: Honoured},
@@ -206,16 +209,19 @@ func (f *Flags) gateNotes() (notes []string) {
 		}
 		unreached[all] = append(unreached[all], g.Name)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(f.gates)) {
 		g, consulted := known[name]
 		switch {
 		case len(unreached[name]) > 0:
-			notes = append(notes, fmt.Sprintf("--feature-gates: %s=%t: does not change %s", name, f.gates[name], strings.Join(unreached[name], ", ")))
+			notes = append(notes, fmt.Sprintf("--feature-gates: %s=%t: does not change %s", name, f.gates[name],
+				strings.Join(unreached[name], ", ")))
 		case consulted && g.Heed == Indifferent:
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s: has no effect: %s", name, g.Why))
 		case !consulted && name != "AllAlpha" && name != "AllBeta":
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s: has no effect: kube-scheduler does not consult it", name))
 		}
 	}
+
 	return notes
 }

@@ -18,9 +18,11 @@ type Gentle struct {
 // AddFlags adds the flags to the set.
 func (g *Gentle) AddFlags(set *pflag.FlagSet) {
 	set.StringSliceVar(&g.Names, gentleFlag[2:], nil,
-		"scheduler names of profiles whose pods wait for room that earlier victims are leaving before they preempt others, and spare groups of their own priority or a higher one; without =NAME: all")
+		"scheduler names of profiles whose pods wait for room that earlier victims are leaving before they preempt "+
+			"others, and spare groups of their own priority or a higher one; without =NAME: all")
 	set.Lookup(gentleFlag[2:]).NoOptDefVal = "*"
-	set.DurationVar(&g.Delay, "preemption-delay", 0, "with --gentle-preemption: how long a pod is unschedulable before it preempts others, so that an autoscaler can add nodes instead")
+	set.DurationVar(&g.Delay, "preemption-delay", 0,
+		"with --gentle-preemption: how long a pod is unschedulable before it preempts others, so that an autoscaler can add nodes instead")
 }
 
 const gentleFlag = "--gentle-preemption"

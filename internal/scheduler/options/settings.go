@@ -69,10 +69,12 @@ func seconds(n int64) time.Duration {
 // the rest of the data: a plugin that the file enables may use the cluster while it is created.
 func (f *Flags) Connection(data []byte) Settings {
 	client := headOf(data).ClientConnection
-	s := Settings{Cluster: f.cluster, ContentType: client.ContentType, Accept: client.AcceptContentTypes, QPS: client.QPS, Burst: int(client.Burst)}
+	s := Settings{Cluster: f.cluster, ContentType: client.ContentType, Accept: client.AcceptContentTypes,
+		QPS: client.QPS, Burst: int(client.Burst)}
 	if !f.given("kubeconfig") {
 		s.Cluster.Kubeconfig = client.Kubeconfig
 	}
+
 	if s.ContentType == "" {
 		s.ContentType = runtime.ContentTypeProtobuf
 	}
@@ -83,6 +85,7 @@ func (f *Flags) Connection(data []byte) Settings {
 			s.Accept += "," + runtime.ContentTypeJSON
 		}
 	}
+
 	if s.QPS > 0 && s.Burst == 0 {
 		s.Burst = max(1, int(2*s.QPS))
 	}
@@ -131,6 +134,7 @@ func (f *Flags) override(s *Settings) {
 			set()
 		}
 	}
+
 	if old := f.legacy.lockName; old != "" && !f.given("leader-elect-resource-name") {
 		s.Lead.Name = old
 	}
@@ -175,12 +179,14 @@ func (s *Settings) Changed(to Settings) (fields []string) {
 	if s.Cluster != to.Cluster || s.ContentType != to.ContentType || s.Accept != to.Accept || s.QPS != to.QPS || s.Burst != to.Burst {
 		fields = append(fields, "clientConnection")
 	}
+
 	if s.FirstBackoff != to.FirstBackoff {
 		fields = append(fields, "podInitialBackoffSeconds")
 	}
 	if s.LastBackoff != to.LastBackoff {
 		fields = append(fields, "podMaxBackoffSeconds")
 	}
+
 	if s.Profiling != to.Profiling {
 		fields = append(fields, "enableProfiling")
 	}

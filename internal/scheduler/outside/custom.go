@@ -19,24 +19,29 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	logger := klog.FromContext(s.ctx)
 	gvr, _ := schema.ParseResourceArg(string(name))
 	if gvr == nil || strings.Count(string(name), ".") < 2 {
-		logger.Error(nil, "Incorrect event registration: a custom resource is named plural.version.group", "plugin", plugin, "resource", name)
+		logger.Error(nil, "Incorrect event registration: a custom resource is named plural.version.group", "plugin",
+			plugin, "resource", name)
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.customs[name] {
 		return
 	}
+
 	s.customs[name] = true
 	if s.options.KubeConfig == nil {
 		logger.Error(nil, "A custom resource cannot be watched without a client configuration", "plugin", plugin, "resource", name)
 		return
 	}
+
 	client, err := dynamic.NewForConfig(s.options.KubeConfig)
 	if err != nil {
 		logger.Error(err, "A custom resource cannot be watched", "plugin", plugin, "resource", name)
 		return
 	}
+
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, *gvr, "", 0, cache.Indexers{}, nil).Informer()
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { s.happened(name, fwk.Add, nil, o) },
@@ -48,6 +53,7 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 			s.happened(name, fwk.Delete, o, nil)
 		},
 	})
+
 	go informer.RunWithContext(s.ctx)
 }
 
@@ -57,6 +63,7 @@ func (s *Set) happened(name fwk.EventResource, action fwk.ActionType, old, now a
 	if host == nil {
 		return
 	}
-	event := &queue.Event{Resource: queue.Resource(name), Action: queue.Action(action), Label: fwk.ClusterEvent{Resource: name, ActionType: action}.Label(), Old: old, New: now}
+	event := &queue.Event{Resource: queue.Resource(name), Action: queue.Action(action),
+		Label: fwk.ClusterEvent{Resource: name, ActionType: action}.Label(), Old: old, New: now}
 	host.Happened(event)
 }

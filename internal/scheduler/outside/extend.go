@@ -49,6 +49,7 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 		}
 		return nil, a.err
 	}
+
 	said := map[*cluster.Node]*plugins.Rejection{}
 	for _, n := range nodes {
 		if !a.passed[n.Name] {
@@ -82,13 +83,16 @@ func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.No
 		return nil, err
 	}
 	if a.err != nil {
-		klog.FromContext(y.ctx).V(5).Info("Failed to run extender's priority function. No score given by this extender.", "error", a.err, "extender", e.Name())
+		klog.FromContext(y.ctx).V(5).Info("Failed to run extender's priority function. No "+
+			"score given by this extender.", "error", a.err, "extender", e.Name())
 		return nil, nil
 	}
+
 	byName := make(map[string]int64, len(*a.list))
 	for _, host := range *a.list {
 		byName[host.Host] += host.Score * a.weight * (fwk.MaxScore / extenderv1.MaxExtenderPriority)
 	}
+
 	scores := make([]int64, len(nodes))
 	for i, n := range nodes {
 		scores[i] = byName[n.Name]
@@ -104,6 +108,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 	}
 	y := e.f.sessionOf(c, p)
 	victims := make(map[string]*extenderv1.Victims, len(places))
+
 	for _, place := range places {
 		v := &extenderv1.Victims{NumPDBViolations: int64(place.Violations)}
 		for _, victim := range place.Victims {
@@ -111,6 +116,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 		}
 		victims[place.Node.Name] = v
 	}
+
 	a, err := e.askPreempt(y, victims)
 	if err != nil {
 		return nil, err
@@ -121,6 +127,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 		}
 		return nil, a.err
 	}
+
 	var spared []plugins.Place
 	for name, v := range a.left {
 		if v == nil || len(v.Pods) == 0 {
@@ -133,6 +140,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 			spared = append(spared, plugins.Place{Node: n, Victims: placedPods(c, v.Pods), Violations: int(v.NumPDBViolations)})
 		}
 	}
+
 	slices.SortFunc(spared, func(a, b plugins.Place) int { return cmp.Compare(a.Node.Index, b.Node.Index) })
 	return spared, nil
 }
@@ -182,7 +190,8 @@ func (b *extenderBinder) Bind(ctx context.Context, a *cycle.Attempt) (passed boo
 		Target:     v1.ObjectReference{Kind: "Node", Name: a.Node},
 	})
 	if err != nil && b.x.IsIgnorable() {
-		klog.FromContext(ctx).Info("Skipping extender in bind as it returned error and has ignorable flag set", "extender", b.Name(), "err", err)
+		klog.FromContext(ctx).Info("Skipping extender in bind as it returned error and has ignorable flag set",
+			"extender", b.Name(), "err", err)
 		return true, nil
 	}
 	return false, err

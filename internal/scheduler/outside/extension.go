@@ -144,7 +144,8 @@ func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 		return nil
 	}
 	if !status.IsRejected() {
-		klog.FromContext(x.f.set.ctx).Error(statusError(status, "PreEnqueue"), "Unexpected error running PreEnqueue plugin", "pod", klog.KObj(pod), "plugin", x.name)
+		klog.FromContext(x.f.set.ctx).Error(statusError(status, "PreEnqueue"),
+			"Unexpected error running PreEnqueue plugin", "pod", klog.KObj(pod), "plugin", x.name)
 	}
 	return rejection(status, x.name)
 }
@@ -161,6 +162,7 @@ func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation)
 		node := result.NominatedNodeName
 		answer.Nominate = &node
 	}
+
 	switch {
 	case status.IsSuccess(), status.Code() == fwk.UnschedulableAndUnresolvable:
 		answer.Final = true
@@ -229,7 +231,8 @@ func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.Pr
 	case status.IsError():
 		return work, statusError(status, "PreBindPreFlight")
 	}
-	return work, fmt.Errorf("PreBindPreFlight %s returned %q, which is unsupported. It is supposed to return Success, Skip, or Error status", x.name, status.Code())
+	return work, fmt.Errorf("PreBindPreFlight %s returned %q, which is unsupported. It is supposed to return Success, "+
+		"Skip, or Error status", x.name, status.Code())
 }
 
 func (y *session) skipPreBind(plugin string) {
@@ -245,10 +248,12 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	if y.state.skipPreBind.Has(x.plugin.Name()) {
 		return nil
 	}
+
 	ctx, err := y.prebind.begin(ctx)
 	if err != nil {
 		return err
 	}
+
 	status := x.plugin.(fwk.PreBindPlugin).PreBind(ctx, y.state, y.onNode(a.Node), a.Node)
 	switch {
 	case status.IsSuccess():
@@ -256,6 +261,7 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	case status.IsRejected():
 		return x.refuse(status)
 	}
+
 	if err = statusError(status, "PreBind"); errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

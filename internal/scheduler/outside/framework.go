@@ -99,7 +99,8 @@ func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, go
 	for _, plugin := range f.preFilters {
 		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
 			if status := extensions.RemovePod(ctx, state, pod, gone, node); !status.IsSuccess() {
-				return fwk.AsStatus(fmt.Errorf("running RemovePod on PreFilter plugin %q: %w", plugin.Name(), statusError(status, "RemovePod")))
+				return fwk.AsStatus(fmt.Errorf("running RemovePod on PreFilter plugin %q: %w", plugin.Name(),
+					statusError(status, "RemovePod")))
 			}
 		}
 	}
@@ -137,12 +138,14 @@ func (f *framework) filters() (list []plugins.Filter) {
 	for _, filter := range f.profile.Filters {
 		own[filter.Name()] = filter
 	}
+
 	names := append([]string(nil), f.profile.At[plugins.Filters]...)
 	for _, name := range f.profile.At[plugins.PreFilter] {
 		if !f.profile.Has(plugins.Filters, name) {
 			names = append(names, name)
 		}
 	}
+
 	for _, name := range names {
 		if filter, ok := own[name]; ok {
 			list = append(list, filter)
@@ -151,6 +154,7 @@ func (f *framework) filters() (list []plugins.Filter) {
 			list = append(list, f.filterOf(name, plugin))
 		}
 	}
+
 	return list
 }
 

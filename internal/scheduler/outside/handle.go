@@ -114,8 +114,10 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	spec := pod.Spec.DeepCopy()
 	spec.NodeName = ""
 	parts := map[string]any{
-		fwk.SchedulerNameSignerName: pod.Spec.SchedulerName, "v1.Pod.Namespace": pod.Namespace, "v1.Pod.Labels": pod.Labels, "v1.Pod.Spec": spec,
+		fwk.SchedulerNameSignerName: pod.Spec.SchedulerName, "v1.Pod.Namespace": pod.Namespace,
+		"v1.Pod.Labels": pod.Labels, "v1.Pod.Spec": spec,
 	}
+
 	for _, point := range []plugins.Point{plugins.PreFilter, plugins.Filters, plugins.PreScore, plugins.Score} {
 		for _, plugin := range at[fwk.Plugin](h.f, point) {
 			signer, ok := plugin.(fwk.SignPlugin)
@@ -131,6 +133,7 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 			}
 		}
 	}
+
 	signature, err := json.Marshal(parts)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "SignPod failed to marshal signature object")

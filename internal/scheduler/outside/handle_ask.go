@@ -16,7 +16,8 @@ import (
 
 // errClosed is the error for a plugin that calls back when it must not: filters can be asked about
 // hypothetical changes of the cluster only while nothing else reads it.
-var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and Permit, while these run, and at no other time")
+var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and " +
+	"Permit, while these run, and at no other time")
 
 // askingBack marks the context of calls to plugins while another plugin calls back.
 type askingBack struct{}
@@ -45,19 +46,23 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	if !ok {
 		return foreign(state)
 	}
+
 	y, done := h.f.askBack(ctx)
 	if y == nil {
 		return fwk.AsStatus(errClosed)
 	}
+
 	defer done()
 	n := y.c.Node(info.Node().Name)
 	if n == nil {
 		return fwk.AsStatus(fmt.Errorf("nodeinfo not found for node name %q", info.Node().Name))
 	}
+
 	waiting := y.waiting
 	if pod.UID != waiting.UID {
 		waiting = y.c.Pending(pod)
 	}
+
 	s := &supposition{c: y.c, over: y.c.Supposing()}
 	defer s.undo()
 	s.hold(n, info)
@@ -66,12 +71,14 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 			s.move(m)
 		}
 	}
+
 	return y.askFilters(context.WithValue(ctx, askingBack{}, true), own, pod, waiting, info, n)
 }
 
 // askFilters asks Berth's filters about the cluster with its hypothetical changes, and out-of-tree
 // ones about info, in their order.
-func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo, n *cluster.Node) *fwk.Status {
+func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo,
+	n *cluster.Node) *fwk.Status {
 	for _, filter := range y.f.profile.Filters {
 		var status *fwk.Status
 		if asked, ok := filter.(*outOfTree); ok {
@@ -134,6 +141,7 @@ func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fw
 			return status
 		}
 	}
+
 	if guests != info {
 		if status := h.RunFilterPlugins(ctx, withGuests, pod, guests); !status.IsSuccess() {
 			return status
@@ -143,7 +151,8 @@ func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fw
 }
 
 // RunPreFilterExtensionAddPod tells the plugins that a pod is hypothetically added to the node.
-func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo,
+	node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
 		return foreign(state)
@@ -154,7 +163,8 @@ func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.Cycl
 
 // RunPreFilterExtensionRemovePod tells the plugins that a pod is hypothetically removed from the
 // node.
-func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
+	gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
 		return foreign(state)
@@ -174,20 +184,25 @@ func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, p
 }
 
 // RunScorePlugins asks all scorers of the profile about nodes as they are.
-func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
+func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
+	nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
 	own, ok := state.(*State)
 	if !ok {
 		return nil, foreign(state)
 	}
+
 	y, done := h.f.askBack(ctx)
 	if y == nil {
 		return nil, fwk.AsStatus(errClosed)
 	}
+
 	defer done()
-	a := &scoring{c: y.c, ctx: context.WithValue(ctx, askingBack{}, true), state: own, pod: pod, waiting: y.waiting, infos: nodes, totals: make([]fwk.NodePluginScores, len(nodes))}
+	a := &scoring{c: y.c, ctx: context.WithValue(ctx, askingBack{}, true), state: own, pod: pod, waiting: y.waiting,
+		infos: nodes, totals: make([]fwk.NodePluginScores, len(nodes))}
 	if pod.UID != a.waiting.UID {
 		a.waiting = y.c.Pending(pod)
 	}
+
 	for i, info := range nodes {
 		n := y.c.Node(info.Node().Name)
 		if n == nil {
@@ -195,6 +210,7 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 		}
 		a.nodes, a.totals[i].Name = append(a.nodes, n), n.Name
 	}
+
 	for _, s := range h.f.profile.Scorers {
 		if err := a.add(s); err != nil {
 			return nil, fwk.AsStatus(err)

@@ -31,7 +31,8 @@ type informerFactory struct {
 }
 
 func newInformerFactory(client kubernetes.Interface) *informerFactory {
-	return &informerFactory{SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))}
+	return &informerFactory{SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTransform(withoutManagedFields))}
 }
 
 func withoutManagedFields(object any) (any, error) {
@@ -139,7 +140,8 @@ func (g coreV1) Pods() corev1.TypedPodInformer {
 
 func newPodInformer(client kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
 	living := fields.ParseSelectorOrDie("status.phase!=" + string(v1.PodSucceeded) + ",status.phase!=" + string(v1.PodFailed)).String()
-	informer := corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = living })
+	informer := corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) { o.FieldSelector = living })
 	if err := informer.SetTransform(withoutManagedFields); err != nil {
 		panic(err) // only for an informer that was started
 	}

@@ -28,6 +28,7 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 	if !ok {
 		return anyChange, nil
 	}
+
 	var events []fwk.ClusterEventWithHint
 	var err error
 	if panicked := x.contained("EventsToRegister", func() { events, err = registers.EventsToRegister(x.f.set.ctx) }); panicked != nil {
@@ -36,15 +37,18 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: events to register: %w", x.name, err)
 	}
+
 	interests := make([]queue.Interest, 0, len(events))
 	for _, e := range events {
 		if !watched(e.Event.Resource) {
 			x.f.set.watchCustom(x.name, e.Event.Resource)
 		}
 		interests = append(interests, queue.Interest{
-			Resource: queue.Resource(e.Event.Resource), Action: queue.Action(e.Event.ActionType), Hint: x.hint(e.QueueingHintFn), PerPod: true,
+			Resource: queue.Resource(e.Event.Resource), Action: queue.Action(e.Event.ActionType),
+			Hint: x.hint(e.QueueingHintFn), PerPod: true,
 		})
 	}
+
 	return interests, nil
 }
 

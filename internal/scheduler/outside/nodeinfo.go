@@ -44,7 +44,8 @@ func NewNodeInfo(node *v1.Node, pods ...*v1.Pod) fwk.NodeInfo {
 }
 
 func emptyNodeInfo() *nodeInfo {
-	return &nodeInfo{ports: fwk.HostPortInfo{}, images: map[string]*fwk.ImageStateSummary{}, claims: map[string]int{}, generation: generations.Add(1)}
+	return &nodeInfo{ports: fwk.HostPortInfo{}, images: map[string]*fwk.ImageStateSummary{}, claims: map[string]int{},
+		generation: generations.Add(1)}
 }
 
 // generations never gives the same number twice.
@@ -88,7 +89,8 @@ func (n *nodeInfo) String() string {
 	for _, p := range n.pods {
 		names = append(names, p.GetPod().Name)
 	}
-	return fmt.Sprintf("node %s: pods %v, requested %+v, ports %v, allocatable %+v", n.node.GetName(), names, n.requested, n.ports, n.allocatable)
+	return fmt.Sprintf("node %s: pods %v, requested %+v, ports %v, allocatable %+v", n.node.GetName(), names,
+		n.requested, n.ports, n.allocatable)
 }
 
 // SetNode sets what the node's object says.

@@ -32,6 +32,7 @@ func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 			points |= is.point
 		}
 	}
+
 	return points
 }
 

@@ -60,12 +60,14 @@ func (s *scorer) finish(ctx context.Context, state *State, pod *v1.Pod, feasible
 			list[i] = fwk.NodeScore{Name: n.Name, Score: scores[i]}
 		}
 		if status := extensions.NormalizeScore(ctx, state, pod, list); !status.IsSuccess() {
-			return fmt.Errorf("running Normalize on Score plugins: plugin %q failed with: %w", s.Name(), statusError(status, "NormalizeScore"))
+			return fmt.Errorf("running Normalize on Score plugins: plugin %q failed with: %w", s.Name(),
+				statusError(status, "NormalizeScore"))
 		}
 		for i := range list {
 			scores[i] = list[i].Score
 		}
 	}
+
 	for _, score := range scores {
 		if err := checkScore(s.Name(), score); err != nil {
 			return fmt.Errorf("applying score defaultWeights on Score plugins: %w", err)

@@ -100,6 +100,7 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 	if !known {
 		return 0, false, nil
 	}
+
 	f := s.framework(schedulerName)
 	plugin, made := f.plugins[name]
 	if !made {
@@ -112,6 +113,7 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 		}
 		f.plugins[name] = plugin
 	}
+
 	return PointsOf(plugin), true, nil
 }
 
@@ -150,6 +152,7 @@ func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 		}
 		s.extenders = append(s.extenders, made)
 	}
+
 	var profiles []cycle.Profile
 	for _, p := range c.Profiles {
 		made, err := s.profile(p)
@@ -158,6 +161,7 @@ func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 		}
 		profiles = append(profiles, made)
 	}
+
 	return profiles, nil
 }
 
@@ -168,6 +172,7 @@ func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
 	if len(p.Outside)+len(s.extenders) == 0 {
 		return made, nil
 	}
+
 	f.assemble()
 	made.Extensions = append(made.Extensions, keeper{f})
 	for _, name := range p.Outside {
@@ -177,6 +182,7 @@ func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
 		}
 		made.Extensions = append(made.Extensions, &extension{f: f, name: name, plugin: plugin})
 	}
+
 	var binders []string
 	for _, x := range s.extenders {
 		p.Extenders = append(p.Extenders, &extended{f: f, x: x})
@@ -185,6 +191,7 @@ func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
 			binders = append(binders, x.Name())
 		}
 	}
+
 	p.At[plugins.Bind] = append(binders, p.At[plugins.Bind]...)
 	return made, nil
 }
@@ -259,12 +266,14 @@ func (s *Set) end() {
 		if keeping {
 			s.store.Spare()
 		}
+
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			s.informers.Shutdown()
 			s.recorders.close()
 		}()
+
 		select {
 		case <-done:
 		case <-time.After(closeWithin):

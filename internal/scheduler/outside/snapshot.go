@@ -82,11 +82,13 @@ func (s *Store) follow(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 		}
 		renewed.Insert(changes[i].Node)
 	}
+
 	for name := range s.touched {
 		if n := c.Node(name); n != nil {
 			renewed.Insert(n.Index)
 		}
 	}
+
 	sameNodes := len(c.Nodes) == len(last.infos)
 	for i := range renewed {
 		before := next.infos[i]
@@ -96,6 +98,7 @@ func (s *Store) follow(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 		}
 		sameNodes = sameNodes && before != nil && next.infos[i] != nil && before.node.Name == next.infos[i].node.Name
 	}
+
 	switch {
 	case !sameNodes:
 		next.listNodes()
@@ -104,6 +107,7 @@ func (s *Store) follow(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 	default:
 		next.affine, next.antiAffine, next.claims = last.affine, last.antiAffine, last.claims
 	}
+
 	if nominations || len(last.nominated) > 0 {
 		next.listNominated(s, c)
 	}
@@ -142,12 +146,14 @@ func (s *snapshot) relist() {
 			s.list = append(s.list, info)
 		}
 	}
+
 	s.affine = sync.OnceValue(func() []fwk.NodeInfo {
 		return s.those(func(n *nodeInfo) bool { return len(n.affine) > 0 })
 	})
 	s.antiAffine = sync.OnceValue(func() []fwk.NodeInfo {
 		return s.those(func(n *nodeInfo) bool { return len(n.antiAffine) > 0 })
 	})
+
 	s.claims = sync.OnceValue(func() sets.Set[string] {
 		used := sets.New[string]()
 		for _, info := range s.infos {

@@ -146,10 +146,12 @@ func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	if missed {
 		s.gone = map[any]bool{}
 	}
+
 	s.mu.Unlock()
 	if !missed {
 		return nil
 	}
+
 	err := s.list(ctx, client)
 	if err != nil {
 		s.Spare()

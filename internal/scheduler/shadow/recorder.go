@@ -31,6 +31,7 @@ func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear
 	if unclear && c.Outcome != Best {
 		c.Outcome = Unclear
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Pods++
@@ -51,6 +52,7 @@ func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear
 		r.report.Widest = widest(r.report.Widest, c)
 		r.report.MaxGain = max(r.report.MaxGain, c.Gain())
 	}
+
 	r.judged++
 	r.totals.chosen += c.Total
 	r.totals.best += c.BestTotal
@@ -67,7 +69,8 @@ func (r *Recorder) Report(now time.Time) *Report {
 	report.Refused = append([]Comparison(nil), r.report.Refused...)
 	if r.judged > 0 {
 		n := float64(r.judged)
-		report.MeanTotal, report.MeanBestTotal, report.MeanGain = float64(r.totals.chosen)/n, float64(r.totals.best)/n, float64(r.totals.gain)/n
+		report.MeanTotal, report.MeanBestTotal, report.MeanGain = float64(r.totals.chosen)/n,
+			float64(r.totals.best)/n, float64(r.totals.gain)/n
 	}
 	if report.Worse > 0 {
 		report.MeanGainWorse = float64(r.totals.gain) / float64(report.Worse)
@@ -81,16 +84,19 @@ func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 		c.Why = e.Err.Error()
 		return c
 	}
+
 	var chosen *decide.NodeVerdict
 	for i := range e.Nodes {
 		if e.Nodes[i].Node.Name == node {
 			chosen = &e.Nodes[i]
 		}
 	}
+
 	best := e.Best()
 	if len(best) > 0 {
 		c.BestTotal = best[0].Total
 	}
+
 	switch {
 	case chosen == nil:
 		c.Why = "there is no such node"
@@ -101,5 +107,6 @@ func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 	default:
 		c.Outcome, c.Total, c.Best = Worse, chosen.Total, best[0].Node.Name
 	}
+
 	return c
 }

@@ -75,7 +75,8 @@ type Report struct {
 
 // Line is the report in one line.
 func (r *Report) Line() string {
-	return fmt.Sprintf("%d pods bound by others: %d on a best node, %d not (%.1f points below the best on average, at most %d), %d on a node that could not take them, %d could not be judged",
+	return fmt.Sprintf("%d pods bound by others: %d on a best node, %d not (%.1f points below the best on average, at "+
+		"most %d), %d on a node that could not take them, %d could not be judged",
 		r.Pods, r.Best, r.Worse, r.MeanGainWorse, r.MaxGain, r.Rejected, r.Unclear)
 }
 

@@ -39,7 +39,8 @@ func (w *Watcher) serves(ctx context.Context, version schema.GroupVersion, resou
 // followClaims follows which ResourceClaims exist, where they are served.
 func (w *Watcher) followClaims(ctx context.Context) {
 	if w.serves(ctx, resourcev1.SchemeGroupVersion, "resourceclaims") {
-		w.followBy(ctx, w.clients.ResourceV1().RESTClient(), "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }, w.claims())
+		w.followBy(ctx, w.clients.ResourceV1().RESTClient(), "resourceclaims",
+			func() runtime.Object { return &resourcev1.ResourceClaimList{} }, w.claims())
 	}
 }
 

@@ -38,13 +38,16 @@ func Open(dir string) (*Recording, error) {
 	if len(index.Sessions) == 0 {
 		return nil, fmt.Errorf("%s: nothing was recorded", dir)
 	}
-	r := &Recording{Dir: dir, sessions: index.Sessions, From: index.Sessions[0].Began.Time, Until: index.Sessions[len(index.Sessions)-1].Until.Time}
+
+	r := &Recording{Dir: dir, sessions: index.Sessions, From: index.Sessions[0].Began.Time,
+		Until: index.Sessions[len(index.Sessions)-1].Until.Time}
 	all := r.play(0)
 	defer all.stop()
 	all.cluster.Lasting(r.Until.Sub(r.From))
 	if err := all.until(r.Until); err != nil {
 		return nil, err
 	}
+
 	r.history = all.cluster.State(r.Until).History
 	return r, nil
 }

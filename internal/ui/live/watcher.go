@@ -264,6 +264,7 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	if frames, ok := w.log.after(after); ok && after > 0 {
 		return frames, watches, w.changed
 	}
+
 	if w.state == nil {
 		data, err := json.Marshal(w.cluster.State(time.Now()))
 		if err != nil {
@@ -302,7 +303,8 @@ func (w *Watcher) Look(look func(c *model.Cluster)) {
 // followGroups follows PodGroups where they are served. They are behind feature gates.
 func (w *Watcher) followGroups(ctx context.Context) {
 	if w.serves(ctx, schedulingv1beta1.SchemeGroupVersion, "podgroups") {
-		w.followBy(ctx, w.clients.SchedulingV1beta1().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, w.groups())
+		w.followBy(ctx, w.clients.SchedulingV1beta1().RESTClient(), "podgroups",
+			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, w.groups())
 	}
 }
 

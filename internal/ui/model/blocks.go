@@ -48,6 +48,7 @@ func (c *Cluster) blocks(n *node) []Block {
 		_, b.Leaves = c.leaving(p)
 		list = append(list, b)
 	}
+
 	slices.SortFunc(list, Block.compare)
 	return list
 }

@@ -52,7 +52,8 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	d.History = c.history.news()
 	d.Nodes, d.Queue, d.Groups, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Groups.orNil(), d.Evictions.orNil()
 	d.Summary = c.summary()
-	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Evictions == nil && len(d.Events) == 0 && len(d.History) == 0 && d.Summary == c.told {
+	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Evictions == nil && len(d.Events) == 0 &&
+		len(d.History) == 0 && d.Summary == c.told {
 		return nil
 	}
 	c.told = d.Summary
@@ -82,6 +83,7 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 		delete(c.queue, uid)
 		d.Queue.Gone = append(d.Queue.Gone, string(uid))
 	}
+
 	before, shown := c.evictions[uid]
 	row, leaves := c.leaving(p)
 	switch {
@@ -92,6 +94,7 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 		delete(c.evictions, uid)
 		d.Evictions.Gone = append(d.Evictions.Gone, string(uid))
 	}
+
 	if leaves != shown {
 		c.countLeaving(cmp.Or(row.Node, before.Node), leaves)
 	}
@@ -135,6 +138,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 			n.shown = nil
 			set.Gone = append(set.Gone, name)
 		}
+
 		if len(n.pods) == 0 && n.leaving == 0 {
 			delete(c.nodes, name)
 		}
@@ -143,6 +147,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 		if c.roomy {
 			row.Blocks = c.blocks(n)
 		}
+
 		if n.shown == nil || !row.same(n.shown) {
 			n.shown = &row
 			set.Rows = append(set.Rows, row)
@@ -167,6 +172,7 @@ func (c *Cluster) summary() Summary {
 			s.Memory[i] += n.shown.Memory[i]
 		}
 	}
+
 	return s
 }
 
@@ -174,14 +180,17 @@ func (c *Cluster) summary() Summary {
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Since: c.since, Summary: c.summary(),
-		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{}, Events: newest(c.events[:len(c.events)-c.unshown]),
+		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{},
+		Events:  newest(c.events[:len(c.events)-c.unshown]),
 		History: slices.Clone(c.history.last()),
 	}
+
 	for _, n := range c.nodes {
 		if n.shown != nil {
 			d.Nodes.Rows = append(d.Nodes.Rows, *n.shown)
 		}
 	}
+
 	for _, row := range c.queue {
 		d.Queue.Rows = append(d.Queue.Rows, row)
 	}
@@ -190,6 +199,7 @@ func (c *Cluster) State(now time.Time) *Delta {
 			d.Groups.Rows = append(d.Groups.Rows, g.shown)
 		}
 	}
+
 	for _, row := range c.evictions {
 		d.Evictions.Rows = append(d.Evictions.Rows, row)
 	}

@@ -87,6 +87,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	if n.info == nil || !maps.Equal(n.info.labels, info.labels) || !slices.Equal(taintTexts(n.info.taints), taintTexts(info.taints)) {
 		c.marked++
 	}
+
 	if n.info != nil && n.info.ready == string(v1.ConditionTrue) && info.ready != string(v1.ConditionTrue) {
 		c.history.count(now, failures)
 	}
@@ -98,6 +99,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	case c.listed:
 		c.note(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
 	}
+
 	held := n.info != nil && len(n.info.eviction.Taints) > 0 || len(info.eviction.Taints) > 0
 	n.info, n.list = info, c.nodeList
 	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
@@ -157,6 +159,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	if holder, ok := c.names[p.eviction.Name]; ok && holder != uid {
 		c.PodGone(now, holder)
 	}
+
 	c.names[p.eviction.Name] = uid
 	if was := c.pods[uid]; was != nil && was.cause == "" {
 		switch p.cause {
@@ -167,11 +170,13 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 			c.history.count(now, evictions)
 		}
 	}
+
 	c.leave(c.pods[uid])
 	p.list = c.podList
 	c.pods[uid] = p
 	c.join(p, 1)
 	c.dirtyPods[uid] = true
+
 	if p.eviction.Node != "" {
 		n := c.nodeNamed(p.eviction.Node)
 		n.pods[uid] = p

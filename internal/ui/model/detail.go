@@ -84,6 +84,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	if n == nil || n.info == nil {
 		return nil, false
 	}
+
 	d := &NodeDetail{
 		Node: n.row(), Created: n.info.created, Labels: n.info.labels, TaintList: []Taint{}, Conditions: []Condition{}, PodList: []OnNode{},
 		System: System{
@@ -91,6 +92,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 			Runtime: n.info.system.ContainerRuntimeVersion, Arch: n.info.system.Architecture,
 		},
 	}
+
 	for i := range n.info.taints {
 		t := &n.info.taints[i]
 		taint := Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}
@@ -99,6 +101,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 		}
 		d.TaintList = append(d.TaintList, taint)
 	}
+
 	for i := range n.info.conditions {
 		x := &n.info.conditions[i]
 		d.Conditions = append(d.Conditions, Condition{
@@ -106,10 +109,12 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 			Good: (x.Type == v1.NodeReady) == (x.Status == v1.ConditionTrue) && x.Status != v1.ConditionUnknown,
 		})
 	}
+
 	d.Resources = n.resources()
 	for _, p := range n.pods {
 		d.PodList = append(d.PodList, c.onNode(p))
 	}
+
 	slices.SortFunc(d.PodList, OnNode.compare)
 	return d, true
 }
@@ -121,7 +126,8 @@ func (p OnNode) compare(o OnNode) int {
 func (c *Cluster) onNode(p *Pod) OnNode {
 	row := OnNode{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Status: p.status, Owner: p.owner,
-		Priority: p.priority, Created: p.created, CPU: p.cpu, Memory: p.memory, OverheadCPU: p.overheadCPU, OverheadMemory: p.overheadMemory,
+		Priority: p.priority, Created: p.created, CPU: p.cpu, Memory: p.memory, OverheadCPU: p.overheadCPU,
+		OverheadMemory: p.overheadMemory,
 	}
 	if leaving, leaves := c.leaving(p); leaves {
 		row.Due, row.Taint, row.Going = leaving.Due, leaving.Taint, leaving.Going
@@ -145,11 +151,15 @@ func (n *node) resources() []Resource {
 			others[name] = sum
 		}
 	}
+
 	list := []Resource{
-		n.resource(v1.ResourceCPU, *resource.NewMilliQuantity(n.cpu, resource.DecimalSI), *resource.NewMilliQuantity(overheadCPU, resource.DecimalSI)),
-		n.resource(v1.ResourceMemory, *resource.NewQuantity(n.memory, resource.BinarySI), *resource.NewQuantity(overheadMemory, resource.BinarySI)),
+		n.resource(v1.ResourceCPU, *resource.NewMilliQuantity(n.cpu, resource.DecimalSI),
+			*resource.NewMilliQuantity(overheadCPU, resource.DecimalSI)),
+		n.resource(v1.ResourceMemory, *resource.NewQuantity(n.memory, resource.BinarySI),
+			*resource.NewQuantity(overheadMemory, resource.BinarySI)),
 		n.resource(v1.ResourcePods, *resource.NewQuantity(n.count, resource.DecimalSI), resource.Quantity{}),
 	}
+
 	for _, name := range sortedNames(n.info.allocatable) {
 		if !basic[name] {
 			list = append(list, n.resource(name, others[name], resource.Quantity{}))

@@ -61,7 +61,8 @@ func (c *Cluster) Find(text string, most int) Found {
 	}
 	sortFound(nodes, text, func(name string) string { return name })
 	sortFound(found, text, func(p *Pod) string { return p.searched(text) })
-	all := Found{Nodes: nodes[:min(most, len(nodes))], Labels: tallies(labelled, text, most), Taints: tallies(tainted, text, most), Namespaces: tallies(spaces, text, most)}
+	all := Found{Nodes: nodes[:min(most, len(nodes))], Labels: tallies(labelled, text, most),
+		Taints: tallies(tainted, text, most), Namespaces: tallies(spaces, text, most)}
 	for _, p := range found[:min(most, len(found))] {
 		row := c.onNode(p)
 		row.Node = p.eviction.Node
@@ -99,7 +100,8 @@ func (c *Cluster) Select(selector, taint string) ([]string, error) {
 	names := []string{}
 	for _, name := range sortedNames(c.nodes) {
 		n := c.nodes[name]
-		if n.info != nil && matches.Matches(labels.Set(n.info.labels)) && (taint == "" || slices.ContainsFunc(n.info.taints, func(t v1.Taint) bool { return isTaint(&t, taint) })) {
+		if n.info != nil && matches.Matches(labels.Set(n.info.labels)) &&
+			(taint == "" || slices.ContainsFunc(n.info.taints, func(t v1.Taint) bool { return isTaint(&t, taint) })) {
 			names = append(names, name)
 		}
 	}

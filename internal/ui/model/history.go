@@ -47,7 +47,8 @@ func (h *history) at(now time.Time) *Moment {
 		h.told = max(h.told, 1)
 		return &h.moments[last]
 	case last >= 0 && h.moments[last][pending] != h.pending && h.moments[last][momentAt]+every.Milliseconds() < at:
-		h.add(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(), pending: h.pending}) // the highest number was reached in the last moment only
+		h.add(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(),
+			pending: h.pending}) // the highest number was reached in the last moment only
 	}
 	h.add(Moment{momentAt: at, pending: h.pending})
 	return &h.moments[len(h.moments)-1]

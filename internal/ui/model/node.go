@@ -84,12 +84,14 @@ func (n *node) move(p *Pod, sign int64) {
 
 func (n *node) row() Node {
 	row := Node{
-		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned, Taints: taintTexts(n.info.taints), Trouble: n.info.trouble(),
+		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned,
+		Taints: taintTexts(n.info.taints), Trouble: n.info.trouble(),
 		CPU:     [2]int64{n.cpu, n.info.allocatable.Cpu().MilliValue()},
 		Memory:  [2]int64{n.memory, n.info.allocatable.Memory().Value()},
 		Pods:    [2]int64{n.count, n.info.allocatable.Pods().Value()},
 		Leaving: n.leaving,
 	}
+
 	for name, quantity := range n.info.allocatable {
 		if basic[name] || quantity.IsZero() {
 			continue
@@ -99,6 +101,7 @@ func (n *node) row() Node {
 		}
 		row.Others[string(name)] = [2]int64{n.others[name], quantity.Value()}
 	}
+
 	return row
 }
 
@@ -114,7 +117,8 @@ func taintTexts(taints []v1.Taint) []string {
 }
 
 func (n *Node) same(o *Node) bool {
-	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU && n.Memory == o.Memory &&
+	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU &&
+		n.Memory == o.Memory &&
 		n.Pods == o.Pods && n.Leaving == o.Leaving && slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Trouble, o.Trouble) &&
 		maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
 }
@@ -130,11 +134,13 @@ func happened(before, after *NodeInfo) (list []Event) {
 			say(strings.HasSuffix(taint, ":"+string(v1.TaintEffectNoExecute)), "TaintAdded", taint)
 		}
 	}
+
 	for _, taint := range was {
 		if !slices.Contains(is, taint) {
 			say(false, "TaintRemoved", taint)
 		}
 	}
+
 	if before.ready != after.ready {
 		say(after.ready != string(v1.ConditionTrue), "ReadyChanged", "Ready was "+orUnsaid(before.ready)+", is "+orUnsaid(after.ready))
 	}

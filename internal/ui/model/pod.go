@@ -92,6 +92,7 @@ func (p *Pod) takeRequests(object *v1.Pod) {
 	if object.Spec.NodeName != "" {
 		requests = rules.RequestsPlaced(object)
 	}
+
 	for name, quantity := range requests {
 		switch name {
 		case v1.ResourceCPU:
@@ -105,6 +106,7 @@ func (p *Pod) takeRequests(object *v1.Pod) {
 			p.others[name] = quantity
 		}
 	}
+
 	p.overheadCPU, p.overheadMemory = object.Spec.Overhead.Cpu().MilliValue(), object.Spec.Overhead.Memory().Value()
 }
 
@@ -139,6 +141,7 @@ func (p *Pod) takesRoom() bool { return p.eviction.Node != "" && !p.ended }
 func (p *Pod) waiting() Waiting {
 	return Waiting{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Priority: p.priority, Created: p.created,
-		Reason: p.reason, Message: p.message, Nominated: p.nominated, Workload: p.workload, Scheduler: p.scheduler, CPU: p.cpu, Memory: p.memory,
+		Reason: p.reason, Message: p.message, Nominated: p.nominated, Workload: p.workload, Scheduler: p.scheduler,
+		CPU: p.cpu, Memory: p.memory,
 	}
 }

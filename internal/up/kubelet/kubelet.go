@@ -105,16 +105,19 @@ func (k *Kubelet) writeCA() error {
 	if k.Bootstrap != "" {
 		source = k.Bootstrap
 	}
+
 	config, err := clientcmd.BuildConfigFromFlags("", source)
 	if err != nil {
 		return fmt.Errorf("%s: %w", source, err)
 	}
+
 	ca := config.CAData
 	if len(ca) == 0 && config.CAFile != "" {
 		if ca, err = os.ReadFile(config.CAFile); err != nil {
 			return err
 		}
 	}
+
 	if len(ca) == 0 {
 		return errors.New(source + ": has no certificate-authority")
 	}
@@ -127,16 +130,19 @@ func (k *Kubelet) Argv() []string {
 		k.Program, "--config", k.configuration(), "--root-dir", k.Root, "--cert-dir", k.Certificates,
 		"--kubeconfig", k.Kubeconfig, "--hostname-override", k.Name,
 	}
+
 	if k.Bootstrap != "" {
 		argv = append(argv, "--bootstrap-kubeconfig", k.Bootstrap)
 	}
 	if k.Addresses != "" {
 		argv = append(argv, "--node-ip", k.Addresses)
 	}
+
 	var labels []string
 	for _, key := range slices.Sorted(maps.Keys(k.Labels)) {
 		labels = append(labels, key+"="+k.Labels[key])
 	}
+
 	if len(labels) > 0 {
 		argv = append(argv, "--node-labels", strings.Join(labels, ","))
 	}

@@ -89,6 +89,7 @@ func (p *process) heard(part Part, line string, progress func(part, line string)
 	if progress != nil {
 		progress(part.Name, line)
 	}
+
 	isReady := strings.HasPrefix(line, "ready")
 	switch {
 	case part.Await != nil:
@@ -96,6 +97,7 @@ func (p *process) heard(part Part, line string, progress func(part, line string)
 	case part.Ready != nil:
 		isReady = part.Ready(line)
 	}
+
 	if isReady {
 		close(p.ready)
 	}

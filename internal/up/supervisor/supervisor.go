@@ -65,6 +65,7 @@ func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 			k.stop()
 		}
 	}()
+
 	for _, part := range parts {
 		k, err := s.start(ctx, part)
 		if k != nil {
@@ -74,6 +75,7 @@ func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 			return err
 		}
 	}
+
 	up()
 	<-ctx.Done()
 	return nil
@@ -114,7 +116,8 @@ func (s *Supervisor) start(ctx context.Context, part Part) (*keeper, error) {
 			return k, err
 		case now := <-look.C:
 			if why := wait.over(now, s.signsOf(part, p)); why != "" {
-				return k, fmt.Errorf("%s: %s: see %s, or start again: a second start finds its files in memory", part.Name, why, s.logPath(part))
+				return k, fmt.Errorf("%s: %s: see %s, or start again: a second start finds its files in memory",
+					part.Name, why, s.logPath(part))
 			}
 			if s.Progress != nil {
 				s.Progress(part.Name, wait.describe("still starting", now))
@@ -148,14 +151,17 @@ func (k *keeper) keep(own context.Context, p *process, died chan<- error) {
 			return
 		case <-p.ended:
 		}
+
 		if !p.wasReady() && died != nil {
 			died <- k.failure(p)
 			return
 		}
+
 		died = nil
 		if time.Since(began) > steadyAfter {
 			delay = restartMin
 		}
+
 		k.s.Trouble(k.part.Name, fmt.Sprintf("%s; starting it again in %s", p.describe(), delay))
 		for p = nil; p == nil; delay = min(2*delay, restartMax) {
 			select {
@@ -168,6 +174,7 @@ func (k *keeper) keep(own context.Context, p *process, died chan<- error) {
 				k.s.Trouble(k.part.Name, fmt.Sprintf("%v; trying again in %s", err, min(2*delay, restartMax)))
 			}
 		}
+
 		k.wg.Go(func() { k.announce(own, p) })
 	}
 }

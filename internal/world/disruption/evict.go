@@ -47,6 +47,7 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 			Message: "more than one disruption budget covers it, which the Eviction API does not support",
 		}
 	}
+
 	b := covering[0]
 	s, answer := &b.Status, Verdict{Budget: b}
 	if !ready {
@@ -55,18 +56,21 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 			return answer
 		}
 	}
+
 	switch {
 	case s.ObservedGeneration < b.Generation:
 		answer.Answer, answer.Message = Later, fmt.Sprintf("the disruption budget %s is still being processed by the server", b.Name)
 	case s.DisruptionsAllowed < 0:
 		answer.Answer, answer.Message = Never, fmt.Sprintf("the disruption budget %s allows a negative number of disruptions", b.Name)
 	case len(s.DisruptedPods) > mostDisrupted:
-		answer.Answer, answer.Message = Never, fmt.Sprintf("the disruption budget %s has too many evictions that its controller has not confirmed", b.Name)
+		answer.Answer, answer.Message = Never,
+			fmt.Sprintf("the disruption budget %s has too many evictions that its controller has not confirmed", b.Name)
 	case s.DisruptionsAllowed == 0:
 		answer.Answer, answer.Message = Later, why(b)
 	default:
 		answer.Spends = true
 	}
+
 	return answer
 }
 
@@ -77,11 +81,13 @@ func why(b *policyv1.PodDisruptionBudget) string {
 	says := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
 	switch {
 	case says && condition.Reason == policyv1.SyncFailedReason: // its numbers are of before then
-		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, condition.Message)
+		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently "+
+			"because it failed sync: %s", b.Name, condition.Message)
 	case s.CurrentHealthy <= s.DesiredHealthy:
 		return fmt.Sprintf("the disruption budget %s needs %d healthy pods and has %d", b.Name, s.DesiredHealthy, s.CurrentHealthy)
 	case says:
-		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently (%s): %s", b.Name, condition.Reason, condition.Message)
+		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently (%s): %s", b.Name,
+			condition.Reason, condition.Message)
 	}
 	return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently", b.Name)
 }
@@ -104,7 +110,8 @@ func Hopeless(b *policyv1.PodDisruptionBudget) bool {
 // spec. In manifests, budgets may have none.
 func Counted(b *policyv1.PodDisruptionBudget) bool {
 	s := &b.Status
-	return s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 || s.DisruptionsAllowed != 0 || len(s.Conditions) > 0)
+	return s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
+		s.DisruptionsAllowed != 0 || len(s.Conditions) > 0)
 }
 
 // Desired is how many pods a budget wants healthy of those that are expected. Percentages are

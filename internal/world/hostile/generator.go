@@ -100,6 +100,7 @@ func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 	if n := mostItems[v.Type()]; n > 0 {
 		most = n
 	}
+
 	switch v.Kind() {
 	case reflect.Struct:
 		raw := fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", min(room, mostText)))
@@ -126,6 +127,7 @@ func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 		v.SetString(text)
 		used = len(text)
 	}
+
 	return used
 }
 
@@ -188,6 +190,7 @@ func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	case reflect.Bool:
 		v.SetBool(g.IntN(4) == 0)
 	}
+
 	return used
 }
 
@@ -270,4 +273,5 @@ func (g *Generator) word(t reflect.Type, field string) string {
 }
 
 // known are words that nodes and pods of others have.
-var known = []string{"app", "app-1", "app-2", "k0", "k1", "k19", "0", "1", v1.LabelHostname, v1.LabelTopologyZone, "z0", "gpu", Namespace, "metadata.name", "node-1"}
+var known = []string{"app", "app-1", "app-2", "k0", "k1", "k19", "0", "1", v1.LabelHostname, v1.LabelTopologyZone,
+	"z0", "gpu", Namespace, "metadata.name", "node-1"}

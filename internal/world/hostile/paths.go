@@ -62,7 +62,8 @@ var rawExtension = reflect.TypeFor[runtime.RawExtension]()
 // ofTheServer are fields that the API server sets, or that are written as a subresource to which a
 // tenant has no access, and names, which are bounded.
 var ofTheServer = []string{
-	"Name", "GenerateName", "Status", "UID", "ResourceVersion", "ManagedFields", "SelfLink", "Generation", "CreationTimestamp", "DeletionTimestamp",
+	"Name", "GenerateName", "Status", "UID", "ResourceVersion", "ManagedFields", "SelfLink", "Generation",
+	"CreationTimestamp", "DeletionTimestamp",
 	"DeletionGracePeriodSeconds", "Namespace",
 }
 
@@ -109,6 +110,7 @@ func Paths(kind Kind) (all []Path) {
 			}
 		}
 	}
+
 	follow(reflect.TypeOf(kind.New()).Elem(), nil, nil)
 	return all
 }

@@ -57,6 +57,7 @@ func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	case v1.ResourceQuotaScopeCrossNamespacePodAffinity:
 		return namesNamespaces(p.Spec.Affinity)
 	}
+
 	return false
 }
 
@@ -74,8 +75,10 @@ func namesNamespaces(a *v1.Affinity) bool {
 		return slices.ContainsFunc(list, func(t v1.WeightedPodAffinityTerm) bool { return names(&t.PodAffinityTerm) })
 	}
 	near, far := a.PodAffinity, a.PodAntiAffinity
-	return near != nil && (required(near.RequiredDuringSchedulingIgnoredDuringExecution) || preferred(near.PreferredDuringSchedulingIgnoredDuringExecution)) ||
-		far != nil && (required(far.RequiredDuringSchedulingIgnoredDuringExecution) || preferred(far.PreferredDuringSchedulingIgnoredDuringExecution))
+	return near != nil && (required(near.RequiredDuringSchedulingIgnoredDuringExecution) ||
+		preferred(near.PreferredDuringSchedulingIgnoredDuringExecution)) ||
+		far != nil && (required(far.RequiredDuringSchedulingIgnoredDuringExecution) ||
+			preferred(far.PreferredDuringSchedulingIgnoredDuringExecution))
 }
 
 // Refuses returns why the quota refuses a new pod, in the API server's words: the pod does not
@@ -97,6 +100,7 @@ func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.Resour
 			limited = append(limited, fmt.Sprintf("%s=%s", name, hard.String()))
 		}
 	}
+
 	if len(requested) == 0 {
 		return ""
 	}
@@ -127,6 +131,7 @@ func missing(q *v1.ResourceQuota, p *v1.Pod) string {
 			parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(silent, ",")))
 		}
 	}
+
 	return strings.Join(parts, "; ")
 }
 
@@ -179,6 +184,7 @@ func amountsOf(requests, limits v1.ResourceList) v1.ResourceList {
 			usage[v1.DefaultResourceRequestsPrefix+name] = amount
 		}
 	}
+
 	for name, amount := range limits {
 		switch name {
 		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:

@@ -72,7 +72,8 @@ func (c *Claims) Release(p *v1.Pod) {
 			continue
 		}
 		c.ShowGone(cycle.Claims, claim)
-		if volume, there := all.Volumes.Get("", claim.Spec.VolumeName); there && volume.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
+		if volume, there := all.Volumes.Get("", claim.Spec.VolumeName); there &&
+			volume.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
 			c.ShowGone(cycle.Volumes, volume)
 		}
 	}
@@ -86,6 +87,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 			return
 		}
 	}
+
 	name, owner := p.Name+"-"+of.Name, ownedBy(p)
 	shared := false
 	if g := c.sharingGroup(p, of); g != nil {
@@ -99,6 +101,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 		known, there := c.Cluster.ResourceClaims.Get(p.Namespace, name)
 		shared = there && metav1.IsControlledBy(known, g)
 	}
+
 	if !shared {
 		from := c.Templates[cluster.Name{Namespace: p.Namespace, Name: *of.ResourceClaimTemplateName}]
 		if from == nil {
@@ -112,7 +115,9 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 			Spec: from.Spec.Spec,
 		})
 	}
-	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
+
+	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses,
+		v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
 }
 
 // sharingGroup is the pod's group if it has the same claim, or nil.

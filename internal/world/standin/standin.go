@@ -47,6 +47,7 @@ func (c *Controllers) CarryOut(action cycle.Action) bool {
 	default:
 		return false
 	}
+
 	return true
 }
 
@@ -115,14 +116,17 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 	if uid == "" {
 		uid = types.UID(claim.Namespace + "-" + claim.Name)
 	}
+
 	volume := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + string(uid), UID: "volume/" + uid, CreationTimestamp: c.Now()},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity: claim.Spec.Resources.Requests, AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
-			ClaimRef: &v1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+			ClaimRef: &v1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace,
+				Name: claim.Name, UID: claim.UID},
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 	}
+
 	if claim.Spec.StorageClassName == nil {
 		return volume
 	}
@@ -131,6 +135,7 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 		volume.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: class.Provisioner, VolumeHandle: volume.Name}
 		volume.Spec.NodeAffinity = c.reach(node, class.Provisioner)
 	}
+
 	return volume
 }
 
@@ -144,6 +149,7 @@ func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAff
 	if !ok {
 		return nil
 	}
+
 	var same []v1.NodeSelectorRequirement
 	for _, d := range csi.Spec.Drivers {
 		if d.Name != driver {
@@ -155,6 +161,7 @@ func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAff
 			}
 		}
 	}
+
 	if len(same) == 0 {
 		return nil
 	}
@@ -206,6 +213,7 @@ func (c *Controllers) prepareDevices(claim *resourcev1.ResourceClaim) {
 			id := string(*r.ShareID)
 			status.ShareID = &id
 		}
+
 		for _, condition := range r.BindingConditions {
 			status.Conditions = append(status.Conditions, metav1.Condition{
 				Type: condition, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: c.Now(),

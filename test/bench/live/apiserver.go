@@ -142,6 +142,7 @@ func (b *bench) until(ctx context.Context, what string, limit time.Duration, don
 		if err := b.serversRun(); err != nil {
 			return err
 		}
+
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -118,8 +118,10 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 			return err
 		}
 		g.Rounds = append(g.Rounds, *r)
-		b.say("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions %s; racks: %d; victims: %d", g.Scheduler,
-			thousands(r.Bound), thousands(b.Gang), short(r.First), short(r.All), r.Attempts, short(r.Attempted), short(r.Decided), r.Racks, r.Victims)
+		b.say("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions "+
+			"%s; racks: %d; victims: %d", g.Scheduler,
+			thousands(r.Bound), thousands(b.Gang), short(r.First), short(r.All), r.Attempts, short(r.Attempted),
+			short(r.Decided), r.Racks, r.Victims)
 		if r.Bound < b.Gang { // the next one would be given up, too
 			break
 		}
@@ -154,14 +156,17 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempt
 			return nil, err
 		}
 	}
+
 	version, err := b.namespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
+
 	w, err := b.watchBound(ctx, namespace, version)
 	if err != nil {
 		return nil, err
 	}
+
 	defer w.stop()
 	if err := b.create(ctx, namespace, b.Gang, member); err != nil {
 		return nil, err
@@ -176,6 +181,7 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempt
 	}); err != nil {
 		return nil, err
 	}
+
 	r := &GangRound{}
 	done, err := b.attempts(ctx, p, r)
 	if err != nil {
@@ -187,6 +193,7 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempt
 	if err := done(r.Bound == b.Gang); err != nil {
 		return nil, err
 	}
+
 	if err := b.places(ctx, namespace, r); err != nil {
 		return nil, err
 	}
@@ -194,6 +201,7 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempt
 	if err != nil {
 		return nil, err
 	}
+
 	r.Victims = len(lower) - left
 	if _, err := b.events(ctx, namespace, r.Bound); err != nil {
 		return nil, err
@@ -248,10 +256,12 @@ func (b *bench) attempts(ctx context.Context, p *observed, r *GangRound) (done f
 		_, now.fine = total(metrics[gangAttempts], "result", "scheduled")
 		return now, nil
 	}
+
 	before, err := read()
 	if err != nil {
 		return nil, err
 	}
+
 	return func(scheduled bool) error {
 		return b.until(ctx, "the metrics of the attempt", patience, func() (bool, error) {
 			now, err := read()
@@ -269,6 +279,7 @@ func (b *bench) places(ctx context.Context, namespace string, r *GangRound) erro
 	if err != nil {
 		return err
 	}
+
 	racks := map[int]bool{}
 	for i := range pods.Items {
 		var node int
@@ -281,6 +292,7 @@ func (b *bench) places(ctx context.Context, namespace string, r *GangRound) erro
 		racks[rack] = true
 		r.Tight = len(racks) == 1 && rack%rackKinds == tightRack
 	}
+
 	r.Racks = len(racks)
 	return nil
 }

@@ -78,6 +78,7 @@ func (b *bench) run(ctx context.Context) error {
 	if b.Gang > 0 {
 		return b.gangs(ctx)
 	}
+
 	b.say("registering %s nodes", thousands(b.Nodes))
 	if err := b.register(ctx); err != nil {
 		return fmt.Errorf("nodes: %w", err)
@@ -88,6 +89,7 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.latencies(ctx); err != nil {
 		return fmt.Errorf("latency: %w", err)
 	}
+
 	for _, m := range b.modes() {
 		if err := b.mode(ctx, m); err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)

@@ -57,6 +57,7 @@ func (r *Report) writeModes(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n## Live: %s nodes\n\n", thousands(r.Nodes))
 	lines := [][]string{{"mode", "scheduler", "pods", "bound", "pods/s", "first after", "CPU a pod", "peak memory", "events", "victims"}}
+
 	for _, m := range r.Modes {
 		for _, round := range m.Rounds {
 			victims := ""
@@ -68,6 +69,7 @@ func (r *Report) writeModes(w io.Writer) {
 				mebibytes(round.Usage.Peak), thousands(round.Events), victims})
 		}
 	}
+
 	table.Write(w, lines)
 	if r.Ceiling > 0 {
 		fmt.Fprintf(w, "\nBindings alone, %d at a time and nobody deciding: %s/s.\n", writers, thousands(int(r.Ceiling)))
@@ -102,6 +104,7 @@ func (r *Report) writeGoals(w io.Writer) {
 		lines = append(lines, []string{m.Mode.Name, speed, goal, ceiling, fmt.Sprintf("%.2f%s", cpu, table.Mark(cpu <= cpuGoal)),
 			fmt.Sprint(cpuGoal), fmt.Sprintf("%.2f%s", memory, table.Mark(memory <= m.Mode.memoryGoal())), fmt.Sprint(m.Mode.memoryGoal())})
 	}
+
 	if len(lines) > 1 {
 		fmt.Fprint(w, "\n## Live: Berth beside kube-scheduler\n\n")
 		table.Write(w, lines)
@@ -120,7 +123,8 @@ func (r *Report) writeLatencies(w io.Writer) {
 		if i > 0 {
 			p99 += table.Mark(l.Quantile(0.99) <= r.Latencies[0].Quantile(0.99))
 		}
-		lines = append(lines, []string{l.Scheduler, thousands(len(l.Sorted)), short(l.Quantile(0.5)), short(l.Quantile(0.9)), p99, short(l.Quantile(1))})
+		lines = append(lines, []string{l.Scheduler, thousands(len(l.Sorted)), short(l.Quantile(0.5)),
+			short(l.Quantile(0.9)), p99, short(l.Quantile(1))})
 	}
 	table.Write(w, lines)
 }

@@ -60,6 +60,7 @@ func (b *bench) mode(ctx context.Context, m *Mode) error {
 			return err
 		}
 	}
+
 	for _, c := range b.contenders() {
 		r, err := b.round(ctx, m, c)
 		if r != nil {
@@ -69,6 +70,7 @@ func (b *bench) mode(ctx context.Context, m *Mode) error {
 			return err
 		}
 	}
+
 	if m.preempts {
 		return b.clean(ctx, fillNamespace)
 	}
@@ -84,20 +86,24 @@ func (b *bench) round(ctx context.Context, m *Mode, c *Contender) (*Round, error
 			return nil, err
 		}
 	}
+
 	namespace := "bench-" + m.Name + "-" + c.Key
 	version, err := b.namespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
+
 	began := time.Now()
 	if err := b.create(ctx, namespace, pods, m.pod); err != nil {
 		return nil, err
 	}
+
 	b.say("%s: %s pods wait (created at %.0f/s); %s starts", m.Name, thousands(pods), float64(pods)/time.Since(began).Seconds(), c.Name)
 	r, err := b.schedule(ctx, m, c, namespace, version, pods)
 	if err != nil {
 		return r, err
 	}
+
 	if m.preempts {
 		left, err := b.count(ctx, fillNamespace)
 		if err != nil {
@@ -105,6 +111,7 @@ func (b *bench) round(ctx context.Context, m *Mode, c *Contender) (*Round, error
 		}
 		r.Victims = b.Nodes*lowerPerNode - left
 	}
+
 	b.say("%s: %s: %.0f pods/s, first after %.1fs, %s CPU a pod, peak %s, %s events", m.Name, c.Name,
 		r.PerSecond(), r.First.Seconds(), short(r.CPUPerPod()), mebibytes(r.Usage.Peak), thousands(r.Events))
 	return r, b.clean(ctx, namespace)
@@ -199,6 +206,7 @@ func (b *bench) ceiling(ctx context.Context) error {
 	if err := b.create(ctx, namespace, b.Pods, (&Mode{}).pod); err != nil {
 		return err
 	}
+
 	began := time.Now()
 	if err := each(ctx, b.Pods, func(ctx context.Context, i int) error {
 		return b.client.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
@@ -208,6 +216,7 @@ func (b *bench) ceiling(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+
 	b.report.Ceiling = float64(b.Pods) / time.Since(began).Seconds()
 	b.say("bindings alone, %d at a time: %s/s", writers, thousands(int(b.report.Ceiling)))
 	return b.clean(ctx, namespace)

@@ -47,14 +47,17 @@ func (b *bench) startObserved(c *Contender, flags ...string) (*observed, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	config, err := clientcmd.BuildConfigFromFlags("", b.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
+
 	o := &observed{url: "https://127.0.0.1:" + ports[0] + "/metrics"}
 	if o.client, err = rest.HTTPClientFor(rest.AnonymousClientConfig(config)); err != nil {
 		return nil, err
 	}
+
 	certificate := filepath.Join(b.dir, "certificates", "apiserver")
 	o.Process, err = b.startSchedulerWith(c, append(flags, "--bind-address", "127.0.0.1", "--secure-port", ports[0],
 		"--tls-cert-file", certificate+".crt", "--tls-private-key-file", certificate+".key",

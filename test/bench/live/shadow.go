@@ -34,8 +34,9 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	}
 	address := "127.0.0.1:" + ports[0]
 	s := &shade{report: filepath.Join(b.dir, "shadow.json")}
-	s.Process, err = b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0",
-		"--health-bind-address", address, "--shadow", "--shadow-report", s.report})...)
+	s.Process, err = b.launch(b.Berth[0],
+		slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0",
+			"--health-bind-address", address, "--shadow", "--shadow-report", s.report})...)
 	if err != nil {
 		return nil, err
 	}
@@ -68,12 +69,14 @@ func (s *shade) compared() (*shadow.Report, error) {
 }
 
 func (r *Report) writeShadows(w io.Writer) {
-	lines := [][]string{{"mode", "pods compared", "on a best node", "mean total", "mean of the best", "mean gain", "largest gain", "could not take the pod by then"}}
+	lines := [][]string{{"mode", "pods compared", "on a best node", "mean total", "mean of the best", "mean gain",
+		"largest gain", "could not take the pod by then"}}
 	for _, m := range r.Modes {
 		for _, round := range m.Rounds {
 			if s := round.Shadow; s != nil && s.Pods > 0 {
 				lines = append(lines, []string{m.Mode.Name, thousands(s.Pods), fmt.Sprintf("%.1f %%", 100*float64(s.Best)/float64(s.Pods)),
-					fmt.Sprintf("%.1f", s.MeanTotal), fmt.Sprintf("%.1f", s.MeanBestTotal), fmt.Sprintf("%.1f", s.MeanGain), fmt.Sprint(s.MaxGain), fmt.Sprint(s.Rejected)})
+					fmt.Sprintf("%.1f", s.MeanTotal), fmt.Sprintf("%.1f", s.MeanBestTotal),
+					fmt.Sprintf("%.1f", s.MeanGain), fmt.Sprint(s.MaxGain), fmt.Sprint(s.Rejected)})
 			}
 		}
 	}

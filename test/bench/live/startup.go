@@ -53,14 +53,17 @@ func (b *bench) startups(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+
 	for _, c := range b.contenders() {
 		s, err := b.startup(ctx, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 		b.report.Startups = append(b.report.Startups, *s)
-		b.say("startup: %s: %.0f pods/s, 99 %% of %d pods run within %s", c.Name, s.Average, len(s.Startup), short(quantile(s.Startup, 0.99)))
+		b.say("startup: %s: %.0f pods/s, 99 %% of %d pods run within %s", c.Name, s.Average, len(s.Startup),
+			short(quantile(s.Startup, 0.99)))
 	}
+
 	return nil
 }
 
@@ -198,6 +201,7 @@ func (w *startupWatch) until(ctx context.Context, scheduler *process.Process, cr
 			return fmt.Errorf("%d pods are bound, %d run, and no more came for %v", len(w.bound), len(w.running), patience)
 		}
 	}
+
 	return nil
 }
 
@@ -215,16 +219,20 @@ func (r *Report) writeStartups(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n## Live: scheduling throughput and pod startup, %s simulated nodes\n\n", thousands(r.Nodes))
-	lines := [][]string{{"scheduler", "pods", "pods/s", "p50 of 5 s", "max of 5 s", "then", "to a node p50", "p99", "to running p50", "p99", "startup p50", "p90", "p99", "goal"}}
+	lines := [][]string{{"scheduler", "pods", "pods/s", "p50 of 5 s", "max of 5 s", "then", "to a node p50", "p99",
+		"to running p50", "p99", "startup p50", "p90", "p99", "goal"}}
+
 	for i := range r.Startups {
 		s := &r.Startups[i]
 		p99 := quantile(s.Startup, 0.99)
 		lines = append(lines, []string{
-			s.Scheduler, thousands(s.Saturate), fmt.Sprintf("%.0f", s.Average), fmt.Sprintf("%.0f", quantile(s.Rates, 0.5)), fmt.Sprintf("%.0f", quantile(s.Rates, 1)),
+			s.Scheduler, thousands(s.Saturate), fmt.Sprintf("%.0f", s.Average),
+			fmt.Sprintf("%.0f", quantile(s.Rates, 0.5)), fmt.Sprintf("%.0f", quantile(s.Rates, 1)),
 			fmt.Sprintf("%d at %d/s", len(s.Startup), startupRate), short(quantile(s.Bound, 0.5)), short(quantile(s.Bound, 0.99)),
 			short(quantile(s.Run, 0.5)), short(quantile(s.Run, 0.99)), short(quantile(s.Startup, 0.5)), short(quantile(s.Startup, 0.9)),
 			short(p99) + table.Mark(p99 <= startupSLO), short(startupSLO),
 		})
 	}
+
 	table.Write(w, lines)
 }

@@ -17,12 +17,14 @@ func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 	for i := range list {
 		wanted += list[i].wants()
 	}
+
 	goal := t.GPUs * Milli * demand / 100
 	for wanted < goal {
 		task := m.Tasks[rng.IntN(len(m.Tasks))]
 		list = append(list, task)
 		wanted += task.wants()
 	}
+
 	for wanted > goal {
 		i := rng.IntN(len(list))
 		if wanted-list[i].wants() < goal {
@@ -31,6 +33,7 @@ func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 		wanted -= list[i].wants()
 		list = slices.Delete(list, i, i+1)
 	}
+
 	return list
 }
 
@@ -47,10 +50,12 @@ func (m *Mix) shapes() (list []Shape, counts []int64) {
 		}
 		counts[k]++
 	}
+
 	order := make([]int, len(list))
 	for i := range order {
 		order[i] = i
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int { return int(counts[b] - counts[a]) })
 	sorted, sums := make([]Shape, len(list)), make([]int64, len(list))
 	for i, k := range order {

@@ -37,6 +37,7 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	e := &engine{cluster: cluster.New(), profile: c.Profiles[0], pods: map[Shape]*v1.Pod{}}
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
@@ -48,6 +49,7 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 			}},
 		})
 	}
+
 	e.decider = decide.New(e.cluster, e.profile, seed)
 	return e, nil
 }
@@ -99,11 +101,13 @@ func (e *engine) place(t *Task) (node string, gpus []share, err error) {
 	if decision.Node == nil {
 		return "", nil, decision.Err
 	}
+
 	for _, r := range e.profile.Reservers {
 		if _, err := r.Reserve(e.cluster, p, decision.Node); err != nil {
 			return "", nil, fmt.Errorf("%s on %s: %w", t.Name, decision.Node.Name, err)
 		}
 	}
+
 	if p.Devices == nil {
 		p.Devices = firstFit(t, decision.Node)
 	}
@@ -113,6 +117,7 @@ func (e *engine) place(t *Task) (node string, gpus []share, err error) {
 			gpus = append(gpus, share{int(s.Device), s.Amount})
 		}
 	}
+
 	return decision.Node.Name, gpus, nil
 }
 

@@ -97,6 +97,7 @@ func (f *fgd) score(n *freeNode, s *Shape) fgdScore {
 	if !n.takes(s) {
 		return best
 	}
+
 	for gpu := range max(1, len(n.free)) {
 		share := s.GPUs > 0 && s.GPUMilli < Milli
 		if share && n.free[gpu] < s.GPUMilli {
@@ -111,6 +112,7 @@ func (f *fgd) score(n *freeNode, s *Shape) fgdScore {
 			break
 		}
 	}
+
 	return best
 }
 
@@ -124,6 +126,7 @@ func (f *fgd) place(t *Task) (node string, gpus []share) {
 		}
 		f.cache[t.Shape] = known
 	}
+
 	best := -1
 	for i := range f.nodes {
 		if known[i].changes != f.nodes[i].changes {
@@ -133,6 +136,7 @@ func (f *fgd) place(t *Task) (node string, gpus []share) {
 			best = i
 		}
 	}
+
 	if best < 0 {
 		return "", nil
 	}
@@ -145,5 +149,6 @@ func (f *fgd) place(t *Task) (node string, gpus []share) {
 			gpus = append(gpus, share{i, taken})
 		}
 	}
+
 	return after.Name, gpus
 }

@@ -54,6 +54,7 @@ func (t *Trace) player(policy string, m *Mix, seed uint64) (player, error) {
 			return nil, err
 		}
 	}
+
 	e, err := newEngine(t, file, seed)
 	if err != nil {
 		return nil, err
@@ -91,6 +92,7 @@ func (t *Trace) check(r *Run, arrivals []Task) error {
 		}
 		nodes[n.Name] = node
 	}
+
 	var sum int64
 	for i, p := range r.Placements {
 		if p.Node == "" {
@@ -101,6 +103,7 @@ func (t *Trace) check(r *Run, arrivals []Task) error {
 		}
 		sum += arrivals[i].wants()
 	}
+
 	r.Allocated = 100 * float64(sum) / float64(t.GPUs*Milli)
 	return nil
 }
@@ -116,6 +119,7 @@ func (n *freeNode) take(s *Shape, gpus []share) error {
 	case int64(len(gpus)) != s.GPUs:
 		return fmt.Errorf("%d GPUs instead of %d", len(gpus), s.GPUs)
 	}
+
 	for _, g := range gpus {
 		if g.amount != s.GPUMilli || g.gpu >= len(n.free) || n.free[g.gpu] < g.amount {
 			return fmt.Errorf("GPU %d is given away twice", g.gpu)

@@ -17,11 +17,13 @@ func (r *Run) WriteCSV(dir string) (err error) {
 	if err != nil {
 		return err
 	}
+
 	defer func() {
 		if closed := f.Close(); err == nil {
 			err = closed
 		}
 	}()
+
 	w := bufio.NewWriter(f)
 	fmt.Fprintln(w, "arrival,pod,node,gpus")
 	for i, p := range r.Placements {
@@ -31,6 +33,7 @@ func (r *Run) WriteCSV(dir string) (err error) {
 		}
 		fmt.Fprintf(w, "%d,%s,%s,%s\n", i+1, p.Task, p.Node, strings.Join(gpus, "|"))
 	}
+
 	return w.Flush()
 }
 
@@ -84,11 +87,13 @@ func (r *Report) Write(w io.Writer) error {
 		}
 		fmt.Fprintln(t)
 	}
+
 	allocated := func(m *mean) string { return fmt.Sprintf("%.2f", m.allocated/float64(m.runs)) }
 	fmt.Fprintf(t, "GPUs allocated, %%\t%s\t\n", strings.Join(r.policies, "\t"))
 	for _, mix := range r.mixes {
 		row(mix, allocated, mix)
 	}
+
 	row("mean", allocated, "")
 	row("decisions/s of CPU", func(m *mean) string { return fmt.Sprintf("%.0f", float64(m.decisions)/m.took.Seconds()) }, "")
 	return t.Flush()

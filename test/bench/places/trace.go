@@ -69,21 +69,25 @@ func ReadTrace(dir string) (*Trace, error) {
 		t.Nodes = append(t.Nodes, n)
 		t.GPUs += n.GPUs
 	})
+
 	if err != nil {
 		return nil, err
 	}
 	if t.GPUs == 0 {
 		return nil, fmt.Errorf("%s: no node has a GPU", filepath.Join(dir, "nodes.csv"))
 	}
+
 	files, err := filepath.Glob(filepath.Join(dir, "pods-*.csv*"))
 	if err != nil {
 		return nil, err
 	}
+
 	for _, file := range files {
 		if err := t.readMix(file); err != nil {
 			return nil, err
 		}
 	}
+
 	if len(t.Mixes) == 0 {
 		return nil, fmt.Errorf("%s: there is no pods-MIX.csv or pods-MIX.csv.gz", dir)
 	}
@@ -97,10 +101,12 @@ func (t *Trace) readMix(file string) error {
 			return fmt.Errorf("%s: mix %s is there twice", file, name)
 		}
 	}
+
 	m := Mix{Name: name}
 	var wanted int64
 	err := readTable(file, func(r *row) {
-		s := Task{r.text("name"), Shape{r.number("cpu_milli", 0), r.number("memory_mib", 0), r.number("num_gpu", 0), r.number("gpu_milli", 0), r.optional("gpu_spec")}}
+		s := Task{r.text("name"), Shape{r.number("cpu_milli", 0), r.number("memory_mib", 0), r.number("num_gpu", 0),
+			r.number("gpu_milli", 0), r.optional("gpu_spec")}}
 		switch {
 		case s.GPUs == 0:
 			s.GPUMilli = 0
@@ -112,12 +118,14 @@ func (t *Trace) readMix(file string) error {
 		wanted += s.wants()
 		m.Tasks = append(m.Tasks, s)
 	})
+
 	if err != nil {
 		return err
 	}
 	if wanted == 0 {
 		return fmt.Errorf("%s: no task wants a GPU", file)
 	}
+
 	t.Mixes = append(t.Mixes, m)
 	return nil
 }
@@ -174,6 +182,7 @@ func readTable(file string, each func(*row)) error {
 	if err != nil {
 		return err
 	}
+
 	defer f.Close()
 	var from io.Reader = f
 	if strings.HasSuffix(file, ".gz") {
@@ -181,6 +190,7 @@ func readTable(file string, each func(*row)) error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
+
 	table := csv.NewReader(from)
 	r := &row{file: file, columns: map[string]int{}}
 	for {

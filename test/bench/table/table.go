@@ -23,6 +23,7 @@ func Write(w io.Writer, rows [][]string) {
 			widths[i] = max(widths[i], len([]rune(cell)))
 		}
 	}
+
 	for i, row := range rows {
 		for k, cell := range row {
 			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", widths[k]-len([]rune(cell))))

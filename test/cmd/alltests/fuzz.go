@@ -23,10 +23,12 @@ func fuzzers(o options) ([]command, error) {
 	if info, err := os.Stat(memory); err == nil && info.IsDir() {
 		environment = []string{"TMPDIR=" + memory, "GOTMPDIR=" + os.TempDir()}
 	}
+
 	cache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
 		return nil, err
 	}
+
 	var all []command
 	err = filepath.WalkDir(o.root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -53,6 +55,7 @@ func fuzzers(o options) ([]command, error) {
 		}
 		return nil
 	})
+
 	return all, err
 }
 

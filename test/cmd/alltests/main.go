@@ -60,7 +60,8 @@ var parts = []part{
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
 		// The longest first, so that none of them is what all wait for at the end.
 		return []command{
-			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance", "./internal/engine/decide", "./..."),
+			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance",
+				"./internal/engine/decide", "./..."),
 			goTest("deploy/pack", anew, "./..."),
 		}, nil
 	}},
@@ -91,17 +92,20 @@ func main() {
 	flag.BoolVar(&o.wide, "wide", false, "guide fuzzers by the code of all packages, not of their own alone")
 	flag.Parse()
 	chosen := flag.Args()
+
 	for _, name := range chosen {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			fmt.Fprintf(os.Stderr, "alltests: %q: no such part\n", name)
 			os.Exit(2)
 		}
 	}
+
 	root, err := filepath.Abs(o.root)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "alltests:", err)
 		os.Exit(1)
 	}
+
 	o.root = root
 	os.Setenv("BERTH_BIN", filepath.Join(root, "bin"))
 	if !run(o, chosen) {

@@ -71,6 +71,7 @@ func (r *report) part(p part, o options) {
 	if err != nil {
 		r.fail(p.name, err.Error())
 	}
+
 	var cpu atomic.Int64
 	var running errgroup.Group
 	running.SetLimit(p.atOnce)
@@ -80,6 +81,7 @@ func (r *report) part(p part, o options) {
 			return nil
 		})
 	}
+
 	running.Wait()
 	r.mu.Lock()
 	r.parts = append(r.parts, result{p.name, r.now().Sub(begin), time.Duration(cpu.Load())})
@@ -259,6 +261,7 @@ func (r *report) underWay() string {
 		}
 		all = append(all, text)
 	}
+
 	return strings.Join(all, ", ")
 }
 
@@ -273,16 +276,19 @@ func (r *report) summary() {
 	for _, test := range r.tests[:min(slowest, len(r.tests))] {
 		r.print("%8s  %s", seconds(test.took), test.name)
 	}
+
 	r.print("\n==> the time of each part, and how much of it the processor took")
 	for _, part := range r.parts {
 		r.print("%8s %8s  %s", seconds(part.took), seconds(part.cpu), part.name)
 	}
+
 	if text := r.underWay(); text != "" {
 		r.print("\n==> not ended: %s", text)
 	}
 	if len(r.skipped) > 0 {
 		r.print("\n==> skipped: %s", strings.Join(r.skipped, ", "))
 	}
+
 	if len(r.failures) > 0 {
 		r.print("\n==> FAILED: %s", strings.Join(r.failures, ", "))
 	}

@@ -21,7 +21,8 @@ import (
 
 func main() {
 	var (
-		modes = flag.String("modes", "", "modes, separated by commas: plain, spread, affinity, anti, taints, shapes, preemption (default all)")
+		modes = flag.String("modes", "",
+			"modes, separated by commas: plain, spread, affinity, anti, taints, shapes, preemption (default all)")
 		nodes = flag.Int("nodes", 5000, "nodes on which both are compared")
 		sizes = flag.String("sizes", "100,1000,10000,100000", "numbers of nodes on which Berth is measured alone")
 		pods  = flag.Int("pods", 1_000_000, "as many pods are placed on as many empty nodes, by Berth alone; 0 to leave it out")
@@ -29,6 +30,7 @@ func main() {
 		svg   = flag.String("svg", "", "file to write a plot over the number of nodes to")
 		byApp = flag.String("svg-workloads", "", "file to write a plot over the number of workloads to; measures with 10 to 10,000 of them")
 	)
+
 	flag.Parse()
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
@@ -36,6 +38,7 @@ func main() {
 	if err := read(&options, *modes, *sizes); err != nil {
 		fail(err)
 	}
+
 	if *byApp != "" {
 		options.Workloads = []int{10, 30, 100, 300, 1000, 3000, 10_000}
 	}
@@ -46,11 +49,13 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
+
 	if *svg != "" {
 		if err := report.Plot(*svg); err != nil {
 			fail(err)
 		}
 	}
+
 	if *byApp != "" {
 		if err := report.PlotWorkloads(*byApp); err != nil {
 			fail(err)
@@ -63,12 +68,14 @@ func read(o *bench.Options, modes, sizes string) error {
 	for _, m := range bench.Modes {
 		known = append(known, m.Name)
 	}
+
 	for _, mode := range split(modes) {
 		if !slices.Contains(known, mode) {
 			return fmt.Errorf("-modes: no mode %q; there are %s", mode, strings.Join(known, ", "))
 		}
 		o.Modes = append(o.Modes, mode)
 	}
+
 	for _, size := range split(sizes) {
 		n, err := strconv.Atoi(size)
 		if err != nil || n < 1 {
@@ -76,6 +83,7 @@ func read(o *bench.Options, modes, sizes string) error {
 		}
 		o.Sizes = append(o.Sizes, n)
 	}
+
 	if o.Nodes < 10 || o.Large < 0 {
 		return fmt.Errorf("-nodes must be 10 at least, and -pods not negative")
 	}

@@ -36,15 +36,18 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds int) err
 			return fmt.Errorf("-policies: no policy %q; there are %s", p, strings.Join(places.Policies, ", "))
 		}
 	}
+
 	trace, err := places.ReadTrace(dir)
 	if err != nil {
 		return err
 	}
+
 	if out != "" {
 		if err := os.MkdirAll(out, 0o755); err != nil {
 			return err
 		}
 	}
+
 	report := places.NewReport(policies)
 	for i := range trace.Mixes {
 		m := &trace.Mixes[i]
@@ -67,5 +70,6 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds int) err
 			}
 		}
 	}
+
 	return report.Write(os.Stdout)
 }

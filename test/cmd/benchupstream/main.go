@@ -28,7 +28,8 @@ var workloads = []string{
 	"misc SchedulingBasic/5000Nodes_10000Pods", "misc SchedulingDaemonset/15000Nodes", "default_preemption PreemptionBasic/1000Nodes",
 	"default_preemption Unschedulable/5kNodes/100Init/1kPods", "misc SchedulingWhileGated/1Node_10000GatedPods",
 	"affinity SchedulingPodAntiAffinity/5000Nodes_2000Pods", "affinity SchedulingPodAffinity/5000Nodes_5000Pods",
-	"topology_spreading TopologySpreading/5000Nodes_5000Pods", "volumes SchedulingCSIPVs/5000Nodes_5000Pods", "volumes SchedulingMigratedInTreePVs/5000Nodes_5000Pods",
+	"topology_spreading TopologySpreading/5000Nodes_5000Pods", "volumes SchedulingCSIPVs/5000Nodes_5000Pods",
+	"volumes SchedulingMigratedInTreePVs/5000Nodes_5000Pods",
 	"dra SchedulingWithResourceClaimTemplate/2000pods_200nodes", "dra SchedulingWithResourceClaim/2000pods_200nodes",
 }
 
@@ -61,11 +62,13 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 	builder, err := build.New(ctx, work)
 	if err != nil {
 		return err
 	}
+
 	files := map[string][2]string{}
 	fmt.Fprintf(out, "| workload | kube-scheduler | Berth | rate | CPU | memory |\n| --- | --- | --- | --- | --- | --- |\n")
 	failed := 0
@@ -89,6 +92,7 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 		}
 		fmt.Fprintln(out, line(benchmark, theirs, ours))
 	}
+
 	if failed > 0 {
 		return fmt.Errorf("workloads that failed: %d", failed)
 	}
@@ -96,7 +100,8 @@ func run(ctx context.Context, workloads []string, labels string, times int, out 
 }
 
 // both runs a workload so many times with each scheduler, in turn.
-func both(ctx context.Context, builder *build.Builder, file [2]string, benchmark, labels string, times int) (theirs, ours figure, err error) {
+func both(ctx context.Context, builder *build.Builder, file [2]string, benchmark, labels string, times int) (theirs,
+	ours figure, err error) {
 	var figures [2][]figure
 	for range times {
 		for side, inPlace := range []string{"no", ""} {
@@ -116,7 +121,9 @@ func one(ctx context.Context, builder *build.Builder, file [2]string, benchmark,
 	for _, part := range strings.Split(benchmark, "/") {
 		pattern += "/^" + regexp.QuoteMeta(part) + "$"
 	}
-	cmd := exec.CommandContext(ctx, file[0], "-test.run=^$", "-test.benchtime=1ns", "-test.bench="+pattern, "-perf-scheduling-label-filter="+labels, "-test.timeout=30m")
+
+	cmd := exec.CommandContext(ctx, file[0], "-test.run=^$", "-test.benchtime=1ns", "-test.bench="+pattern,
+		"-perf-scheduling-label-filter="+labels, "-test.timeout=30m")
 	var said bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = file[1], &said, &said
 	cmd.Env = append(os.Environ(), builder.Environment(inPlace)...)
@@ -125,6 +132,7 @@ func one(ctx context.Context, builder *build.Builder, file [2]string, benchmark,
 	if f.rate, err = throughput(said.String()); err != nil {
 		return f, errors.Join(failure, err)
 	}
+
 	f.cpu = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		f.peak = float64(usage.Maxrss) / 1024
@@ -145,7 +153,8 @@ func throughput(said string) (float64, error) {
 		m = tooLow.FindStringSubmatch(said)
 	}
 	if m == nil {
-		return 0, fmt.Errorf("no throughput is reported: is there such a workload, and has it the labels?\n%s", said[max(0, len(said)-2000):])
+		return 0, fmt.Errorf("no throughput is reported: is there such a workload, and has it the labels?\n%s",
+			said[max(0, len(said)-2000):])
 	}
 	return strconv.ParseFloat(m[1], 64)
 }
@@ -159,10 +168,12 @@ func median(all []figure) (m figure) {
 		slices.Sort(values)
 		return values[len(values)/2]
 	}
-	return figure{of(func(f figure) float64 { return f.rate }), of(func(f figure) float64 { return f.cpu }), of(func(f figure) float64 { return f.peak })}
+	return figure{of(func(f figure) float64 { return f.rate }), of(func(f figure) float64 { return f.cpu }),
+		of(func(f figure) float64 { return f.peak })}
 }
 
 func line(name string, theirs, ours figure) string {
 	return fmt.Sprintf("| %s | %.0f pods/s, %.0f s, %.0f MiB | %.0f pods/s, %.0f s, %.0f MiB | %.2f | %.2f | %.2f |", name,
-		theirs.rate, theirs.cpu, theirs.peak, ours.rate, ours.cpu, ours.peak, ours.rate/theirs.rate, ours.cpu/theirs.cpu, ours.peak/theirs.peak)
+		theirs.rate, theirs.cpu, theirs.peak, ours.rate, ours.cpu, ours.peak, ours.rate/theirs.rate,
+		ours.cpu/theirs.cpu, ours.peak/theirs.peak)
 }

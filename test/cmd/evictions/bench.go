@@ -64,6 +64,7 @@ func (b *bench) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(dir)
 	programs := programsIn(b.bin)
 	if b.bin == "" {
@@ -72,15 +73,18 @@ func (b *bench) run(ctx context.Context) error {
 			return err
 		}
 	}
+
 	c, err := startCluster(ctx, programs, dir)
 	if err != nil {
 		return err
 	}
+
 	c.flags = b.flags
 	defer c.stop()
 	if len(b.sides) == 0 {
 		b.sides = []string{"berth", "upstream"}
 	}
+
 	var results []result
 	for i, s := range scenarios {
 		if len(b.only) > 0 && !slices.Contains(b.only, strconv.Itoa(i+1)) {
@@ -98,10 +102,12 @@ func (b *bench) run(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%v: %s: %w", s, side, err)
 			}
-			b.say("%s: %d of %d gone, the first after %v, the last after %v", side, r.gone, s.due(), r.first.Round(time.Millisecond), r.last.Round(time.Millisecond))
+			b.say("%s: %d of %d gone, the first after %v, the last after %v", side, r.gone, s.due(),
+				r.first.Round(time.Millisecond), r.last.Round(time.Millisecond))
 			results = append(results, r)
 		}
 	}
+
 	return b.table(results)
 }
 
@@ -114,10 +120,12 @@ func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string
 	if err != nil {
 		return result{}, err
 	}
+
 	defer p.Kill()
 	if err := c.atWork(ctx); err != nil {
 		return result{}, fmt.Errorf("%w\n%s", err, p.LastLines(10))
 	}
+
 	seen := c.observe(ctx)
 	defer seen.stop()
 	before := p.CPU()
@@ -125,14 +133,17 @@ func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string
 	if err := c.taint(ctx, s); err != nil {
 		return result{}, err
 	}
+
 	first, last, gone := seen.wait(ctx, s.due(), due.Add(patience))
 	if b.profile && side == "berth" {
 		b.say("profile: %v", p.profile("evictions-"+strconv.Itoa(s.nodes)))
 	}
+
 	if gone == 0 {
 		return result{}, fmt.Errorf("nothing evicted within %v", begins)
 	}
-	return result{scenario: s, side: side, first: first.Sub(due), last: last.Sub(due), gone: gone, cpu: p.CPU() - before, peak: p.Peak()}, nil
+	return result{scenario: s, side: side, first: first.Sub(due), last: last.Sub(due), gone: gone,
+		cpu: p.CPU() - before, peak: p.Peak()}, nil
 }
 
 func (b *bench) table(results []result) error {

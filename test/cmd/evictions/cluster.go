@@ -72,9 +72,12 @@ func (c *cluster) fill(ctx context.Context, s scenario) error {
 	}); err != nil {
 		return err
 	}
-	if err := plane.InParallel(ctx, c.tainted*s.perNode, func(i int) error { return c.createPod(ctx, i/s.perNode, i%s.perNode) }); err != nil {
+
+	if err := plane.InParallel(ctx, c.tainted*s.perNode,
+		func(i int) error { return c.createPod(ctx, i/s.perNode, i%s.perNode) }); err != nil {
 		return err
 	}
+
 	c.tainted = 0
 	return plane.InParallel(ctx, (c.nodes-before)*s.perNode, func(i int) error { return c.createPod(ctx, before+i/s.perNode, i%s.perNode) })
 }
@@ -87,12 +90,14 @@ const seconds = 15
 func (c *cluster) createPod(ctx context.Context, node, i int) error {
 	tolerates := int64(seconds)
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("app-6d5f8c7b9-%d-%d", node, i), Labels: map[string]string{"app": "app", "pod-template-hash": "6d5f8c7b9"}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("app-6d5f8c7b9-%d-%d", node, i),
+			Labels: map[string]string{"app": "app", "pod-template-hash": "6d5f8c7b9"}},
 		Spec: v1.PodSpec{
 			NodeName: nodeName(node),
 			Containers: []v1.Container{{
 				Name: "app", Image: "registry.example/app:v1", Ports: []v1.ContainerPort{{ContainerPort: 8080}},
-				Env: []v1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, {Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}},
+				Env: []v1.EnvVar{{Name: "LOG_LEVEL", Value: "info"},
+					{Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}},
 			}},
 			Tolerations: []v1.Toleration{{
 				Key: keyLater, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &tolerates,
@@ -129,7 +134,8 @@ func (c *cluster) setTaints(ctx context.Context, node int, keys ...string) error
 	if err != nil {
 		return err
 	}
-	_, err = c.client.CoreV1().Nodes().Patch(ctx, nodeName(node), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-taint"})
+	_, err = c.client.CoreV1().Nodes().Patch(ctx, nodeName(node), types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "kubectl-taint"})
 	return err
 }
 
@@ -147,7 +153,8 @@ func (c *cluster) startSide(ctx context.Context, name string) (*side, error) {
 		p, err := process.Start(c.upstream, log, kcm.Args(c.kubeconfig)...)
 		return &side{Process: p}, err
 	case "berth":
-		args := []string{"controller", "--kubeconfig", c.kubeconfig, "--controllers=taint-eviction-controller", "--leader-elect=false", "--health-bind-address=127.0.0.1:0", "--profiling"}
+		args := []string{"controller", "--kubeconfig", c.kubeconfig, "--controllers=taint-eviction-controller",
+			"--leader-elect=false", "--health-bind-address=127.0.0.1:0", "--profiling"}
 		p, err := process.Start(c.berth, log, append(args, c.flags...)...)
 		if err != nil {
 			return nil, err
@@ -156,6 +163,7 @@ func (c *cluster) startSide(ctx context.Context, name string) (*side, error) {
 		line, err := p.WaitFor(ctx, says)
 		return &side{p, strings.TrimPrefix(line, says)}, err
 	}
+
 	return nil, fmt.Errorf("--side: %q: must be berth or upstream", name)
 }
 
@@ -178,6 +186,7 @@ func (s *side) profile(name string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -201,14 +210,18 @@ func build(dir string) (programs, error) {
 // atWork waits until the side that runs is seen to evict.
 func (c *cluster) atWork(ctx context.Context) error {
 	const name = "is-at-work"
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "work", Effect: v1.TaintEffectNoExecute}}}}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "work", Effect: v1.TaintEffectNoExecute}}}}
 	if _, err := c.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
+
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1.PodSpec{NodeName: name, Containers: []v1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64)},
+		Spec: v1.PodSpec{NodeName: name, Containers: []v1.Container{{Name: "c", Image: "none"}},
+			TerminationGracePeriodSeconds: new(int64)},
 	}
+
 	if _, err := c.client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -222,6 +235,7 @@ func (c *cluster) atWork(ctx context.Context) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+
 	return errors.New("nothing evicted within two minutes")
 }
 

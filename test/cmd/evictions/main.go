@@ -23,6 +23,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/evictions\n\nAbout eight minutes on two processors; builds what it runs.\n\n")
 		flag.PrintDefaults()
 	}
+
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -30,6 +31,7 @@ func main() {
 	if *all != "" {
 		b.only = strings.Split(*all, ",")
 	}
+
 	if *once != "" {
 		b.sides = []string{*once}
 	}

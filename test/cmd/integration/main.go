@@ -19,15 +19,18 @@ import (
 // packages are those that are run, below k8s.io/kubernetes/test/integration.
 var packages = []string{
 	"scheduler", "scheduler/bind", "scheduler/eventhandler", "scheduler/extender", "scheduler/filters", "scheduler/nominated_node_name",
-	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc", "scheduler/preemption/nominatednodename", "scheduler/preemption/podgroup",
+	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc",
+	"scheduler/preemption/nominatednodename", "scheduler/preemption/podgroup",
 	"scheduler/queueing", "scheduler/prequeueinghint", "scheduler/scoring", "scheduler/serving",
-	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/queueing", "scheduler/podgroup/topology_aware_scheduling",
+	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/queueing",
+	"scheduler/podgroup/topology_aware_scheduling",
 	"node", "volumescheduling", "dra/default", "dra/ga", "dra/all",
 }
 
 // plugins are the packages with tests of sigs.k8s.io/scheduler-plugins. They are run only if they
 // are named: they take modules from the proxy that nothing else in this tree needs.
-var plugins = []string{build.PluginTests + "coscheduling", build.PluginTests + "capacityscheduling", build.PluginTests + "noderesourcetopology"}
+var plugins = []string{build.PluginTests + "coscheduling", build.PluginTests + "capacityscheduling",
+	build.PluginTests + "noderesourcetopology"}
 
 func main() {
 	r := &run{out: os.Stdout}
@@ -37,9 +40,11 @@ func main() {
 	flag.BoolVar(&r.both, "upstream", false, "run upstream's scheduler and controllers, too")
 	flag.IntVar(&r.times, "times", 1, "how often")
 	flag.Usage = func() {
-		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/integration\n\nCompiles upstream's tests; a quarter of an hour or more on two processors.\n\n")
+		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/integration\n\nCompiles upstream's tests; a quarter of an hour or "+
+			"more on two processors.\n\n")
 		flag.PrintDefaults()
 	}
+
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -31,6 +31,7 @@ func readResults(out io.Reader) results {
 			found[m[2]] = m[1]
 		}
 	}
+
 	for name := range found {
 		for parent := name; ; {
 			i := strings.LastIndex(parent, "/")
@@ -41,6 +42,7 @@ func readResults(out io.Reader) results {
 			delete(found, parent)
 		}
 	}
+
 	return found
 }
 
@@ -134,7 +136,8 @@ func (r results) count(how string) (n int) {
 }
 
 func (r *row) progress() string {
-	line := fmt.Sprintf("%s: %d pass, %d listed, %d apart, %d skipped", r.name, r.berth.count("PASS"), len(r.explained), r.apart, r.berth.count("SKIP"))
+	line := fmt.Sprintf("%s: %d pass, %d listed, %d apart, %d skipped", r.name, r.berth.count("PASS"),
+		len(r.explained), r.apart, r.berth.count("SKIP"))
 	for _, test := range r.wrong {
 		line += "\n    FAIL " + test
 	}
@@ -143,12 +146,15 @@ func (r *row) progress() string {
 
 // printTable prints the rows, and their sum.
 func printTable(out io.Writer, rows []row, both bool) error {
-	fmt.Fprintf(out, "| package | tests | Berth passes | listed | apart |%s\n| --- | --- | --- | --- | --- |%s\n", also(both, " upstream passes |"), also(both, " --- |"))
+	fmt.Fprintf(out, "| package | tests | Berth passes | listed | apart |%s\n| --- | --- | --- | --- | --- |%s\n",
+		also(both, " upstream passes |"), also(both, " --- |"))
 	var tests, passed, listed, apart, theirs, wrong int
 	for _, r := range rows {
 		n := len(r.berth) - r.berth.count("SKIP")
-		fmt.Fprintf(out, "| %s | %d | %d | %d | %d |%s\n", r.name, n, r.berth.count("PASS"), len(r.explained), r.apart, also(both, fmt.Sprintf(" %d |", r.upstream.count("PASS"))))
-		tests, passed, listed, apart, wrong = tests+n, passed+r.berth.count("PASS"), listed+len(r.explained), apart+r.apart, wrong+len(r.wrong)
+		fmt.Fprintf(out, "| %s | %d | %d | %d | %d |%s\n", r.name, n, r.berth.count("PASS"), len(r.explained),
+			r.apart, also(both, fmt.Sprintf(" %d |", r.upstream.count("PASS"))))
+		tests, passed, listed, apart, wrong = tests+n, passed+r.berth.count("PASS"), listed+len(r.explained),
+			apart+r.apart, wrong+len(r.wrong)
 		theirs += r.upstream.count("PASS")
 	}
 	fmt.Fprintf(out, "| **all** | %d | %d | %d | %d |%s\n", tests, passed, listed, apart, also(both, fmt.Sprintf(" %d |", theirs)))

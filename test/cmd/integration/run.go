@@ -33,10 +33,12 @@ func (r *run) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 	if err := r.prepare(ctx, work); err != nil {
 		return err
 	}
+
 	var rows []row
 	for range r.times {
 		for _, name := range r.packages {
@@ -48,6 +50,7 @@ func (r *run) all(ctx context.Context) error {
 			fmt.Fprintln(os.Stderr, row.progress())
 		}
 	}
+
 	if r.tests == "" {
 		for _, pattern := range r.known.unneeded(r.packages) {
 			fmt.Fprintln(os.Stderr, "known.txt: no test fails that this line is for:", pattern)
@@ -89,11 +92,13 @@ func (r *run) results(ctx context.Context, file, folder, name, inPlace string) (
 	if r.tests != "" {
 		arguments = append(arguments, "-test.run="+r.tests)
 	}
+
 	defer r.builder.EndStrays()
 	err := build.Command(ctx, folder, r.builder.Environment(inPlace), &out, file, arguments...)
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return nil, err
 	}
+
 	if r.logs != "" {
 		side := "berth"
 		if inPlace == "no" {
@@ -104,6 +109,7 @@ func (r *run) results(ctx context.Context, file, folder, name, inPlace string) (
 			return nil, err
 		}
 	}
+
 	found := readResults(&out)
 	if len(found) == 0 && r.tests == "" {
 		return nil, fmt.Errorf("no tests of %s were run: %w", name, err)

@@ -76,8 +76,10 @@ func populate(nodes, pods int) *crowd {
 	for i := range nodes {
 		c.addNode(i)
 	}
+
 	for i := range pods / perApp {
-		a := &app{number: i, namespace: fmt.Sprintf("team-%d", i%namespaces), name: fmt.Sprintf("app-%d", i), cpu: []int64{100, 250, 500, 1000, 2000}[i%5]}
+		a := &app{number: i, namespace: fmt.Sprintf("team-%d", i%namespaces), name: fmt.Sprintf("app-%d", i),
+			cpu: []int64{100, 250, 500, 1000, 2000}[i%5]}
 		switch i % 20 {
 		case 0, 1:
 			a.shape, a.askew = spread, i%40 == 0
@@ -99,6 +101,7 @@ func populate(nodes, pods int) *crowd {
 		}
 		c.apps = append(c.apps, a)
 	}
+
 	return c
 }
 
@@ -121,7 +124,8 @@ func (c *crowd) addNode(i int) {
 
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
 	node.Labels = map[string]string{
-		v1.LabelHostname: node.Name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", p.zone), v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
+		v1.LabelHostname: node.Name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", p.zone), v1.LabelOSStable: "linux",
+		v1.LabelArchStable: "amd64",
 	}
 	if p.ssd {
 		node.Labels[disk] = "ssd"
@@ -148,7 +152,8 @@ func (c *crowd) addNode(i int) {
 
 // amounts are thousandths of a CPU, and MiB.
 func amounts(cpu, memory int64) v1.ResourceList {
-	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(memory<<20, resource.BinarySI)}
+	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(memory<<20, resource.BinarySI)}
 }
 
 // placeFor finds a node for the k-th pod of an app: one of those that suit it, by chance, or, for
@@ -206,6 +211,7 @@ func (c *crowd) create(ctx context.Context, client kubernetes.Interface) error {
 			return err
 		}
 	}
+
 	if err := plane.InParallel(ctx, len(c.nodes), func(i int) error {
 		_, err := client.CoreV1().Nodes().Create(ctx, c.nodes[i], metav1.CreateOptions{})
 		return err
@@ -215,6 +221,7 @@ func (c *crowd) create(ctx context.Context, client kubernetes.Interface) error {
 	if err := plane.InParallel(ctx, len(c.apps), func(i int) error { return c.apps[i].create(ctx, client) }); err != nil {
 		return err
 	}
+
 	return plane.InParallel(ctx, len(c.apps)*perApp, func(i int) error {
 		a, k := c.apps[i/perApp], i%perApp
 		return createPod(ctx, client, a.pod(k, c.nodes[a.on[k]].Name))
@@ -246,8 +253,10 @@ func run(pod *v1.Pod) {
 			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: started}},
 		}},
 	}
-	for _, kind := range []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled} {
-		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: kind, Status: v1.ConditionTrue, LastTransitionTime: started})
+	for _, kind := range []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady,
+		v1.ContainersReady, v1.PodScheduled} {
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: kind, Status: v1.ConditionTrue,
+			LastTransitionTime: started})
 	}
 }
 
@@ -269,14 +278,18 @@ func (a *app) owners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDis
 	d := &appsv1.Deployment{
 		ObjectMeta: meta,
 		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: a.selector(), Template: template},
-		Status:     appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas},
+		Status: appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas,
+			ReadyReplicas: replicas, AvailableReplicas: replicas},
 	}
+
 	meta.Name += "-6d5f8c7b9"
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: meta,
 		Spec:       appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: a.selector(), Template: template},
-		Status:     appsv1.ReplicaSetStatus{ObservedGeneration: 1, Replicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas, FullyLabeledReplicas: replicas},
+		Status: appsv1.ReplicaSetStatus{ObservedGeneration: 1, Replicas: replicas, ReadyReplicas: replicas,
+			AvailableReplicas: replicas, FullyLabeledReplicas: replicas},
 	}
+
 	if a.number%5 > 0 {
 		return d, rs, nil
 	}
@@ -285,7 +298,8 @@ func (a *app) owners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDis
 		ObjectMeta: metav1.ObjectMeta{Name: a.name, Namespace: a.namespace, Generation: 1},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &away, Selector: a.selector()},
 		Status: policyv1.PodDisruptionBudgetStatus{
-			ObservedGeneration: 1, DisruptionsAllowed: replicas / 10, CurrentHealthy: replicas, DesiredHealthy: replicas - replicas/10, ExpectedPods: replicas,
+			ObservedGeneration: 1, DisruptionsAllowed: replicas / 10, CurrentHealthy: replicas,
+			DesiredHealthy: replicas - replicas/10, ExpectedPods: replicas,
 		},
 	}
 }
@@ -301,22 +315,27 @@ func (a *app) create(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
+
 	made.Status = d.Status
 	if _, err := client.AppsV1().Deployments(a.namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
+
 	rs.OwnerReferences = a.ownedBy(made)
 	if a.set, err = client.AppsV1().ReplicaSets(a.namespace).Create(ctx, rs, metav1.CreateOptions{}); err != nil {
 		return err
 	}
+
 	a.set.Status = rs.Status
 	if a.set, err = client.AppsV1().ReplicaSets(a.namespace).UpdateStatus(ctx, a.set, metav1.UpdateOptions{}); err != nil || budget == nil {
 		return err
 	}
+
 	b, err := client.PolicyV1().PodDisruptionBudgets(a.namespace).Create(ctx, budget, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
+
 	b.Status = budget.Status
 	_, err = client.PolicyV1().PodDisruptionBudgets(a.namespace).UpdateStatus(ctx, b, metav1.UpdateOptions{})
 	return err
@@ -324,7 +343,8 @@ func (a *app) create(ctx context.Context, client kubernetes.Interface) error {
 
 // pod is the k-th.
 func (a *app) pod(k int, node string) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%05x", a.set.Name, k), Namespace: a.namespace, Labels: a.labels()}, Spec: a.spec()}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%05x", a.set.Name, k), Namespace: a.namespace,
+		Labels: a.labels()}, Spec: a.spec()}
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(a.set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	pod.Spec.NodeName = node
 	return pod
@@ -334,13 +354,17 @@ func (a *app) spec() v1.PodSpec {
 	spec := v1.PodSpec{Containers: []v1.Container{{
 		Name: "main", Image: image, Ports: []v1.ContainerPort{{ContainerPort: 8080}},
 		Env: []v1.EnvVar{
-			{Name: "LOG_LEVEL", Value: "info"}, {Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+			{Name: "LOG_LEVEL", Value: "info"},
+			{Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 		},
 		Resources: v1.ResourceRequirements{Requests: amounts(a.cpu, 2*a.cpu)},
 	}}}
+
 	over := func(key string, skew int32, action v1.UnsatisfiableConstraintAction) {
-		spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: skew, TopologyKey: key, WhenUnsatisfiable: action, LabelSelector: a.selector()}}
+		spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: skew, TopologyKey: key,
+			WhenUnsatisfiable: action, LabelSelector: a.selector()}}
 	}
+
 	switch a.shape {
 	case spread:
 		over(v1.LabelTopologyZone, 3, v1.DoNotSchedule)
@@ -354,11 +378,13 @@ func (a *app) spec() v1.PodSpec {
 		spec.NodeSelector = map[string]string{disk: "ssd"}
 	case cheap:
 		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{
-			Weight: 100, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: pool, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}}}},
+			Weight: 100, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: pool,
+				Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}}}},
 		}}}}
 	case devices:
 		forDevices(&spec, 1)
 	}
+
 	return spec
 }
 

@@ -65,12 +65,14 @@ func (b *bench) drainCluster(ctx context.Context, dir string) (d *drainBench, st
 	if err != nil {
 		return nil, nil, err
 	}
+
 	ends := []func(){server.Stop}
 	stop = func() {
 		for _, end := range slices.Backward(ends) {
 			end()
 		}
 	}
+
 	d = &drainBench{bench: b, Plane: server, dir: dir}
 	b.say("%d simulated nodes", b.drainNodes)
 	for _, args := range [][]string{
@@ -84,6 +86,7 @@ func (b *bench) drainCluster(ctx context.Context, dir string) (d *drainBench, st
 		}
 		ends = append(ends, p.Kill)
 	}
+
 	if err := d.until(ctx, "the nodes to be ready", d.nodesAreReady); err != nil {
 		stop()
 		return nil, nil, err
@@ -103,6 +106,7 @@ func (b *bench) measureDrains(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	defer stop()
 	var results []drainResult
 	load := process.LoadAverage()
@@ -122,13 +126,15 @@ func (b *bench) measureDrains(ctx context.Context, dir string) error {
 				p.Kill()
 				return fmt.Errorf("%s beside %s: %w", drain, scheduler, err)
 			}
-			b.say("%s beside %s: %d pods in %.1f s, pending for %v in all", drain, scheduler, len(r.pending), r.usage.Took.Seconds(), sum(r.pending).Round(time.Millisecond))
+			b.say("%s beside %s: %d pods in %.1f s, pending for %v in all", drain, scheduler, len(r.pending),
+				r.usage.Took.Seconds(), sum(r.pending).Round(time.Millisecond))
 			results = append(results, *r)
 		}
 		if _, err := p.Stop(); err != nil {
 			return err
 		}
 	}
+
 	b.writeDrains(results, load)
 	return nil
 }
@@ -181,7 +187,8 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 		return nil, err
 	}
 	for _, name := range nodes {
-		if _, err := d.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(`{"spec": {"unschedulable": false}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := d.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType,
+			[]byte(`{"spec": {"unschedulable": false}}`), metav1.PatchOptions{}); err != nil {
 			return nil, err
 		}
 	}
@@ -205,7 +212,8 @@ func (d *drainBench) fill(ctx context.Context) error {
 
 // createSpace makes the namespace of the workloads.
 func (d *drainBench) createSpace(ctx context.Context) error {
-	_, err := d.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: drainSpace}}, metav1.CreateOptions{})
+	_, err := d.Client.CoreV1().Namespaces().Create(ctx,
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: drainSpace}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -216,7 +224,8 @@ func (d *drainBench) template(labels map[string]string, cpu int64, grace *int64)
 		Spec: v1.PodSpec{TerminationGracePeriodSeconds: grace, Containers: []v1.Container{{
 			Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: amounts(cpu, 64)},
 			ReadinessProbe: &v1.Probe{
-				ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(8080)}}, InitialDelaySeconds: readyAfter, PeriodSeconds: 1,
+				ProbeHandler:        v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(8080)}},
+				InitialDelaySeconds: readyAfter, PeriodSeconds: 1,
 			},
 		}}},
 	}
@@ -234,15 +243,18 @@ func (d *drainBench) workload(ctx context.Context, i, apps int) error {
 	for k := range apps {
 		all += weights[k%len(weights)] * int(count)
 	}
+
 	cpu, grace, one := int64(left/all*weights[i%len(weights)]), int64(30), intstr.FromInt32(1)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
 		Replicas: &count, Selector: selector,
 		Template: d.template(labels, cpu, &grace),
 	}}
+
 	if _, err := d.Client.AppsV1().Deployments(drainSpace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: selector}}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one, Selector: selector}}
 	_, err := d.Client.PolicyV1().PodDisruptionBudgets(drainSpace).Create(ctx, budget, metav1.CreateOptions{})
 	return err
 }
@@ -329,9 +341,11 @@ func (d *drainBench) tooMany(ctx context.Context) (count int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	for line := range bytes.Lines(text) {
 		series, value, ok := strings.Cut(strings.TrimSpace(string(line)), "} ")
-		if !ok || !strings.HasPrefix(series, "apiserver_request_total{") || !strings.Contains(series, `code="429"`) || !strings.Contains(series, `subresource="eviction"`) {
+		if !ok || !strings.HasPrefix(series, "apiserver_request_total{") || !strings.Contains(series, `code="429"`) ||
+			!strings.Contains(series, `subresource="eviction"`) {
 			continue
 		}
 		n, err := strconv.ParseFloat(value, 64)
@@ -340,17 +354,22 @@ func (d *drainBench) tooMany(ctx context.Context) (count int, err error) {
 		}
 		count += int(n)
 	}
+
 	return count, nil
 }
 
 func (b *bench) writeDrains(results []drainResult, load string) {
-	fmt.Printf("\n## Drains: %d of %d nodes, %d pods with budgets, %d %% of what is left asked for (load average %s)\n\n", b.drained, b.drainNodes, b.drainPods, b.full, load)
-	rows := [][]string{{"scheduler", "drain", "took", "moved", "twice", "never placed", "refused", "pending in all", "a pod", "longest", "eviction to ready in all", "a pod", "longest", "CPU of the drain", "memory"}}
+	fmt.Printf("\n## Drains: %d of %d nodes, %d pods with budgets, %d %% of what is left asked "+
+		"for (load average %s)\n\n", b.drained, b.drainNodes, b.drainPods, b.full, load)
+	rows := [][]string{{"scheduler", "drain", "took", "moved", "twice", "never placed", "refused", "pending in all",
+		"a pod", "longest", "eviction to ready in all", "a pod", "longest", "CPU of the drain", "memory"}}
 	for i := range results {
 		r := &results[i]
 		row := []string{
-			map[string]string{upstream: "kube-scheduler", berth: "Berth"}[r.scheduler], map[string]string{kubectl: "kubectl drain", berth: "berth drain"}[r.drain],
-			fmt.Sprintf("%.1f s", r.usage.Took.Seconds()), strconv.Itoa(r.moved), strconv.Itoa(r.twice), strconv.Itoa(r.moved - len(r.ready)), strconv.Itoa(r.refused),
+			map[string]string{upstream: "kube-scheduler", berth: "Berth"}[r.scheduler],
+			map[string]string{kubectl: "kubectl drain", berth: "berth drain"}[r.drain],
+			fmt.Sprintf("%.1f s", r.usage.Took.Seconds()), strconv.Itoa(r.moved), strconv.Itoa(r.twice),
+			strconv.Itoa(r.moved - len(r.ready)), strconv.Itoa(r.refused),
 		}
 		for _, of := range [][]time.Duration{r.pending, r.ready} {
 			row = append(row, seconds(sum(of)), seconds(sum(of)/time.Duration(max(1, len(of)))), seconds(longest(of)))
@@ -360,6 +379,7 @@ func (b *bench) writeDrains(results []drainResult, load string) {
 		}
 		rows = append(rows, append(row, seconds(r.usage.CPU), fmt.Sprintf("%d MiB", r.usage.Peak>>20)))
 	}
+
 	table.Write(os.Stdout, rows)
 }
 

@@ -53,9 +53,10 @@ func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
 		if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !ok {
 			f.violated++
 		}
-		if _, repelled := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *v1.Taint) bool {
-			return t.Effect == v1.TaintEffectNoSchedule && t.Key != rebalance.EmptyingTaint
-		}, false); repelled {
+		if _, repelled := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints,
+			pod.Spec.Tolerations, func(t *v1.Taint) bool {
+				return t.Effect == v1.TaintEffectNoSchedule && t.Key != rebalance.EmptyingTaint
+			}, false); repelled {
 			f.violated++
 		}
 		app := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels["app"]}
@@ -65,7 +66,8 @@ func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
 			}
 		}
 		inZone[crowdOf{app.Namespace, app.Name, node.Labels[v1.LabelTopologyZone]}]++
-		if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		if a := pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil &&
+			len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 			hosts[crowdOf{app.Namespace, app.Name, node.Name}]++
 		}
 	}
@@ -108,6 +110,7 @@ func (f *facts) count(nodes []v1.Node, on map[string][]*v1.Pod) {
 		f.room += int(n)
 		free, used = free+max(0, cpu), used+n*bigCPU
 	}
+
 	f.fragmented = 1 - float64(used)/float64(max(1, free))
 }
 
@@ -117,6 +120,7 @@ func carryOut(plan *rebalance.Plan, nodes []v1.Node, pods []v1.Pod) {
 	for i := range plan.Moves {
 		to[plan.Moves[i].UID] = plan.Moves[i].To
 	}
+
 	for _, a := range plan.Arrivals {
 		to[a.UID] = a.Node
 	}
@@ -125,6 +129,7 @@ func carryOut(plan *rebalance.Plan, nodes []v1.Node, pods []v1.Pod) {
 			pods[i].Spec.NodeName = node
 		}
 	}
+
 	for i := range nodes {
 		if slices.Contains(plan.Empties, nodes[i].Name) {
 			nodes[i].Spec.Taints = append(nodes[i].Spec.Taints, v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule})

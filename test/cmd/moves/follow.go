@@ -45,14 +45,17 @@ func follow(ctx context.Context, client kubernetes.Interface, namespace string) 
 	if err != nil {
 		return nil, err
 	}
+
 	f := &follower{
 		ended: make(chan struct{}), pods: map[types.UID]*life{},
 		serving: map[types.UID]map[types.UID]bool{}, down: map[types.UID]time.Time{}, outage: map[types.UID]time.Duration{},
 	}
+
 	for i := range list.Items {
 		f.see(&list.Items[i], time.Time{})
 		f.serves(&list.Items[i], true, time.Time{})
 	}
+
 	if f.watch, err = watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			return pods.Watch(ctx, options)
@@ -60,6 +63,7 @@ func follow(ctx context.Context, client kubernetes.Interface, namespace string) 
 	}); err != nil {
 		return nil, err
 	}
+
 	go func() {
 		defer close(f.ended)
 		for e := range f.watch.ResultChan() {
@@ -73,6 +77,7 @@ func follow(ctx context.Context, client kubernetes.Interface, namespace string) 
 			f.mu.Unlock()
 		}
 	}()
+
 	return f, nil
 }
 
@@ -90,19 +95,24 @@ func (f *follower) see(pod *v1.Pod, now time.Time) {
 		}
 		f.pods[pod.UID] = l
 	}
+
 	if l.bound.IsZero() && pod.Spec.NodeName != "" {
 		l.bound = now
 	}
 	if l.ready.IsZero() && isReady(pod) {
 		l.ready = now
 	}
+
 	if l.left.IsZero() && pod.DeletionTimestamp != nil {
 		l.left = now
 	}
 }
 
 func isReady(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodReady &&
+			c.Status == v1.ConditionTrue
+	})
 }
 
 // serves counts for how long an owner has no pod that is ready and is not being deleted.
@@ -111,15 +121,18 @@ func (f *follower) serves(pod *v1.Pod, exists bool, now time.Time) {
 	if controller == nil {
 		return
 	}
+
 	owner := controller.UID
 	if f.serving[owner] == nil {
 		f.serving[owner] = map[types.UID]bool{}
 	}
+
 	if exists && isReady(pod) && pod.DeletionTimestamp == nil {
 		f.serving[owner][pod.UID] = true
 	} else {
 		delete(f.serving[owner], pod.UID)
 	}
+
 	since, down := f.down[owner]
 	switch up := len(f.serving[owner]) > 0; {
 	case up && down:
@@ -168,6 +181,7 @@ func (f *follower) moves() (moves, error) {
 			m.twice++
 		}
 	}
+
 	for owner, victims := range left {
 		successors := made[owner]
 		slices.SortFunc(victims, func(a, b *life) int { return a.left.Compare(b.left) })
@@ -182,6 +196,7 @@ func (f *follower) moves() (moves, error) {
 			}
 		}
 	}
+
 	return m, f.err
 }
 

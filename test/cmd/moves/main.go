@@ -49,6 +49,7 @@ func main() {
 	flag.IntVar(&b.drainPods, "drain-pods", 1000, "pods that run on them")
 	flag.IntVar(&b.drained, "drained", 10, "nodes that are drained, by one command")
 	flag.IntVar(&b.rollPods, "roll-pods", 3000, "pods that run on as many nodes that are all rolled; there is a workload for ten of them")
+
 	flag.DurationVar(&b.rollTimeout, "roll-timeout", 20*time.Second, "after which kubectl drain gives a node up that is rolled")
 	flag.IntVar(&b.full, "full", 85, "percent of the CPU of the nodes that are left which the pods ask for")
 	schedulers := flag.String("schedulers", "", "upstream or berth, to measure one alone; both if empty")
@@ -61,18 +62,21 @@ func main() {
 		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/moves\n\nBuilds what it runs.\n\n")
 		flag.PrintDefaults()
 	}
+
 	flag.Parse()
 	if *short {
 		for _, n := range []*int{&b.nodes, &b.pods, &b.drainNodes, &b.drainPods, &b.drained, &b.rollPods} {
 			*n /= 10
 		}
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	var err error
 	if b.plans, err = names("-plans", *plans, planNames()...); err == nil {
 		b.schedulers, err = names("-schedulers", *schedulers, upstream, berth)
 	}
+
 	if err == nil {
 		b.drains, err = names("-drains", *drains, kubectl, berth)
 	}
@@ -80,6 +84,7 @@ func main() {
 	if err == nil {
 		what, err = names("-parts", *parts, partPlan, partDrain, partRoll)
 	}
+
 	if err == nil {
 		err = b.run(ctx, what)
 	}
@@ -115,6 +120,7 @@ func (b *bench) run(ctx context.Context, parts []string) (err error) {
 	} else if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err
 	}
+
 	if b.dir, err = filepath.Abs(b.dir); err != nil {
 		return err
 	}
@@ -127,6 +133,7 @@ func (b *bench) run(ctx context.Context, parts []string) (err error) {
 	} else if b.bin, err = filepath.Abs(b.bin); err != nil {
 		return err
 	}
+
 	for _, part := range parts {
 		measure := b.measurePlans
 		switch part {
@@ -143,6 +150,7 @@ func (b *bench) run(ctx context.Context, parts []string) (err error) {
 			return fmt.Errorf("%s: %w", part, err)
 		}
 	}
+
 	return nil
 }
 

@@ -132,7 +132,8 @@ func (b *bench) measurePlans(ctx context.Context, dir string) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			b.say("%s: %d moves, %d stays, %.1f s, %.1f s of CPU, %d MiB", p.name, len(m.plan.Moves), len(m.plan.Stays), m.usage.Took.Seconds(), m.usage.CPU.Seconds(), m.usage.Peak>>20)
+			b.say("%s: %d moves, %d stays, %.1f s, %.1f s of CPU, %d MiB", p.name, len(m.plan.Moves),
+				len(m.plan.Stays), m.usage.Took.Seconds(), m.usage.CPU.Seconds(), m.usage.Peak>>20)
 			all = append(all, *m)
 		}
 	}
@@ -149,6 +150,7 @@ func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *pl
 			}
 		}
 	}
+
 	args := []string{"rebalance"}
 	if p.goals != nil {
 		args = append(args, p.goals(b)...)
@@ -159,17 +161,21 @@ func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *pl
 		}
 		args = append(args, "--policy", file)
 	}
+
 	file := filepath.Join(dir, p.name+".json")
 	out, err := os.Create(file)
 	if err != nil {
 		return nil, err
 	}
+
 	defer out.Close()
 	m := &made{planned: p}
 	environment := []string{"GOMAXPROCS=1", "KUBECONFIG=" + server.Kubeconfig}
-	if m.usage, err = process.Run(ctx, out, environment, b.program(plane.Berth), filepath.Join(dir, p.name+".log"), append(args, "-o", "json")...); err != nil {
+	if m.usage, err = process.Run(ctx, out, environment, b.program(plane.Berth), filepath.Join(dir, p.name+".log"),
+		append(args, "-o", "json")...); err != nil {
 		return nil, err
 	}
+
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -177,10 +183,12 @@ func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *pl
 	if err := json.Unmarshal(text, &m.plan); err != nil {
 		return nil, err
 	}
+
 	nodes, pods, err := read(ctx, server.Client)
 	if err != nil {
 		return nil, err
 	}
+
 	m.before = factsOf(nodes, pods)
 	carryOut(&m.plan, nodes, pods)
 	m.after = factsOf(nodes, pods)
@@ -210,12 +218,16 @@ func (b *bench) writePlans(all []made, load string) {
 			counts = append(counts, fmt.Sprintf("%s %d → %d", c.Name, c.Before, c.After))
 		}
 		rows = append(rows, []string{
-			m.name, fmt.Sprintf("%.1f s", m.usage.Took.Seconds()) + table.Mark(m.usage.Took <= planWithin), fmt.Sprintf("%.1f s", m.usage.CPU.Seconds()),
-			fmt.Sprintf("%d MiB", m.usage.Peak>>20) + table.Mark(m.usage.Peak <= planMemory), fmt.Sprint(len(m.plan.Moves)), fmt.Sprint(len(m.plan.Stays)), strings.Join(counts, "; "),
+			m.name, fmt.Sprintf("%.1f s", m.usage.Took.Seconds()) + table.Mark(m.usage.Took <= planWithin),
+			fmt.Sprintf("%.1f s", m.usage.CPU.Seconds()),
+			fmt.Sprintf("%d MiB", m.usage.Peak>>20) + table.Mark(m.usage.Peak <= planMemory),
+			fmt.Sprint(len(m.plan.Moves)), fmt.Sprint(len(m.plan.Stays)), strings.Join(counts, "; "),
 		})
 	}
+
 	table.Write(os.Stdout, rows)
-	fmt.Printf("\nBefore and after, counted from the cluster and the moves. Room: pods of %d CPUs and %d GiB that would find a node, and how much of what is free they cannot use.\n\n", bigCPU/1000, bigMemory>>30)
+	fmt.Printf("\nBefore and after, counted from the cluster and the moves. Room: pods of %d CPUs and %d GiB that "+
+		"would find a node, and how much of what is free they cannot use.\n\n", bigCPU/1000, bigMemory>>30)
 	rows = [][]string{{"plan", "violated constraints", "nodes in use", "room for big pods", "free CPU out of their reach", "pending"}}
 	for i := range all {
 		m := &all[i]
@@ -231,5 +243,6 @@ func (b *bench) writePlans(all []made, load string) {
 		}
 		rows = append(rows, row)
 	}
+
 	table.Write(os.Stdout, rows)
 }

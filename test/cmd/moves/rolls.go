@@ -47,7 +47,8 @@ func (b *bench) measureRolls(ctx context.Context, dir string) error {
 		return err
 	}
 	defer stop()
-	scheduler, err := process.Start(b.program(plane.Berth), filepath.Join(dir, "scheduler.log"), "scheduler", "--config", d.config(), "--secure-port", "0")
+	scheduler, err := process.Start(b.program(plane.Berth), filepath.Join(dir, "scheduler.log"), "scheduler",
+		"--config", d.config(), "--secure-port", "0")
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,8 @@ func (b *bench) measureRolls(ctx context.Context, dir string) error {
 		if err != nil {
 			return fmt.Errorf("roll by %s: %w", drain, err)
 		}
-		b.say("%s: %d pods moved in %.0f s, %d workloads without a ready replica for %.1f s in all", drain, r.moved, r.took.Seconds(), len(r.outages), sum(r.outages).Seconds())
+		b.say("%s: %d pods moved in %.0f s, %d workloads without a ready replica for %.1f s in all", drain, r.moved,
+			r.took.Seconds(), len(r.outages), sum(r.outages).Seconds())
 		results = append(results, r)
 	}
 	b.writeRolls(results, load)
@@ -128,20 +130,24 @@ func (d *drainBench) rollByKubectl(ctx context.Context) (blocked int, err error)
 	if err != nil {
 		return 0, err
 	}
+
 	defer out.Close()
 	for i := range d.drainNodes {
 		node := fmt.Sprintf("node-%d", i+1)
-		_, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "kubectl", "drain", node, "--ignore-daemonsets", "--timeout", d.rollTimeout.String(), "--kubeconfig", d.Kubeconfig)
+		_, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "kubectl", "drain", node,
+			"--ignore-daemonsets", "--timeout", d.rollTimeout.String(), "--kubeconfig", d.Kubeconfig)
 		if err != nil {
 			blocked++
 		}
-		if _, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "kubectl", "uncordon", node, "--kubeconfig", d.Kubeconfig); err != nil {
+		if _, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "kubectl", "uncordon", node,
+			"--kubeconfig", d.Kubeconfig); err != nil {
 			return blocked, err
 		}
 		if ctx.Err() != nil {
 			return blocked, ctx.Err()
 		}
 	}
+
 	return blocked, nil
 }
 
@@ -152,7 +158,8 @@ func (d *drainBench) rollByBerth(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
-	usage, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "drain", "--roll", v1.LabelHostname, "--uncordon-when", "drained", "--surge",
+	usage, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "drain", "--roll", v1.LabelHostname,
+		"--uncordon-when", "drained", "--surge",
 		"--ignore-daemonsets", "--config", d.config(), "--kubeconfig", d.Kubeconfig)
 	d.say("berth drain took %.1f s of CPU and %d MiB", usage.CPU.Seconds(), usage.Peak>>20)
 	return err
@@ -179,14 +186,18 @@ func (d *drainBench) rollWorkload(ctx context.Context, i int) error {
 	labels := map[string]string{"app": name}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	cpu, grace := int64(d.drainNodes*drainedNode*d.rollFull()/100/d.rollPods), int64(30)
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{replicasNote: strconv.Itoa(int(count))}}, Spec: appsv1.DeploymentSpec{
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Annotations: map[string]string{replicasNote: strconv.Itoa(int(count))}}, Spec: appsv1.DeploymentSpec{
 		Replicas: &count, Selector: selector, Template: d.template(labels, cpu, &grace),
 	}}
+
 	if _, err := d.Client.AppsV1().Deployments(drainSpace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	one := intstr.FromInt32(1)
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}}
+
 	switch {
 	case count == 1 && i%(2*singleOf) == 0:
 		budget.Spec.MinAvailable = &one
@@ -195,6 +206,7 @@ func (d *drainBench) rollWorkload(ctx context.Context, i int) error {
 	default:
 		return nil
 	}
+
 	_, err := d.Client.PolicyV1().PodDisruptionBudgets(drainSpace).Create(ctx, budget, metav1.CreateOptions{})
 	return err
 }
@@ -238,12 +250,16 @@ func (d *drainBench) budgetsAreHealthy(ctx context.Context) (string, error) {
 }
 
 func (b *bench) writeRolls(results []*rollResult, load string) {
-	fmt.Printf("\n## Every one of %d nodes drained in turn, %d pods of %d workloads (load average %s)\n\n", b.drainNodes, b.rollPods, b.rollPods/perWorkload, load)
-	rows := [][]string{{"drain", "took", "nodes blocked", "evictions refused", "pods moved", "a pod of the cluster", "workloads without a ready replica", "in all", "longest", "scales changed"}}
+	fmt.Printf("\n## Every one of %d nodes drained in turn, %d pods of %d workloads (load average %s)\n\n",
+		b.drainNodes, b.rollPods, b.rollPods/perWorkload, load)
+	rows := [][]string{{"drain", "took", "nodes blocked", "evictions refused", "pods moved", "a pod of the cluster",
+		"workloads without a ready replica", "in all", "longest", "scales changed"}}
 	for _, r := range results {
 		rows = append(rows, []string{
-			map[string]string{kubectl: "kubectl drain", berth: "berth drain --roll --surge"}[r.drain], fmt.Sprintf("%.0f s", r.took.Seconds()), strconv.Itoa(r.blocked), strconv.Itoa(r.refused),
-			strconv.Itoa(r.moved), fmt.Sprintf("%.2f", float64(r.moved)/float64(b.rollPods)), strconv.Itoa(len(r.outages)), fmt.Sprintf("%.1f s", sum(r.outages).Seconds()),
+			map[string]string{kubectl: "kubectl drain", berth: "berth drain --roll --surge"}[r.drain],
+			fmt.Sprintf("%.0f s", r.took.Seconds()), strconv.Itoa(r.blocked), strconv.Itoa(r.refused),
+			strconv.Itoa(r.moved), fmt.Sprintf("%.2f", float64(r.moved)/float64(b.rollPods)),
+			strconv.Itoa(len(r.outages)), fmt.Sprintf("%.1f s", sum(r.outages).Seconds()),
 			fmt.Sprintf("%.1f s", longest(r.outages).Seconds()), strconv.Itoa(r.leftover),
 		})
 	}

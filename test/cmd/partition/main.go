@@ -39,12 +39,14 @@ func draw(from, to string) error {
 	if err != nil {
 		return err
 	}
+
 	p := plot.New()
 	p.Title.Text = "A partition of 3 zones of 1,000 nodes: nodes with a taint that evicts"
 	p.X.Label.Text, p.Y.Label.Text = "minutes", "nodes"
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.XOffs, p.Legend.YOffs = vg.Points(6), vg.Points(-6)
 	p.Add(plotter.NewGrid())
+
 	for column, zone := range rows[0][1:] {
 		var steps plotter.XYs
 		for _, row := range rows[1:] {
@@ -63,10 +65,12 @@ func draw(from, to string) error {
 		p.Add(line)
 		p.Legend.Add("zone "+zone, line)
 	}
+
 	labels, err := plotter.NewLabels(events)
 	if err != nil {
 		return fmt.Errorf("plot events: %w", err)
 	}
+
 	p.Add(labels)
 	p.X.Max, p.Y.Max = 95, 150
 	if err := p.Save(24*vg.Centimeter, 12*vg.Centimeter, to); err != nil {

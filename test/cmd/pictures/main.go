@@ -50,11 +50,14 @@ var (
 func ofScene(trainer string) []picture {
 	return []picture{
 		{name: "page", view: desk, when: "document.querySelector('#body .list').dataset.pods >= 3"},
-		{name: "page-evictions", hash: "#/evictions", view: dark, do: []string{"document.querySelector('#colour [data-value=taint]').click()"}, when: "document.querySelector('#body .countdown')"},
+		{name: "page-evictions", hash: "#/evictions", view: dark,
+			do:   []string{"document.querySelector('#colour [data-value=taint]').click()"},
+			when: "document.querySelector('#body .countdown')"},
 		{name: "page-explain", hash: "#/pod/default/" + trainer, view: desk, when: "document.querySelector('.suggestions')"},
 		{name: "page-node", hash: "#/node/node-4", view: dark, when: "document.querySelector('#body .list').dataset.rows > 5"},
 		{name: "page-what-if", hash: "#/what-if", view: desk, do: []string{
-			"document.querySelector('#wi-words').value = 'drain node/node-8 --ignore-daemonsets --force'", "document.querySelector('.primary').click()",
+			"document.querySelector('#wi-words').value = 'drain node/node-8 --ignore-daemonsets --force'",
+			"document.querySelector('.primary').click()",
 		}, when: "document.querySelector('.verdict') && document.querySelector('#map').map.view.plan"},
 		{name: "page-narrow", hash: "#/evictions", view: phone, when: "document.querySelector('#body .countdown')"},
 	}
@@ -69,20 +72,24 @@ func run(bin, out string) error {
 	if err != nil {
 		return err
 	}
+
 	work, err := os.MkdirTemp("", "berth-pictures-")
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 	for name, value := range map[string]string{"HOME": work, "BERTH_DATA_DIR": filepath.Join(work, "data"), "KUBECONFIG": ""} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
 		}
 	}
+
 	browser, end, err := stage.Launch(path)
 	if err != nil {
 		return err
 	}
+
 	defer end()
 	if err := takeScene(browser, bin, filepath.Join(work, "data"), out); err != nil {
 		return err
@@ -117,15 +124,18 @@ func play(bin, data string) (trainer string, err error) {
 		}
 		return said
 	}
+
 	kubectl("", "taint nodes node-2 dedicated=ml:NoSchedule")
 	kubectl(scene, "apply -f -")
 	for _, workload := range []string{"deployment/web", "deployment/checkout", "statefulset/db"} {
 		kubectl("", "-n shop rollout status --timeout=60s "+workload)
 	}
+
 	kubectl("", "rollout status --timeout=60s deployment/batch")
 	kubectl("", "taint nodes node-5 maintenance=now:NoExecute")
 	kubectl("", "cordon node-9")
-	kubectl("", "wait --for=jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}=Unschedulable pod -l app=trainer --timeout=60s")
+	kubectl("", "wait --for=jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}=Unschedulable pod -l "+
+		"app=trainer --timeout=60s")
 	return kubectl("", "get pods -l app=trainer -o jsonpath={.items[0].metadata.name}"), err
 }
 
@@ -142,6 +152,7 @@ func takeCrowd(browser *stage.Browser, bin, work, out string) error {
 			crowd.SetNode(i, func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown })
 		}
 	}
+
 	for i := range 240 {
 		crowd.SetPod(len(crowd.Pods), crowd.Pod(100_000+i, ""))
 	}
@@ -149,10 +160,12 @@ func takeCrowd(browser *stage.Browser, bin, work, out string) error {
 	if err != nil {
 		return err
 	}
+
 	ui, err := stage.Run(bin, "ui", "--kubeconfig", kubeconfig, "--port", "0")
 	if err != nil {
 		return err
 	}
+
 	defer ui.Stop()
 	for _, p := range ofCrowd() {
 		if err := take(browser, ui.URL, p, out); err != nil {
@@ -170,21 +183,25 @@ func take(browser *stage.Browser, url string, p picture, out string) error {
 	if err != nil {
 		return err
 	}
+
 	defer page.Close()
 	if err := page.Wait("document.querySelector('#status').dataset.state === 'live'"); err != nil {
 		return err
 	}
+
 	for _, expression := range p.do {
 		if _, err := stage.Eval[bool](page, "("+expression+", true)"); err != nil {
 			return err
 		}
 	}
+
 	if err := page.Wait(p.when); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	if _, err := stage.Eval[bool](page, settled); err != nil {
 		return err
 	}
+
 	png, err := page.Screenshot()
 	if err != nil {
 		return err
@@ -192,6 +209,7 @@ func take(browser *stage.Browser, url string, p picture, out string) error {
 	if len(png) > largest {
 		return fmt.Errorf("%s has %d bytes, more than %d", p.name, len(png), largest)
 	}
+
 	file := filepath.Join(out, p.name+".png")
 	fmt.Printf("%s: %d KB\n", file, len(png)/1000)
 	return os.WriteFile(file, png, 0o644)

@@ -28,22 +28,27 @@ func run(args []string) int {
 	flags.Uint64Var(&o.Seed, "seed", o.Seed, "what all chance comes from")
 	flags.IntVar(&o.Nodes, "nodes", o.Nodes, "simulated nodes")
 	flags.DurationVar(&o.Storm, "storm", o.Storm, "how long faults go on in a round")
+
 	flags.DurationVar(&o.Rest, "rest", o.Rest, "within what time the cluster has to come to rest when faults have ended")
 	flags.DurationVar(&o.Silence, "silence", o.Silence, "how long a node may give no sign of life")
 	flags.BoolVar(&o.Disk, "disk", o.Disk, "let the disk of etcd run full (where a tmpfs can be mounted)")
-	tenant := flags.Bool("tenant", false, "in place of faults: somebody who may do anything in one namespace, and a witness in another (--for, --nodes, --seed, --dir)")
+	tenant := flags.Bool("tenant", false,
+		"in place of faults: somebody who may do anything in one namespace, and a witness in another (--for, --nodes, --seed, --dir)")
 	flags.BoolVar(&o.First, "first", o.First, "end at the first violation")
 	flags.StringVar(&o.Bin, "bin", "bin", "folder of berth and berth-controlplane")
 	flags.StringVar(&o.Dir, "dir", "", "where logs and the report are kept (default: a new folder, kept if there is a violation)")
+
 	switch err := flags.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Printf("soak plays a campaign of faults against a cluster of processes and says which promises were broken.\n\nFlags:\n%s", flags.FlagUsages())
+		fmt.Printf("soak plays a campaign of faults against a cluster of processes and says which promises were "+
+			"broken.\n\nFlags:\n%s", flags.FlagUsages())
 		return 0
 	case err != nil:
 		return fail(2, err)
 	case flags.NArg() > 0:
 		return fail(2, fmt.Errorf("%q: takes flags only; see --help", flags.Arg(0)))
 	}
+
 	temporary := o.Dir == ""
 	if temporary {
 		var err error
@@ -51,6 +56,7 @@ func run(args []string) int {
 			return fail(1, err)
 		}
 	}
+
 	if err := o.Validate(); err != nil {
 		return fail(2, err)
 	}
@@ -68,6 +74,7 @@ func run(args []string) int {
 			return r, err
 		})
 	}
+
 	return play(o, temporary, func(ctx context.Context) (report, error) {
 		r, err := soak.Run(ctx, o)
 		if r == nil {
@@ -90,6 +97,7 @@ func play(o soak.Options, temporary bool, campaign func(context.Context) (report
 	if report != nil {
 		report.Print(o.Out)
 	}
+
 	if err != nil {
 		return fail(1, err)
 	}
@@ -99,11 +107,13 @@ func play(o soak.Options, temporary bool, campaign func(context.Context) (report
 		}
 		return 0
 	}
+
 	path := filepath.Join(o.Dir, "report.txt")
 	if file, err := os.Create(path); err == nil {
 		report.Print(file)
 		file.Close()
 	}
+
 	fmt.Fprintf(os.Stderr, "soak: %d violations; logs and report are in %s; again with --seed %d\n", report.Broken(), o.Dir, o.Seed)
 	return 1
 }

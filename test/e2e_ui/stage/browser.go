@@ -39,12 +39,15 @@ type Browser struct{ ctx context.Context }
 
 // Launch starts a browser; end ends it.
 func Launch(path string) (b *Browser, end func(), err error) {
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun)
-	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.NoFirstRun)
+	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update",
+		"disable-sync", "disable-dev-shm-usage"} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
 	// What a tab does must not depend on which one is on top.
-	for _, flag := range []string{"disable-background-timer-throttling", "disable-backgrounding-occluded-windows", "disable-renderer-backgrounding"} {
+	for _, flag := range []string{"disable-background-timer-throttling", "disable-backgrounding-occluded-windows",
+		"disable-renderer-backgrounding"} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
 	options = append(options, chromedp.WSURLReadTimeout(time.Minute))
@@ -83,18 +86,23 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 	if v.Scale == 0 {
 		v.Scale = 1
 	}
+
 	theme := "light"
 	if v.Dark {
 		theme = "dark"
 	}
+
 	err := errors.Join(
 		chromedp.Do(ctx),
 		chromedp.Listen(ctx, p.hear),
 		call(ctx, log.Enable, cdp.Empty{}),
-		call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: v.Width, Height: v.Height, DeviceScaleFactor: v.Scale, Mobile: v.Width < 600}),
-		call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}),
+		call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: v.Width,
+			Height: v.Height, DeviceScaleFactor: v.Scale, Mobile: v.Width < 600}),
+		call(ctx, emulation.SetEmulatedMedia,
+			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}),
 		p.navigate(address),
 	)
+
 	if err != nil {
 		p.Close()
 		return nil, fmt.Errorf("open %s: %w", address, err)

@@ -62,11 +62,14 @@ func (c *Crowd) node(i, zones int) *v1.Node {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: types.UID(name), ResourceVersion: "1", CreationTimestamp: metav1.Now(),
-			Labels: map[string]string{v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprintf("z%d", i%zones+1), v1.LabelArchStable: "amd64"},
+			Labels: map[string]string{v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprintf("z%d", i%zones+1),
+				v1.LabelArchStable: "amd64"},
 		},
 		Status: v1.NodeStatus{
-			Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")},
-			Conditions:  []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", LastTransitionTime: metav1.Now()}},
+			Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"),
+				v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")},
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+				LastTransitionTime: metav1.Now()}},
 		},
 	}
 }
@@ -78,16 +81,19 @@ func (c *Crowd) Pod(i int, on string) *v1.Pod {
 	p := &v1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: fmt.Sprintf("pod-%d", i+1), UID: types.UID(fmt.Sprintf("uid-%d", i+1)), ResourceVersion: "1", CreationTimestamp: metav1.Now(),
+			Namespace: "default", Name: fmt.Sprintf("pod-%d", i+1), UID: types.UID(fmt.Sprintf("uid-%d", i+1)),
+			ResourceVersion: "1", CreationTimestamp: metav1.Now(),
 			Labels: map[string]string{"app": fmt.Sprintf("app-%d", i%50)},
 		},
 		Spec: v1.PodSpec{
-			NodeName: on, SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "image", Resources: v1.ResourceRequirements{
+			NodeName: on, SchedulerName: v1.DefaultSchedulerName,
+			Containers: []v1.Container{{Name: "c", Image: "image", Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{v1.ResourceCPU: *cpu, v1.ResourceMemory: *memory},
 			}}},
 		},
 		Status: v1.PodStatus{Phase: v1.PodRunning},
 	}
+
 	if on == "" {
 		p.Status = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{
 			Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
@@ -246,6 +252,7 @@ func (c *Crowd) watch(w http.ResponseWriter, r *http.Request, resource string) {
 				}
 			}
 		}
+
 		flusher.Flush()
 		select {
 		case <-changed:

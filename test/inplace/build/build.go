@@ -69,7 +69,8 @@ func New(ctx context.Context, work string) (*Builder, error) {
 func requirements(more, than string) (lines []byte) {
 	for line := range strings.Lines(more) {
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))
-		if len(fields) > 1 && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "=>") && !strings.Contains(than, fields[0]+" v") {
+		if len(fields) > 1 && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "=>") &&
+			!strings.Contains(than, fields[0]+" v") {
 			lines = fmt.Appendf(lines, "require %s %s\n", fields[0], fields[1])
 		}
 	}
@@ -111,13 +112,16 @@ func (b *Builder) addPlugins(ctx context.Context) error {
 		return nil
 	}
 	var told bytes.Buffer
-	if err := Command(ctx, "", nil, &told, "go", "mod", "download", "-modfile", b.modules, "-json", pluginsModule+"@"+patch.PluginsVersion); err != nil {
+	if err := Command(ctx, "", nil, &told, "go", "mod", "download", "-modfile", b.modules, "-json", pluginsModule+"@"+
+		patch.PluginsVersion); err != nil {
 		return err
 	}
+
 	var module struct{ Dir string }
 	if err := json.Unmarshal(told.Bytes(), &module); err != nil {
 		return err
 	}
+
 	copied := filepath.Join(b.work, "scheduler-plugins")
 	if err := patch.Plugins.Copy(module.Dir, copied); err != nil {
 		return err
@@ -125,7 +129,9 @@ func (b *Builder) addPlugins(ctx context.Context) error {
 	if err := b.compile(ctx, "build", "-o", filepath.Join(b.work, "kube-apiserver"), "k8s.io/kubernetes/cmd/kube-apiserver"); err != nil {
 		return err
 	}
-	err := Command(ctx, "", nil, io.Discard, "go", "mod", "edit", "-require", pluginsModule+"@"+patch.PluginsVersion, "-replace", pluginsModule+"="+copied, b.modules)
+
+	err := Command(ctx, "", nil, io.Discard, "go", "mod", "edit", "-require", pluginsModule+"@"+patch.PluginsVersion,
+		"-replace", pluginsModule+"="+copied, b.modules)
 	if err == nil {
 		b.plugins = copied
 	}

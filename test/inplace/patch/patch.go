@@ -34,7 +34,8 @@ type edit struct {
 }
 
 // Kubernetes is k8s.io/kubernetes.
-var Kubernetes = Module{parts: []part{{".", "."}}, leftOut: []string{"CHANGELOG", "cluster", "LICENSES"}, edits: kubernetesEdits, added: kubernetesAdded}
+var Kubernetes = Module{parts: []part{{".", "."}}, leftOut: []string{"CHANGELOG", "cluster", "LICENSES"},
+	edits: kubernetesEdits, added: kubernetesAdded}
 
 const (
 	steps = "test/integration/scheduler/podgroup/stepsframework/stepsframework.go"
@@ -43,7 +44,8 @@ const (
 
 var kubernetesEdits = []edit{
 	{file: "pkg/scheduler/scheduler.go", at: "type Scheduler struct {\n", text: "\tinPlace madeInPlace\n"},
-	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextEntity = podQueue.Pop\n", text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
+	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextEntity = podQueue.Pop\n",
+		text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "func (sched *Scheduler) Run(ctx context.Context) {\n",
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
 	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
@@ -54,7 +56,8 @@ var kubernetesEdits = []edit{
 	{file: steps, replace: true, at: "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil",
 		text: asked + "return podInIncompletePodGroupPods(testCtx.Scheduler.SchedulingQueue, podName), nil"},
 	// What counts its calls must not be called by two schedulers.
-	{file: "pkg/scheduler/scheduler.go", at: "WithPreEnqueuePluginMap(preEnqueuePluginMap)", text: "WithPreEnqueuePluginMap(unlessInPlace(preEnqueuePluginMap))", replace: true},
+	{file: "pkg/scheduler/scheduler.go", at: "WithPreEnqueuePluginMap(preEnqueuePluginMap)",
+		text: "WithPreEnqueuePluginMap(unlessInPlace(preEnqueuePluginMap))", replace: true},
 	{file: "pkg/controller/nodelifecycle/node_lifecycle_controller.go", at: "func (nc *Controller) Run(ctx context.Context) {\n",
 		text: "\tif nc.runsInPlace(ctx) {\n\t\treturn\n\t}\n"},
 	{file: "pkg/controller/tainteviction/taint_eviction.go", at: "func (tc *Controller) Run(ctx context.Context) {\n",
@@ -256,6 +259,7 @@ func (e edit) apply(folder string) error {
 		done++
 		return e.in(name)
 	})
+
 	if err == nil && done == 0 {
 		err = fmt.Errorf("%q stands in no file", e.at)
 	}

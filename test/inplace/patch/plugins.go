@@ -26,8 +26,10 @@ var Plugins = Module{
 		{pluginTests + "utils.go", pluginTests + "noderesourcetopology/utils.go"},
 	},
 	edits: []edit{
-		{everywhere: true, replace: true, at: "\t\"k8s.io/kubernetes/pkg/scheduler/framework\"\n", text: "\t\"sigs.k8s.io/scheduler-plugins/pkg/framework\"\n"},
-		{everywhere: true, at: "func syncInformerFactory(testCtx *testContext) {\n", text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.Ctx)\n"},
+		{everywhere: true, replace: true, at: "\t\"k8s.io/kubernetes/pkg/scheduler/framework\"\n",
+			text: "\t\"sigs.k8s.io/scheduler-plugins/pkg/framework\"\n"},
+		{everywhere: true, at: "func syncInformerFactory(testCtx *testContext) {\n",
+			text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.Ctx)\n"},
 		// The folder has links, which no module has.
 		{everywhere: true, replace: true, at: "filepath.Join(\"..\", \"..\", \"manifests\", \"crds\"),\n",
 			text: "filepath.Join(\"..\", \"..\", \"..\", \"manifests\", \"coscheduling\"),\n" +
@@ -36,7 +38,8 @@ var Plugins = Module{
 
 		{file: capacity, replace: true, at: "framework.NodeToStatusMap", text: "framework.NodeToStatusReader"},
 		// Whether it preempts in the background is said to the executor since v1.35.
-		{file: capacity, replace: true, at: "\t\tfalse, // enableAsyncPreemption\n", text: "\t\tpreemption.NewExecutor(c.fh, feature.Features{}),\n"},
+		{file: capacity, replace: true, at: "\t\tfalse, // enableAsyncPreemption\n",
+			text: "\t\tpreemption.NewExecutor(c.fh, feature.Features{}),\n"},
 		{file: capacity, at: "import (\n", text: "\t\"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature\"\n\t\"slices\"\n"},
 		// A pod that is removed while this loop runs leaves nil in the slice that it runs over.
 		{file: capacity, replace: true, at: "range nodeInfo.GetPods() {\n\t\t\teqInfo, withEQ := elasticQuotaInfos",

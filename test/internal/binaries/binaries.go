@@ -99,7 +99,8 @@ func Image(bin, root, reference, file string) error {
 			return err
 		}
 	}
-	return run(filepath.Join(root, "deploy/pack"), "run", "./cmd/image", "-binaries", bin, "-image", reference, "-version", reference, "-o", file)
+	return run(filepath.Join(root, "deploy/pack"), "run", "./cmd/image", "-binaries", bin, "-image", reference,
+		"-version", reference, "-o", file)
 }
 
 // Chart makes the chart as a release of that version has it, in a folder, and returns its file.

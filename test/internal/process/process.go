@@ -153,12 +153,14 @@ func (p *Process) WaitFor(ctx context.Context, prefix string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		for lines := bufio.NewScanner(file); lines.Scan(); {
 			if strings.HasPrefix(lines.Text(), prefix) {
 				file.Close()
 				return lines.Text(), nil
 			}
 		}
+
 		file.Close()
 		select {
 		case <-ctx.Done():

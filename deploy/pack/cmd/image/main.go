@@ -57,7 +57,8 @@ func run() error {
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			return err
 		}
-		if err := pack.Compile(*root, pack.Platform{OS: "linux", Architecture: architecture}, source.Version, folder, pack.ImagePrograms(*node)...); err != nil {
+		if err := pack.Compile(*root, pack.Platform{OS: "linux", Architecture: architecture}, source.Version, folder,
+			pack.ImagePrograms(*node)...); err != nil {
 			return err
 		}
 		source.Binaries[architecture] = folder
@@ -79,10 +80,12 @@ func sourceOf(root, version string) (*pack.Image, error) {
 		}
 		return strings.TrimSpace(string(out))
 	}
+
 	image := &pack.Image{Version: version, Revision: git("rev-parse", "HEAD")}
 	if image.Version == "" {
 		image.Version = git("describe", "--tags", "--always", "--dirty")
 	}
+
 	if image.Version == "" {
 		return nil, fmt.Errorf("%s: no version known; give -version", root)
 	}
@@ -90,10 +93,12 @@ func sourceOf(root, version string) (*pack.Image, error) {
 	if seconds == "" {
 		seconds = git("log", "-1", "--format=%ct")
 	}
+
 	epoch, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("%s: no commit whose time the image could have; set SOURCE_DATE_EPOCH", root)
 	}
+
 	image.Created = time.Unix(epoch, 0)
 	return image, nil
 }

@@ -30,6 +30,7 @@ func run() error {
 	out := flag.String("o", "", "the folder to write to")
 	chart := flag.Bool("chart", false, "write the chart alone, of the source as it is, and print its file")
 	flag.Parse()
+
 	if *chart {
 		file, err := r.WriteChart(*out)
 		if err == nil {
@@ -40,10 +41,12 @@ func run() error {
 	if err := r.Check(); err != nil {
 		return err
 	}
+
 	git := func(arguments ...string) (string, error) {
 		text, err := exec.Command("git", append([]string{"-C", r.Root}, arguments...)...).Output()
 		return strings.TrimSpace(string(text)), err
 	}
+
 	changes, err := git("status", "--porcelain")
 	if err != nil {
 		return fmt.Errorf("a release is made from a clone: %w", err)
@@ -54,19 +57,23 @@ func run() error {
 	if r.Revision, err = git("rev-parse", "HEAD"); err != nil {
 		return err
 	}
+
 	stamp, err := git("log", "-1", "--format=%ct")
 	if err != nil {
 		return err
 	}
+
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
 		return err
 	}
+
 	r.Created = time.Unix(seconds, 0)
 	work, err := os.MkdirTemp("", "berth-release-")
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 	for i, p := range pack.Platforms {
 		fmt.Printf("==> %d of %d: compiling for %s\n", i+1, len(pack.Platforms), p)
@@ -78,10 +85,12 @@ func run() error {
 			return err
 		}
 	}
+
 	fmt.Println("==> packing")
 	if err := r.Write(*out); err != nil {
 		return err
 	}
+
 	fmt.Printf("%s: Berth %s, commit %.12s\n", *out, r.Version, r.Revision)
 	return nil
 }

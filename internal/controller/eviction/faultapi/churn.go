@@ -58,6 +58,7 @@ func Flap(w *World) []string {
 		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
+
 	w.Run(w.between(0, 2*time.Second))
 	for range 1 + w.Rand.IntN(3) {
 		w.Taint("n1", "a", "v", w.chance(0.2))
@@ -65,11 +66,13 @@ func Flap(w *World) []string {
 		w.Untaint("n1", "a")
 		w.Run(w.between(0, 2*time.Second))
 	}
+
 	w.Taint("n1", "a", "v", w.chance(0.2))
 	if w.chance(0.2) {
 		w.Run(w.between(0, 2*time.Second))
 		w.Untaint("n1", "a")
 	}
+
 	w.Run(10*time.Second + recovers + longest*time.Second)
 	return w.Check()
 }
@@ -86,6 +89,7 @@ func FlapDevice(w *World) []string {
 		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
+
 	byRule := w.chance(0.5)
 	set := func(on bool) {
 		switch {
@@ -99,6 +103,7 @@ func FlapDevice(w *World) []string {
 			w.RemoveRule("a")
 		}
 	}
+
 	w.Run(w.between(0, 2*time.Second))
 	for range 1 + w.Rand.IntN(3) {
 		set(true)
@@ -106,11 +111,13 @@ func FlapDevice(w *World) []string {
 		set(false)
 		w.Run(w.between(0, 2*time.Second))
 	}
+
 	set(true)
 	if w.chance(0.2) {
 		w.Run(w.between(0, 2*time.Second))
 		set(false)
 	}
+
 	w.Run(10*time.Second + recovers + longest*time.Second)
 	return w.Check()
 }
@@ -196,6 +203,7 @@ func happening(w *World) {
 		w.RemoveNode(node)
 		w.After(w.between(0, time.Second), func() { w.AddNode(node) })
 	}
+
 	if w.hasDevices && w.chance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
@@ -242,7 +250,8 @@ func allocate(w *World, pod string) {
 func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 	for _, t := range randomTolerations(w) {
 		list = append(list, resourcev1.DeviceToleration{
-			Key: t.Key, Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffect(t.Effect), TolerationSeconds: t.TolerationSeconds,
+			Key: t.Key, Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffect(t.Effect),
+			TolerationSeconds: t.TolerationSeconds,
 		})
 	}
 	return list

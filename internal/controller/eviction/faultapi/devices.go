@@ -62,6 +62,7 @@ func (w *World) TaintDevice(node, device, key string, on bool) {
 	if before == nil {
 		return
 	}
+
 	s := *before
 	s.Devices = slices.Clone(before.Devices)
 	for i := range s.Devices {
@@ -78,6 +79,7 @@ func (w *World) TaintDevice(node, device, key string, on bool) {
 		}
 		s.Devices[i].Taints = taints
 	}
+
 	w.trace("device %s/%s tainted %s: %v", node, device, key, on)
 	w.writeSlice(&s)
 }
@@ -176,6 +178,7 @@ func (w *World) listDevices() {
 				w.step(eviction.RuleSeen{Rule: *r})
 			}
 		}
+
 		w.step(eviction.Listed{Kind: kind})
 	}
 }
@@ -187,11 +190,13 @@ func (w *World) readDevices(a eviction.ReadDevices) eviction.Answered {
 			read.Claims = append(read.Claims, *c)
 		}
 	}
+
 	for _, at := range a.Pools {
 		if s := w.slices[at.Node]; s != nil && s.Pool == at.Pool {
 			read.Slices = append(read.Slices, *s)
 		}
 	}
+
 	for _, name := range a.Rules {
 		if r := w.rules[name]; r != nil {
 			read.Rules = append(read.Rules, *r)
@@ -222,6 +227,7 @@ func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
 	if c == nil || !slices.Contains(c.For, p.UID) || len(p.Claims) == 0 {
 		return eviction.Due{}
 	}
+
 	use := c.Uses[0]
 	var taints []v1.Taint
 	if s := w.slices[use.Device.Pool]; s != nil {
@@ -231,11 +237,13 @@ func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
 			}
 		}
 	}
+
 	for _, r := range w.rules {
 		if r.Taint.Effect == v1.TaintEffectNoExecute && (r.Selector.Pool == nil || *r.Selector.Pool == use.Device.Pool) {
 			taints = append(taints, r.Taint)
 		}
 	}
+
 	for _, taint := range taints {
 		stay, forever, tolerated := time.Duration(0), false, false
 		for _, t := range use.Tolerations {
@@ -253,6 +261,7 @@ func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
 			least = eviction.Due{At: at, Taint: taint, Device: use.Device}
 		}
 	}
+
 	return least
 }
 
@@ -273,6 +282,7 @@ func (w *World) checkStatuses() {
 				pods++
 			}
 		}
+
 		if is := r.Condition; is.ObservedGeneration != r.Generation || (is.Status == metav1.ConditionTrue) != (pods > 0) {
 			w.wrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d", r.Name, r.Generation, pods,
 				is.Status, is.Message, is.ObservedGeneration)

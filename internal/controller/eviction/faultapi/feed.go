@@ -64,6 +64,7 @@ func (f *feed) Cut(wait time.Duration, lists bool) {
 	if w.core == nil || f.broken {
 		return
 	}
+
 	f.broken = true
 	f.cut++
 	f.last = time.Time{}

@@ -77,6 +77,7 @@ func (w *World) send(ticket eviction.Ticket, do func() eviction.Answered) {
 		w.answer(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 		return
 	}
+
 	if w.faulty() {
 		if w.chance(w.Faults.SlowChance) {
 			there += w.between(0, w.Faults.Slow)
@@ -99,6 +100,7 @@ func (w *World) send(ticket eviction.Ticket, do func() eviction.Answered) {
 			return
 		}
 	}
+
 	life := w.life
 	w.After(there, func() {
 		answer := do()
@@ -178,6 +180,7 @@ func (w *World) delete(a eviction.Delete) eviction.Answered {
 		w.trace("webhook refuses the delete of %s", p.UID)
 		return eviction.Answered{Outcome: eviction.Refused}
 	}
+
 	if !p.Terminating {
 		w.checkCarriedOut(p, a.UID)
 		w.Deleted++

@@ -136,6 +136,7 @@ func (w *World) step(event eviction.Event) {
 	if w.Told != nil {
 		w.Told(event, actions)
 	}
+
 	for _, action := range actions {
 		w.carryOut(action)
 	}

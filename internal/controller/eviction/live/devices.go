@@ -37,6 +37,7 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 		source := feed.Of(e.requests.devices, "", resource, list)
 		return func(ctx context.Context) { follow(ctx, source, sink) }
 	}
+
 	return []func(context.Context){
 		kind(eviction.Claims, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} },
 			func(o runtime.Object) {
@@ -75,7 +76,8 @@ func follow(ctx context.Context, source feed.Source, sink feed.Sink) {
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			wait = devicesAgain
 			if !said {
-				klog.FromContext(ctx).Info("Not followed, and no pod is evicted for it: it cannot be listed", "resource", source.Name, "err", err)
+				klog.FromContext(ctx).Info("Not followed, and no pod is evicted for it: it cannot be listed",
+					"resource", source.Name, "err", err)
 				sink.Listing()
 				sink.Listed()
 				said = true
@@ -101,6 +103,7 @@ func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*ev
 			return nil, err
 		}
 	}
+
 	for _, at := range a.Pools {
 		slices, err := r.pools.read(ctx, at)
 		if err != nil {
@@ -108,6 +111,7 @@ func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*ev
 		}
 		read.Slices = append(read.Slices, slices...)
 	}
+
 	for _, name := range a.Rules {
 		rule, err := r.rules.read(ctx, name)
 		if err != nil {
@@ -117,6 +121,7 @@ func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*ev
 			read.Rules = append(read.Rules, *rule)
 		}
 	}
+
 	return &read, nil
 }
 

@@ -17,9 +17,10 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 	deletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem:      "taint_eviction_controller",
-		Name:           "pod_deletion_duration_seconds",
-		Help:           "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
+		Subsystem: "taint_eviction_controller",
+		Name:      "pod_deletion_duration_seconds",
+		Help: "Latency, in seconds, between the time when a taint effect has been activated for the Pod and " +
+			"its deletion via TaintEvictionController.",
 		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
 		StabilityLevel: metrics.ALPHA,
 	})
@@ -30,15 +31,17 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 	deviceDeletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem:      "device_taint_eviction_controller",
-		Name:           "pod_deletion_duration_seconds",
-		Help:           "Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via DeviceTaintEvictionController.",
+		Subsystem: "device_taint_eviction_controller",
+		Name:      "pod_deletion_duration_seconds",
+		Help: "Latency, in seconds, between the time when a device taint effect has been activated and a " +
+			"Pod's deletion via DeviceTaintEvictionController.",
 		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
 		StabilityLevel: metrics.ALPHA,
 	})
 	pending = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name:           "berth_eviction_pending",
-		Help:           "Pods that a NoExecute taint asks to go, now or when their tolerated seconds are over, by the taint that asks first.",
+		Name: "berth_eviction_pending",
+		Help: "Pods that a NoExecute taint asks to go, now or when their tolerated seconds are over, by the " +
+			"taint that asks first.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"taint"})
 	retries = metrics.NewCounter(&metrics.CounterOpts{
@@ -60,7 +63,8 @@ var (
 
 // Metrics are the package's, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{deletions, deletionDuration, deviceDeletions, deviceDeletionDuration, pending, retries, cancelled, averted}
+	return []metrics.Registerable{deletions, deletionDuration, deviceDeletions, deviceDeletionDuration, pending,
+		retries, cancelled, averted}
 }
 
 func countDelete(err error, due eviction.Due) {

@@ -57,6 +57,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 	case eviction.Delete, eviction.Evict:
 		limit = deletedWithin
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var answer eviction.Answered
@@ -89,10 +90,12 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		answer.Ticket = a.Ticket
 		err = r.annotate(ctx, a)
 	}
+
 	answer.Outcome = outcome(err)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && answer.Outcome == eviction.Busy {
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
+
 	if err != nil && ctx.Err() == nil {
 		r.complain(ctx, action, answer.Outcome, err)
 	}
@@ -156,6 +159,7 @@ func (r *requests) mark(ctx context.Context, a eviction.Mark) (*eviction.Pod, er
 		LastTransitionTime: metav1.Now(),
 		ObservedGeneration: a.Observed,
 	}
+
 	if a.Device {
 		condition.Reason, condition.Message = eviction.DeviceReason, eviction.DeviceMessage
 	}
@@ -163,6 +167,7 @@ func (r *requests) mark(ctx context.Context, a eviction.Mark) (*eviction.Pod, er
 		"metadata": preconditions(a.UID, a.ResourceVersion),
 		"status":   map[string]any{"conditions": []v1.PodCondition{condition}},
 	})
+
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +217,12 @@ func (r *requests) annotate(ctx context.Context, a eviction.Annotate) error {
 		kind = types.MergePatchType
 		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: nil}
 	}
+
 	patch, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 	if err != nil {
 		return err
 	}
+
 	return r.client.Patch(kind).Resource("nodes").Name(a.Node).
 		VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Body(patch).Do(ctx).Error()
 }

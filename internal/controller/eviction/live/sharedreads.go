@@ -35,6 +35,7 @@ func (r *sharedReads[K, V]) read(ctx context.Context, key K) (V, error) {
 		r.carryOut(ctx, key, read)
 		return read.value, read.err
 	}
+
 	r.mu.Unlock()
 	select {
 	case <-last.done:

@@ -112,6 +112,7 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 		log.Info("Zone is in another state", "zone", nodehealth.ZoneName(a.Zone), "from", a.From, "to", a.To, "nodesPerSecond", a.Rate)
 		return nil
 	}
+
 	if read, ok := action.(nodehealth.ReadLease); ok {
 		return func(ctx context.Context) nodehealth.Event { return c.requests.readLease(ctx, read) }
 	}
@@ -119,6 +120,7 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 	if a, pods := action.(nodehealth.MarkPods); pods {
 		return c.requests.marking(ctx, a)
 	}
+
 	return func(ctx context.Context) nodehealth.Event {
 		began := time.Now()
 		answer := c.requests.carryOut(ctx, action)
@@ -132,7 +134,8 @@ func (c *Controller) nodeSource() feed.Source {
 }
 
 func (c *Controller) leaseSource() feed.Source {
-	return feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases", func() runtime.Object { return &coordinationv1.LeaseList{} })
+	return feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
+		func() runtime.Object { return &coordinationv1.LeaseList{} })
 }
 
 func (c *Controller) nodeSink() feed.Sink {

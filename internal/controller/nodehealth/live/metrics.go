@@ -5,7 +5,8 @@ import "k8s.io/component-base/metrics"
 const subsystem = "node_collector" // upstream's
 
 func perZone(name, help string) *metrics.GaugeVec {
-	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA}, []string{"zone"})
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help,
+		StabilityLevel: metrics.ALPHA}, []string{"zone"})
 }
 
 var (
@@ -44,7 +45,8 @@ var (
 
 // Metrics are the package's, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, passDuration, writeDuration, evictionRate, evictionsWaiting}
+	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, passDuration, writeDuration,
+		evictionRate, evictionsWaiting}
 }
 
 // tellMetrics updates the metrics from the Core.

@@ -68,6 +68,7 @@ func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodeh
 		}
 		return r.patchNode(ctx, a.Ticket, a.Node, types.MergePatchType, patch)
 	}
+
 	return nodehealth.Answered{}
 }
 
@@ -125,13 +126,15 @@ func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	}
 }
 
-func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType, patch any, subresource ...string) nodehealth.Answered {
+func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType,
+	patch any, subresource ...string) nodehealth.Answered {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.Failed}
 	}
+
 	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
 	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
 	if answer.Outcome == nodehealth.Stale {
@@ -143,6 +146,7 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 		}
 		log.Info("Node not written, will try again", "node", klog.KRef("", name), "err", err)
 	}
+
 	if err == nil {
 		now := nodehealth.NodeOf(node)
 		answer.Node = &now
@@ -199,12 +203,14 @@ func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
 		if err != nil {
 			return err
 		}
-		if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
+		if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
 			return err
 		}
 		r.events.Add(v1.ObjectReference{
 			Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 		}, v1.EventTypeWarning, "NodeNotReady", "Node is not ready")
 	}
+
 	return nil
 }

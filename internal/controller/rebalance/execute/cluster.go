@@ -217,6 +217,7 @@ func (c *cluster) satisfied(f *Flight) bool {
 	default:
 		return false
 	}
+
 	if object.GetUID() != f.OwnerUID && object.GetUID() != "" || replicas == nil {
 		return false
 	}
@@ -226,6 +227,7 @@ func (c *cluster) satisfied(f *Flight) bool {
 			live++
 		}
 	}
+
 	return live >= int(*replicas)
 }
 
@@ -238,6 +240,7 @@ func (c *cluster) successor(owner workload, to string, isNew func(p *v1.Pod) boo
 			list = append(list, p)
 		}
 	}
+
 	if len(list) == 0 {
 		return nil
 	}
@@ -250,6 +253,7 @@ func (c *cluster) successor(owner workload, to string, isNew func(p *v1.Pod) boo
 		}
 		return 1
 	}
+
 	return slices.MinFunc(list, func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
@@ -298,5 +302,8 @@ func closed(plan *rebalance.Plan) map[string]string {
 }
 
 func ready(p *v1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodReady &&
+			c.Status == v1.ConditionTrue
+	})
 }

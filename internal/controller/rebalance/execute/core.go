@@ -118,7 +118,8 @@ type refusal struct {
 
 // New returns a Core that has seen nothing of the cluster.
 func New(options Options) *Core {
-	return &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{}, written: map[string]string{}, journal: Journal{Resting: map[string]Rest{}}}
+	return &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{},
+		written: map[string]string{}, journal: Journal{Resting: map[string]Rest{}}}
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
@@ -128,6 +129,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.asked = true
 		c.do(Recall{})
 	}
+
 	switch e := event.(type) {
 	case Seen:
 		c.noticed(e.Object)
@@ -150,6 +152,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case Stop:
 		c.stopping = true
 	}
+
 	c.advance()
 	return c.actions
 }
@@ -213,17 +216,20 @@ func (c *Core) begin() {
 	for workload, rest := range c.journal.Resting {
 		c.run.resting[workload] = rest
 	}
+
 	f := c.journal.Move
 	if f == nil {
 		c.ask()
 		return
 	}
+
 	victim := c.cluster.pod(f.Namespace, f.Name, f.UID)
 	if victim != nil && victim.DeletionTimestamp == nil {
 		c.drop()
 		c.ask()
 		return
 	}
+
 	c.move = &move{Flight: *f, evicted: c.now, left: c.now}
 	c.tell(Resumed, "")
 	c.enter(arriving)
@@ -305,6 +311,7 @@ func (c *Core) answered(e Answered) {
 		c.closedAll()
 		return
 	}
+
 	if e.Ticket != c.ticket {
 		return
 	}

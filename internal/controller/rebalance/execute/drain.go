@@ -160,6 +160,7 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 			d.options.Returned = map[types.UID]bool{}
 		}
 	}
+
 	switch e := event.(type) {
 	case Seen:
 		if pod, ok := e.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" {
@@ -189,6 +190,7 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 	case Stop:
 		d.stopping = true
 	}
+
 	d.advance()
 	return d.actions
 }
@@ -260,7 +262,8 @@ func (d *Drainer) settles(object metav1.Object) {
 		return
 	}
 	for i := range d.plan.Pods {
-		if p := &d.plan.Pods[i]; p.Waits != "" && p.NoSurge != "" && p.Namespace == object.GetNamespace() && strings.HasPrefix(p.Owner, of) {
+		if p := &d.plan.Pods[i]; p.Waits != "" && p.NoSurge != "" && p.Namespace == object.GetNamespace() &&
+			strings.HasPrefix(p.Owner, of) {
 			d.stale = true
 		}
 	}

@@ -56,6 +56,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 				result = Elsewhere
 			}
 		}
+
 		if slices.Contains(d.options.Nodes, node) {
 			d.options.Returned[next.UID] = true
 		}
@@ -63,7 +64,8 @@ func (d *Drainer) followSuccessor(p *departure) {
 	case d.accepts(p, next):
 		d.leavePending(p, next)
 	case p.left.IsZero():
-	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace, Owner: p.Owner}, OwnerUID: p.owner.uid}):
+	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace,
+		Owner: p.Owner}, OwnerUID: p.owner.uid}):
 		p.ended = true
 	case d.now.Before(p.left.Add(landsFor)):
 		d.wake(p.left.Add(landsFor))
@@ -107,15 +109,18 @@ func (d *Drainer) successor(p *departure) *v1.Pod {
 	if next := pods[p.next]; next != nil && next.DeletionTimestamp == nil {
 		return next
 	}
+
 	p.next = ""
 	if p.owner.uid == "" {
 		return nil
 	}
+
 	kind, _, _ := strings.Cut(p.Owner, "/")
 	next := d.cluster.successor(p.owner, p.To, func(o *v1.Pod) bool {
 		return !p.known[o.UID] && o.UID != p.UID && (kind != statefulSet || o.Name == p.Name) &&
 			!slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })
 	})
+
 	if next != nil {
 		p.next = next.UID
 	}

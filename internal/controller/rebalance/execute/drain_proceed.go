@@ -108,6 +108,7 @@ func (d *Drainer) advance() {
 		}
 		return
 	}
+
 	if end := d.deadline(); !end.IsZero() && !d.now.Before(end) {
 		d.end(d.outOfTime())
 		return
@@ -116,6 +117,7 @@ func (d *Drainer) advance() {
 		d.end(interrupted)
 		return
 	}
+
 	if d.stage == recovering {
 		d.at = time.Time{}
 		switch d.followSurges(); {
@@ -127,6 +129,7 @@ func (d *Drainer) advance() {
 			d.ask(checking)
 		}
 	}
+
 	if d.stage == cordoning && len(d.waiting) == 0 && d.cordoned() {
 		d.ask(replanning)
 	}
@@ -135,6 +138,7 @@ func (d *Drainer) advance() {
 		d.followSurges()
 		d.follow()
 	}
+
 	if d.stage == emptying {
 		d.proceed()
 	}
@@ -173,16 +177,19 @@ func (d *Drainer) remaining() (left, ending int) {
 			ending++
 		}
 	}
+
 	seen := map[types.UID]bool{}
 	for i := range d.plan.Pods {
 		p := &d.plan.Pods[i]
 		seen[p.UID] = true
 		count(p.Namespace, p.Name, p.UID)
 	}
+
 	for _, k := range d.plan.Ending {
 		seen[k.UID] = true
 		count(k.Namespace, k.Name, k.UID)
 	}
+
 	for _, p := range d.under {
 		if !seen[p.UID] && p.left.IsZero() {
 			count(p.Namespace, p.Name, p.UID)
@@ -254,7 +261,8 @@ func (d *Drainer) proceed() {
 		}
 		if next.follows() && p.To != "" {
 			next.room = &Flight{
-				Move:     rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To, Cost: rebalance.Cost{GraceSeconds: p.Grace}},
+				Move: rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To,
+					Cost: rebalance.Cost{GraceSeconds: p.Grace}},
 				OwnerUID: next.owner.uid, Begun: metav1.NewTime(d.wall()),
 			}
 		}
@@ -315,6 +323,7 @@ func (d *Drainer) rest() {
 			waits = append(waits, fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, h.Why))
 		}
 	}
+
 	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
 	switch {
 	case d.stale, retry, left > 0 && len(waits) == 0 && len(d.under)+len(d.surges) == 0, len(waits) > 0 && !d.now.Before(again):

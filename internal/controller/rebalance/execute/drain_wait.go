@@ -42,22 +42,27 @@ func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 
 // unreadyOf says which pod of a budget is not ready, and why, or "".
 func (c *cluster) unreadyOf(namespace, budget string) string {
-	b, ok := c.objects[keyOf(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: budget}})].(*policyv1.PodDisruptionBudget)
+	b, ok := c.objects[keyOf(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
+		Name: budget}})].(*policyv1.PodDisruptionBudget)
 	if !ok {
 		return ""
 	}
+
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
 		return ""
 	}
+
 	var list []*v1.Pod
 	for _, pods := range c.byOwner {
 		for _, p := range pods {
-			if p.Namespace == namespace && p.DeletionTimestamp == nil && !rules.IsTerminal(p) && !ready(p) && selector.Matches(labels.Set(p.Labels)) {
+			if p.Namespace == namespace && p.DeletionTimestamp == nil && !rules.IsTerminal(p) && !ready(p) &&
+				selector.Matches(labels.Set(p.Labels)) {
 				list = append(list, p)
 			}
 		}
 	}
+
 	if len(list) == 0 {
 		return ""
 	}
@@ -66,6 +71,7 @@ func (c *cluster) unreadyOf(namespace, budget string) string {
 	if len(list) > 1 {
 		text += fmt.Sprintf(", and %d more are not", len(list)-1)
 	}
+
 	return text
 }
 

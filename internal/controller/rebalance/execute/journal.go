@@ -128,6 +128,7 @@ func (c *Core) forgetRests() {
 			delete(c.journal.Resting, workload)
 		}
 	}
+
 	for len(c.journal.Resting) > mostResting {
 		first := ""
 		for workload, rest := range c.journal.Resting {

@@ -32,14 +32,18 @@ func (c *Core) start(m *rebalance.Move) {
 		c.again()
 		return
 	}
+
 	c.move = &move{
-		Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second)), Unready: !ready(victim)},
-		known:  map[types.UID]bool{},
+		Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second)),
+			Unready: !ready(victim)},
+		known: map[types.UID]bool{},
 	}
+
 	c.move.Next, c.move.Improves = nil, nil
 	for uid := range c.cluster.byOwner[workloadOf(victim)] {
 		c.move.known[uid] = true
 	}
+
 	c.journal.Move = &c.move.Flight
 	c.enter(noting)
 	c.note()
@@ -119,6 +123,7 @@ func (c *Core) putOff(e Answered) {
 	if r.first.IsZero() {
 		*r = refusal{first: c.now}
 	}
+
 	if r.uid != m.UID {
 		r.uid, r.since = m.UID, c.now
 	}

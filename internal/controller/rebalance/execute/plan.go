@@ -57,6 +57,7 @@ func (c *Core) planned(plan *rebalance.Plan) {
 		c.run.told = true
 		c.do(Told{Result: Proved, Message: plan.Summary()})
 	}
+
 	c.close(closed(plan))
 }
 

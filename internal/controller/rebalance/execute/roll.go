@@ -149,6 +149,7 @@ func (r *Roller) Step(now time.Time, event Event) []Action {
 	default:
 		r.pass(e)
 	}
+
 	r.advance()
 	return r.actions
 }
@@ -220,7 +221,10 @@ func (r *Roller) nodes() []*v1.Node {
 
 // nodeReady reports whether a node can take pods, but for being cordoned.
 func nodeReady(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady &&
+			c.Status == v1.ConditionTrue
+	})
 }
 
 // beforeOf is what a node is: it differs once the node has restarted.
@@ -261,7 +265,8 @@ func (r *Roller) find() {
 	}
 	r.total = len(r.nodes())
 	if resumed {
-		r.do(RollTold{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at %s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), done, r.total)})
+		r.do(RollTold{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at "+
+			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), done, r.total)})
 	}
 }
 

@@ -32,11 +32,13 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 		if note, ok := noteOf(n); ok && r.is(n, rollTurn) {
 			before = note.Before
 		} else {
-			r.do(RollTold{Result: Cordoned, Node: name, Message: fmt.Sprintf("its turn begins, %d of %d nodes are done", r.done(), r.total)})
+			r.do(RollTold{Result: Cordoned, Node: name,
+				Message: fmt.Sprintf("its turn begins, %d of %d nodes are done", r.done(), r.total)})
 		}
 		r.uids[name], r.before[name] = n.UID, before
 		r.want(name, true, RollNote{State: rollTurn, Before: before})
 	}
+
 	for _, name := range turn.Closes {
 		r.want(name, true, RollNote{State: rollNext})
 	}
@@ -86,6 +88,7 @@ func (r *Roller) settled() bool {
 			r.do(want)
 		}
 	}
+
 	return settled
 }
 
@@ -156,6 +159,7 @@ func (r *Roller) drained(a DrainDone) {
 	if a.Evicted > 0 {
 		r.tries = 0
 	}
+
 	switch {
 	case r.stopping:
 		r.stop(interrupted)
@@ -268,6 +272,7 @@ func (r *Roller) lacks(name string) string {
 			return fmt.Sprintf("node %s is gone: waiting until a new node that is ready takes its place", name)
 		}
 	}
+
 	return ""
 }
 
@@ -300,6 +305,7 @@ func (r *Roller) endTurn() {
 		}
 		done := RollNote{State: rollDone}
 		node, message := name, "open again"
+
 		switch came := r.came[name]; {
 		case r.cluster.node(name) == nil:
 			node, done.Instead = came, name
@@ -307,6 +313,7 @@ func (r *Roller) endTurn() {
 		case r.closed[name]:
 			message = "stays cordoned, as it was before"
 		}
+
 		if node != "" {
 			r.want(node, r.closed[node], done)
 		}

@@ -174,7 +174,8 @@ func (d *Drainer) surgeDone(s *surge) {
 	switch s.step {
 	case raising:
 		s.enter(growing, d.now)
-		d.do(DrainTold{Result: Raised, Pod: &s.Departure, Message: fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1)})
+		d.do(DrainTold{Result: Raised, Pod: &s.Departure,
+			Message: fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1)})
 	case marking, leaving:
 		s.enter(lowering, d.now)
 	case clearing:
@@ -214,6 +215,7 @@ func (d *Drainer) followSurges() {
 			d.request(s)
 		}
 	}
+
 	d.surges = slices.DeleteFunc(d.surges, func(s *surge) bool {
 		if s.step != restored {
 			return false
@@ -293,6 +295,7 @@ func (d *Drainer) hopeless(s *surge, next *v1.Pod) string {
 		}
 		return ""
 	}
+
 	if next.Spec.NodeName == "" {
 		if d.now.Sub(s.since) >= pendingFor {
 			return homeless(next)
@@ -300,6 +303,7 @@ func (d *Drainer) hopeless(s *surge, next *v1.Pod) string {
 		d.wake(s.since.Add(pendingFor))
 		return ""
 	}
+
 	why := failing(next)
 	switch {
 	case why == "":
@@ -313,6 +317,7 @@ func (d *Drainer) hopeless(s *surge, next *v1.Pod) string {
 	default:
 		d.wake(s.bad.Add(failsFor))
 	}
+
 	return ""
 }
 

@@ -29,7 +29,8 @@ func (d *Drainer) leftBehind() (list []*surge) {
 		if !scales || !ok {
 			continue
 		}
-		s := &surge{scaled: scaled, note: note, departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
+		s := &surge{scaled: scaled, note: note,
+			departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
 		if p := pods[note.pod]; p != nil {
 			if !slices.Contains(d.options.Nodes, p.Spec.NodeName) && d.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
 				continue
@@ -45,7 +46,8 @@ func (d *Drainer) leftBehind() (list []*surge) {
 			slices.ContainsFunc(list, func(s *surge) bool { return s.UID == p.UID }) {
 			continue
 		}
-		s := &surge{departure: &departure{Departure: rebalance.Departure{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, owner: workloadOf(p)}, marked: true, back: true}
+		s := &surge{departure: &departure{Departure: rebalance.Departure{Namespace: p.Namespace, Name: p.Name,
+			UID: p.UID}, owner: workloadOf(p)}, marked: true, back: true}
 		s.why = "an earlier run has left it with the lowest deletion cost"
 		s.enter(clearing, d.now)
 		list = append(list, s)

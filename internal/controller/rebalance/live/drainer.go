@@ -29,7 +29,8 @@ type Drainer struct {
 
 // NewDrainer returns a Drainer. profiles are the scheduler's; told and done are called as the drain
 // proceeds, and must not block.
-func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions, told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
+func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions,
+	told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
 	options.Wall = wall
 	events := newDrainEvents(client)
 	return newDrainer(client, profiles, &options, events, execute.NewDrainer(options), func(action execute.Action) bool {
@@ -49,7 +50,8 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 // NewRoller returns a Drainer that rolls nodes. What it tells of pods goes to told, and what it
 // tells of nodes to rolled.
 func NewRoller(
-	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions, told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
+	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
+	told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
 ) *Drainer {
 	options.Wall = wall
 	events := newDrainEvents(client)
@@ -65,6 +67,7 @@ func NewRoller(
 		default:
 			return false
 		}
+
 		return true
 	})
 }
@@ -76,17 +79,21 @@ type drainCore interface {
 }
 
 // newDrainer returns a Drainer of a core. tell takes the actions that report something.
-func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, events *drainEvents, core drainCore, tell func(execute.Action) bool) *Drainer {
-	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles, dry: options.DryRun, surge: options.Surge, events: events}
+func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions,
+	events *drainEvents, core drainCore, tell func(execute.Action) bool) *Drainer {
+	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles,
+		dry: options.DryRun, surge: options.Surge, events: events}
 	d.noRoom = saidOnce(d.See)
 	requests := newRequests(client, d.noRoom)
 	d.Step, d.Tick = core.Step, execute.Tick{}
+
 	d.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {
 			return at
 		}
 		return now.Add(idle)
 	}
+
 	d.Do = func(_ context.Context, action execute.Action) func(context.Context) execute.Event {
 		if tell(action) {
 			return nil
@@ -107,6 +114,7 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 		}
 		return func(ctx context.Context) execute.Event { return requests.carryOut(ctx, action) }
 	}
+
 	return d
 }
 
@@ -119,13 +127,16 @@ func (d *Drainer) Run(ctx context.Context) error {
 	kinds := append(kindsOf(d.client), daemonSets)
 	if d.surge {
 		kinds = append(kinds,
-			kind{d.client.AutoscalingV2().RESTClient(), "horizontalpodautoscalers", func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} }},
+			kind{d.client.AutoscalingV2().RESTClient(), "horizontalpodautoscalers",
+				func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} }},
 			kind{d.client.CoreV1().RESTClient(), "resourcequotas", func() runtime.Object { return &v1.ResourceQuotaList{} }})
 	}
+
 	feeds, err := feedsOf(ctx, kinds, d.See, func() {})
 	if err != nil {
 		return err
 	}
+
 	if why := otherPlacer(ctx, d.client, d.profiles); why != "" && !d.dry {
 		d.noRoom(why)
 	}

@@ -81,6 +81,7 @@ func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed 
 	if err != nil {
 		return nil, err
 	}
+
 	var unlisted atomic.Int32
 	unlisted.Store(int32(len(kinds)))
 	for _, k := range kinds {
@@ -98,6 +99,7 @@ func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed 
 		}
 		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.source(), m.sink()) })
 	}
+
 	return feeds, nil
 }
 

@@ -81,6 +81,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	m.policy, err = m.options.Policy(func(name string) (int32, bool) {
 		for i := range classes.Items {
 			if classes.Items[i].Name == name {
@@ -89,6 +90,7 @@ func (m *Mover) Run(ctx context.Context) error {
 		}
 		return 0, false
 	})
+
 	if err != nil {
 		return err
 	}
@@ -98,10 +100,12 @@ func (m *Mover) Run(ctx context.Context) error {
 			m.options.Told(execute.Told{Message: "note: " + note})
 		}
 	}
+
 	feeds, err := feedsOf(ctx, kindsOf(m.client), m.See, func() { m.synced.Store(true) })
 	if err != nil {
 		return err
 	}
+
 	if why := otherPlacer(ctx, m.client, m.options.Profiles); why != "" {
 		m.requests.noRoom(why)
 	}
@@ -135,6 +139,7 @@ func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Cont
 			return execute.Planned{Plan: rebalance.Make(a.State, m.policy, options)}
 		}
 	}
+
 	return func(ctx context.Context) execute.Event { return m.requests.carryOut(ctx, action) }
 }
 
@@ -146,14 +151,18 @@ func (m *Mover) told(ctx context.Context, a execute.Told) {
 	if a.Result == execute.Roomless {
 		klog.FromContext(ctx).Info("Moves go on, but no room is kept for successors", "reason", a.Message)
 	}
+
 	if a.Move == nil {
 		return
 	}
-	klog.FromContext(ctx).V(2).Info("Move", "pod", klog.KRef(a.Move.Namespace, a.Move.Name), "result", a.Result, "node", a.Node, "message", a.Message)
+	klog.FromContext(ctx).V(2).Info("Move", "pod", klog.KRef(a.Move.Namespace, a.Move.Name), "result", a.Result,
+		"node", a.Node, "message", a.Message)
 	about := v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: a.Move.Namespace, Name: a.Move.Name, UID: a.Move.UID}
+
 	switch a.Result {
 	case execute.Evicted:
-		m.events.Add(about, v1.EventTypeNormal, "Rebalanced", "Evicted from "+a.Move.From+" for "+a.Move.Cause+"; its successor was proved to land on "+a.Move.To)
+		m.events.Add(about, v1.EventTypeNormal, "Rebalanced", "Evicted from "+a.Move.From+" for "+a.Move.Cause+
+			"; its successor was proved to land on "+a.Move.To)
 	case execute.Resumed, execute.Arrived, execute.Ended:
 	default:
 		m.events.Add(about, v1.EventTypeWarning, "RebalanceFailed", a.Message)

@@ -36,13 +36,15 @@ func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*p
 	ctx, cancel := context.WithTimeout(ctx, roomWithin)
 	defer cancel()
 	lease, err := client.CoordinationV1().Leases(leaderNamespace).Get(ctx, leaderName, metav1.GetOptions{})
-	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > leadsFor {
+	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" ||
+		lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > leadsFor {
 		return ""
 	}
 	for i := range lease.ManagedFields {
 		f := &lease.ManagedFields[i]
 		if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:renewTime"`) && !strings.HasPrefix(f.Manager, "berth") {
-			return fmt.Sprintf("no room is kept for successors: %s places pods (by the Lease %s/%s); each arrival is checked", f.Manager, leaderNamespace, leaderName)
+			return fmt.Sprintf("no room is kept for successors: %s places pods (by the Lease "+
+				"%s/%s); each arrival is checked", f.Manager, leaderNamespace, leaderName)
 		}
 	}
 	return ""

@@ -193,7 +193,8 @@ func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
 // until nobody else has written in between. Nothing is written if nothing follows.
 func change[T metav1.Object](
 	ctx context.Context, name string, get func(context.Context, string, metav1.GetOptions) (T, error),
-	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error), what func(T) (map[string]any, error),
+	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
+	what func(T) (map[string]any, error),
 ) error {
 	version, conflict := "", error(nil)
 	for {
@@ -245,10 +246,12 @@ func (r *requests) scale(ctx context.Context, a execute.Scale) error {
 	}
 	if of.Kind == "ReplicaSet" {
 		sets := apps.ReplicaSets(of.Namespace)
-		return change(ctx, of.Name, sets.Get, sets.Patch, func(o *appsv1.ReplicaSet) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+		return change(ctx, of.Name, sets.Get, sets.Patch,
+			func(o *appsv1.ReplicaSet) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
 	}
 	deployments := apps.Deployments(of.Namespace)
-	return change(ctx, of.Name, deployments.Get, deployments.Patch, func(o *appsv1.Deployment) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+	return change(ctx, of.Name, deployments.Get, deployments.Patch,
+		func(o *appsv1.Deployment) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
 }
 
 func scaleTo(replicas int32, label any) map[string]any {
@@ -274,7 +277,8 @@ func (r *requests) mark(ctx context.Context, a execute.Mark) error {
 }
 
 func (r *requests) cordon(ctx context.Context, node string) error {
-	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType,
+		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	return err
 }
 

@@ -49,14 +49,17 @@ func (r *requests) showRoom(ctx context.Context, room string) {
 	if err != nil {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, roomWithin)
 	defer cancel()
 	leases := r.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	_, err = leases.Patch(ctx, cycle.RoomName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cycle.RoomNamespace, Name: cycle.RoomName, Annotations: annotations}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cycle.RoomNamespace,
+			Name: cycle.RoomName, Annotations: annotations}}
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
+
 	if err != nil {
 		r.roomless(ctx, err)
 	}
@@ -76,7 +79,8 @@ func (r *requests) freeRoom(ctx context.Context, room string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, roomWithin)
 	defer cancel()
-	_, err = r.client.CoordinationV1().Leases(cycle.RoomNamespace).Patch(ctx, cycle.RoomName, types.JSONPatchType, patch, metav1.PatchOptions{})
+	_, err = r.client.CoordinationV1().Leases(cycle.RoomNamespace).Patch(ctx, cycle.RoomName, types.JSONPatchType,
+		patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) { // invalid: it shows another room, or none
 		r.roomless(ctx, err)
 	}
@@ -85,6 +89,7 @@ func (r *requests) freeRoom(ctx context.Context, room string) {
 func (r *requests) roomless(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
 	if r.noRoom != nil {
-		r.noRoom(fmt.Sprintf("no room is kept for successors: the Lease %s/%s cannot be written: %v; each arrival is checked", cycle.RoomNamespace, cycle.RoomName, err))
+		r.noRoom(fmt.Sprintf("no room is kept for successors: the Lease %s/%s cannot be written: "+
+			"%v; each arrival is checked", cycle.RoomNamespace, cycle.RoomName, err))
 	}
 }

@@ -55,6 +55,7 @@ func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
 	if n == nil {
 		return e
 	}
+
 	var args evictorArgs
 	r.decode(n, evictorName, &args)
 	if args.NodeSelector != "" {
@@ -64,12 +65,14 @@ func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
 		}
 		e.Targets = selector
 	}
+
 	e.NodeFit = args.NodeFit
 	e.Pods, e.Namespaces = r.selector(n, args.LabelSelector), r.selector(n, args.NamespaceLabelSelector)
 	e.MinReplicas = int(min(args.MinReplicas, math.MaxInt32))
 	if args.MinPodAge != nil {
 		e.MinPodAge = args.MinPodAge.Duration
 	}
+
 	switch args.NoEvictionPolicy {
 	case "", "Preferred":
 	case "Mandatory":
@@ -77,6 +80,7 @@ func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
 	default:
 		r.fail(n, "%s: noEvictionPolicy: %q: must be Preferred or Mandatory", evictorName, args.NoEvictionPolicy)
 	}
+
 	r.protections(n, e, &args)
 	r.threshold(n, e, &args)
 	return e
@@ -84,7 +88,8 @@ func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
 
 func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
 	is := func(b *bool) bool { return b != nil && *b }
-	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods, args.IgnorePvcPods, args.EvictFailedBarePods, args.IgnorePodsWithoutPDB}
+	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods,
+		args.IgnorePvcPods, args.EvictFailedBarePods, args.IgnorePodsWithoutPDB}
 	p := &args.PodProtections
 	e.LocalStorage, e.DaemonSets = !is(args.EvictLocalStoragePods), !is(args.EvictDaemonSetPods)
 	e.Critical, e.FailedBare = !is(args.EvictSystemCriticalPods), !is(args.EvictFailedBarePods)
@@ -93,6 +98,7 @@ func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorAr
 		r.fail(n, "%s: podProtections: must not stand beside evictLocalStoragePods and the other deprecated fields", evictorName)
 		return
 	}
+
 	for _, name := range p.DefaultDisabled {
 		switch name {
 		case "PodsWithLocalStorage":
@@ -104,9 +110,11 @@ func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorAr
 		case "FailedBarePods":
 			e.FailedBare = false
 		default:
-			r.fail(n, "%s: podProtections.defaultDisabled: %q: must be PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods or FailedBarePods", evictorName, name)
+			r.fail(n, "%s: podProtections.defaultDisabled: %q: must be PodsWithLocalStorage, DaemonSetPods, "+
+				"SystemCriticalPods or FailedBarePods", evictorName, name)
 		}
 	}
+
 	for _, name := range p.ExtraEnabled {
 		switch name {
 		case "PodsWithPVC":
@@ -116,9 +124,11 @@ func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorAr
 		case "PodsWithResourceClaims":
 			e.DeviceClaims = true
 		default:
-			r.fail(n, "%s: podProtections.extraEnabled: %q: must be PodsWithPVC, PodsWithoutPDB or PodsWithResourceClaims", evictorName, name)
+			r.fail(n, "%s: podProtections.extraEnabled: %q: must be PodsWithPVC, PodsWithoutPDB "+
+				"or PodsWithResourceClaims", evictorName, name)
 		}
 	}
+
 	if p.Config != nil && p.Config.PodsWithPVC != nil {
 		for _, class := range p.Config.PodsWithPVC.ProtectedStorageClasses {
 			e.StorageClasses = append(e.StorageClasses, class.Name)
@@ -144,6 +154,7 @@ func (r *reader) threshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs
 	case t.Value != nil:
 		e.Priority = t.Value
 	}
+
 	if e.Priority != nil && *e.Priority > highestThreshold {
 		r.fail(n, "%s: priorityThreshold: %d: must not be above %d", evictorName, *e.Priority, highestThreshold)
 	}

@@ -71,9 +71,11 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if required {
 		goal.Heal = &rebalance.Heal{Only: rebalance.NodeAffinity}
 	}
+
 	switch {
 	case !required && !preferred:
-		r.fail(at, "%s: nodeAffinityType: must be requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution", goal.Name)
+		r.fail(at, "%s: nodeAffinityType: must be requiredDuringSchedulingIgnoredDuringExecution or "+
+			"preferredDuringSchedulingIgnoredDuringExecution", goal.Name)
 	case preferred:
 		r.another(goal, required).Return = &rebalance.Return{Weights: true}
 	}
@@ -103,12 +105,14 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if len(args.ExcludedTaints) > 0 && len(args.IncludedTaints) > 0 {
 		r.fail(at, "%s: must have includedTaints or excludedTaints, not both", goal.Name)
 	}
+
 	counts := func(t *v1.Taint) bool {
 		if len(args.IncludedTaints) > 0 {
 			return named(args.IncludedTaints, t)
 		}
 		return !named(args.ExcludedTaints, t)
 	}
+
 	goal.Heal = &rebalance.Heal{Only: rebalance.NodeTaints, Taints: counts}
 	if args.IncludePreferNoSchedule {
 		r.another(goal, true).Return = &rebalance.Return{Taints: true, TaintCounts: counts}
@@ -134,6 +138,7 @@ func spread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if fit := args.TopologyBalanceNodeFit; fit != nil && !*fit {
 		r.note(at, "%s: topologyBalanceNodeFit false has no effect: every move is proved", goal.Name)
 	}
+
 	hard, soft := len(args.Constraints) == 0, false
 	for _, c := range args.Constraints {
 		switch v1.UnsatisfiableConstraintAction(c) {
@@ -145,6 +150,7 @@ func spread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 			r.fail(at, "%s: constraints: %q: must be DoNotSchedule or ScheduleAnyway", goal.Name, c)
 		}
 	}
+
 	if hard {
 		goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
 	}
@@ -193,24 +199,29 @@ func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node)
 		var args utilizationArgs
 		r.decode(at, goal.Name, &args)
 		u := &rebalance.Utilization{
-			High: high, Thresholds: args.Thresholds, Targets: args.TargetThresholds, Deviation: args.UseDeviationThresholds, MoreThan: int(args.NumberOfNodes),
+			High: high, Thresholds: args.Thresholds, Targets: args.TargetThresholds,
+			Deviation: args.UseDeviationThresholds, MoreThan: int(args.NumberOfNodes),
 		}
+
 		goal.Utilization = u
 		if len(args.EvictionModes) > 0 {
 			r.note(at, "%s: evictionModes has no effect: a node is emptied of all its pods, or left alone", goal.Name)
 		}
+
 		if args.EvictableNamespaces != nil {
 			goal.Scope.Exclude = args.EvictableNamespaces.Exclude
 		}
 		if args.EvictionLimits != nil {
 			u.PerNode = limit(args.EvictionLimits.Node)
 		}
+
 		if args.MetricsUtilization != nil {
 			r.fail(at, "%s: metricsUtilization: Berth counts by requests and knows no metrics; leave it out", goal.Name)
 		}
 		if len(u.Thresholds) == 0 {
 			r.fail(at, "%s: thresholds: must name a resource", goal.Name)
 		}
+
 		r.percentages(at, goal.Name, "thresholds", u.Thresholds)
 		if high {
 			if len(u.Targets) > 0 || u.Deviation {
@@ -219,6 +230,7 @@ func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node)
 			u.Targets = u.Thresholds
 			return
 		}
+
 		r.percentages(at, goal.Name, "targetThresholds", u.Targets)
 		for name, low := range u.Thresholds {
 			target, both := u.Targets[name]
@@ -229,6 +241,7 @@ func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node)
 				r.fail(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
 			}
 		}
+
 		if len(u.Targets) != len(u.Thresholds) {
 			r.fail(at, "%s: thresholds and targetThresholds must name the same resources", goal.Name)
 		}
@@ -255,6 +268,7 @@ func restarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if args.PodRestartThreshold < 1 {
 		r.fail(at, "%s: podRestartThreshold: must be 1 or more", goal.Name)
 	}
+
 	r.known(at, goal.Name, args.States, restartStates)
 	count := func(o *v1.Pod) int32 { return restartsOf(o, args.IncludingInitContainers) }
 	goal.Renew = &rebalance.Renew{
@@ -282,19 +296,23 @@ func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		IncludingInitContainers      bool `json:"includingInitContainers"`
 		IncludingEphemeralContainers bool `json:"includingEphemeralContainers"`
 	}
+
 	r.decode(at, goal.Name, &args)
 	args.into(r, goal, at)
 	if args.MaxPodLifeTimeSeconds == nil && len(args.States) == 0 && len(args.Conditions) == 0 && len(args.ExitCodes) == 0 {
 		r.fail(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
 	}
+
 	r.known(at, goal.Name, args.States, lifetimeStates)
 	if slices.Contains(args.Conditions, condition{}) {
 		r.fail(at, "%s: conditions: each must have a type, status, reason or minTimeSinceLastTransitionSeconds", goal.Name)
 	}
+
 	kinds := args.OwnerKinds
 	if kinds != nil && len(kinds.Include) > 0 && len(kinds.Exclude) > 0 {
 		r.fail(at, "%s: ownerKinds: must have include or exclude, not both", goal.Name)
 	}
+
 	goal.Renew = &rebalance.Renew{
 		Wants: func(o *v1.Pod, now time.Time) string {
 			age := now.Sub(o.CreationTimestamp.Time)
@@ -324,19 +342,23 @@ func failed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		IncludingInitContainers bool     `json:"includingInitContainers"`
 		ExcludeOwnerKinds       []string `json:"excludeOwnerKinds"`
 	}{}
+
 	r.decode(at, goal.Name, &args)
 	args.into(r, goal, at)
 	age := uint(3600)
 	if args.MinPodLifetimeSeconds != nil {
 		age = *args.MinPodLifetimeSeconds
 	}
+
 	goal.Renew = &rebalance.Renew{
 		Title: "failed pods",
 		Wants: func(o *v1.Pod, now time.Time) string {
 			switch {
 			case o.Status.Phase != v1.PodFailed, now.Sub(o.CreationTimestamp.Time).Seconds() < float64(age),
 				!ofKind(o, nil, args.ExcludeOwnerKinds),
-				len(args.Reasons) > 0 && !slices.ContainsFunc(args.Reasons, func(reason string) bool { return hasReason(o, reason, args.IncludingInitContainers) }),
+				len(args.Reasons) > 0 &&
+					!slices.ContainsFunc(args.Reasons,
+						func(reason string) bool { return hasReason(o, reason, args.IncludingInitContainers) }),
 				!exited(o, args.ExitCodes, args.IncludingInitContainers):
 				return ""
 			}

@@ -120,6 +120,7 @@ func merge(n *yaml.Node) {
 			merged = append(merged, value)
 		}
 	}
+
 	for _, from := range merged {
 		for i := 0; i+1 < len(from.Content) && from.Kind == yaml.MappingNode; i += 2 {
 			if key := from.Content[i]; !keys[key.Value] {
@@ -329,6 +330,7 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 				r.note(f.key, "pluginConfig: %s stands beside args and has no effect; the descheduler passes over it, too", f.name)
 			}
 		}
+
 		if _, known := catalog[name]; !known && name != evictorName {
 			r.fail(item, "%s: no such plugin; known are %s", name, strings.Join(names(), ", "))
 		}
@@ -348,7 +350,8 @@ func (r *reader) plugins(n *yaml.Node) (list []field) {
 			r.note(point.key, "plugins: %s does nothing in the descheduler, and nothing here", point.name)
 			continue
 		default:
-			r.note(point.key, "plugins: %s is not an extension point; names are in lower case, and the descheduler passes over it, too", point.name)
+			r.note(point.key, "plugins: %s is not an extension point; names are in lower case, and the descheduler "+
+				"passes over it, too", point.name)
 			continue
 		}
 		for _, set := range r.fields(point.value, point.name) {
@@ -368,6 +371,7 @@ func (r *reader) plugins(n *yaml.Node) (list []field) {
 			}
 		}
 	}
+
 	return list
 }
 

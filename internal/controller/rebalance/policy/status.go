@@ -59,14 +59,16 @@ func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
 	}
 	return slices.ContainsFunc(states, func(state string) bool {
 		return o.Status.Reason == state || slices.ContainsFunc(statuses(o, initial, ephemeral), func(s v1.ContainerStatus) bool {
-			return s.State.Waiting != nil && s.State.Waiting.Reason == state || s.State.Terminated != nil && s.State.Terminated.Reason == state
+			return s.State.Waiting != nil && s.State.Waiting.Reason == state || s.State.Terminated != nil &&
+				s.State.Terminated.Reason == state
 		})
 	})
 }
 
 func hasReason(o *v1.Pod, reason string, initial bool) bool {
 	return o.Status.Reason == reason || slices.ContainsFunc(statuses(o, initial, false), func(s v1.ContainerStatus) bool {
-		return s.State.Waiting != nil && s.State.Waiting.Reason == reason || s.State.Terminated != nil && s.State.Terminated.Reason == reason
+		return s.State.Waiting != nil && s.State.Waiting.Reason == reason || s.State.Terminated != nil &&
+			s.State.Terminated.Reason == reason
 	})
 }
 

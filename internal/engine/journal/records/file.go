@@ -79,6 +79,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	if err != nil {
 		return err
 	}
+
 	var size int64
 	for _, name := range slices.Backward(names) {
 		info, err := os.Stat(name)
@@ -92,6 +93,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 			}
 		}
 	}
+
 	return nil
 }
 

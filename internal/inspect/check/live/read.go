@@ -32,9 +32,12 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 	if err != nil {
 		return nil, fmt.Errorf("ask for the version: %w", connect.Reach(err))
 	}
+
 	r := &reader{client: client, facts: &check.Facts{
-		Version: version.GitVersion, Pods: map[string]check.Count{}, Leases: map[string]string{}, Denied: map[deploy.Part][]string{}, WebhookEndpoints: -1,
+		Version: version.GitVersion, Pods: map[string]check.Count{}, Leases: map[string]string{},
+		Denied: map[deploy.Part][]string{}, WebhookEndpoints: -1,
 	}}
+
 	if groups, err := client.Discovery().ServerGroups(); err != nil {
 		r.missed("API groups", err)
 	} else {
@@ -42,6 +45,7 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 			r.facts.Groups = append(r.facts.Groups, group.Name)
 		}
 	}
+
 	r.objects(ctx)
 	r.pods(ctx)
 	r.installation(ctx)
@@ -58,17 +62,20 @@ func (r *reader) missed(what string, err error) {
 }
 
 // each lists a kind in pages.
-func each[L runtime.Object, T any](ctx context.Context, r *reader, what string, list func(context.Context, metav1.ListOptions) (L, error), take func(*T)) {
+func each[L runtime.Object, T any](ctx context.Context, r *reader, what string,
+	list func(context.Context, metav1.ListOptions) (L, error), take func(*T)) {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := list(ctx, options)
 		if err == nil {
 			err = meta.EachListItem(page, func(o runtime.Object) error { take(any(o).(*T)); return nil })
 		}
+
 		if err != nil {
 			r.missed(what, err)
 			return
 		}
+
 		about, err := meta.ListAccessor(page)
 		if err != nil || about.GetContinue() == "" {
 			return
@@ -78,7 +85,8 @@ func each[L runtime.Object, T any](ctx context.Context, r *reader, what string, 
 }
 
 // collect is each into a slice.
-func collect[L runtime.Object, T any](ctx context.Context, r *reader, what string, list func(context.Context, metav1.ListOptions) (L, error), into *[]T) {
+func collect[L runtime.Object, T any](ctx context.Context, r *reader, what string,
+	list func(context.Context, metav1.ListOptions) (L, error), into *[]T) {
 	each(ctx, r, what, list, func(o *T) { *into = append(*into, *o) })
 }
 
@@ -140,6 +148,7 @@ func (r *reader) pods(ctx context.Context) {
 				r.facts.Grouped++
 			}
 		}
+
 		for _, container := range pod.Spec.Containers {
 			if p, ok := processOf(pod, container); ok {
 				r.facts.Processes = append(r.facts.Processes, p)
@@ -177,17 +186,22 @@ func (r *reader) installation(ctx context.Context) {
 		}
 		r.facts.Installed = append(r.facts.Installed, part)
 	}
+
 	r.configuration(ctx)
 	for _, part := range r.facts.Installed {
-		if denied, err := Denied(ctx, Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part)), part, r.facts.Version, r.facts.SchedulerLease); err == nil {
+		if denied, err := Denied(ctx, Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part)),
+			part, r.facts.Version, r.facts.SchedulerLease); err == nil {
 			r.facts.Denied[part] = denied
 		}
 	}
-	slices, err := r.client.DiscoveryV1().EndpointSlices(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=berth-webhook"})
+
+	slices, err := r.client.DiscoveryV1().EndpointSlices(deploy.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=berth-webhook"})
 	if err != nil {
 		r.missed("endpoint slices", err)
 		return
 	}
+
 	for _, slice := range slices.Items {
 		r.facts.WebhookEndpoints = max(r.facts.WebhookEndpoints, 0)
 		for _, endpoint := range slice.Endpoints {
@@ -209,6 +223,7 @@ func (r *reader) configuration(ctx context.Context) {
 		r.missed("configuration of Berth's scheduler", err)
 		return
 	}
+
 	var file struct {
 		LeaderElection struct{ ResourceNamespace, ResourceName string }
 		Profiles       []struct{ SchedulerName string }
@@ -217,6 +232,7 @@ func (r *reader) configuration(ctx context.Context) {
 		r.missed("configuration of Berth's scheduler", err)
 		return
 	}
+
 	r.facts.SchedulerLease = file.LeaderElection.ResourceNamespace + "/" + file.LeaderElection.ResourceName
 	for _, profile := range file.Profiles {
 		r.facts.SchedulerNames = append(r.facts.SchedulerNames, profile.SchedulerName)

@@ -22,7 +22,8 @@ type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, err
 func Of(client kubernetes.Interface, user string) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}, ResourceAttributes: attributes},
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+				Groups: []string{"system:serviceaccounts", "system:authenticated"}, ResourceAttributes: attributes},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return false, err
@@ -51,7 +52,8 @@ const atATime = 8
 // scheduler creates for extended resources, and the subresource for allocations. In earlier
 // versions the role system:kube-scheduler lacks them.
 func of136(r deploy.Right) bool {
-	return r.Group == "resource.k8s.io" && (r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
+	return r.Group == "resource.k8s.io" &&
+		(r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
 }
 
 // ofPodGroups matches permissions that matter only where feature gates enable pod groups. Elsewhere
@@ -68,10 +70,12 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 	if err != nil {
 		return nil, err
 	}
+
 	rights = slices.DeleteFunc(rights, ofPodGroups)
 	if minor := check.MinorOf(version); minor >= 0 && minor < 36 {
 		rights = slices.DeleteFunc(rights, of136)
 	}
+
 	allowed := make([]bool, len(rights))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atATime)
@@ -85,11 +89,13 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 		group.Go(func() (err error) {
 			resource, sub, _ := strings.Cut(rights[i].Resource, "/")
 			allowed[i], err = ask(ctx, &authorizationv1.ResourceAttributes{
-				Namespace: rights[i].Namespace, Verb: rights[i].Verb, Group: rights[i].Group, Resource: resource, Subresource: sub, Name: rights[i].Name,
+				Namespace: rights[i].Namespace, Verb: rights[i].Verb, Group: rights[i].Group, Resource: resource,
+				Subresource: sub, Name: rights[i].Name,
 			})
 			return err
 		})
 	}
+
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
@@ -99,5 +105,6 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 			denied = append(denied, right.String())
 		}
 	}
+
 	return denied, nil
 }

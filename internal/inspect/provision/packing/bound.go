@@ -69,6 +69,7 @@ func (f *filler) divisible(bin int, values []float64, counts []int) (value float
 			total += f.weight[r]
 		}
 	}
+
 	f.orderBy(bin, values, counts)
 	use = make([]float64, len(b.Room))
 	for _, c := range f.order {
@@ -87,6 +88,7 @@ func (f *filler) divisible(bin int, values []float64, counts []int) (value float
 			}
 		}
 	}
+
 	return value, use
 }
 
@@ -99,6 +101,7 @@ func (f *filler) charge(bin int, values []float64, counts []int) (charged []floa
 	}
 	charged = append([]float64(nil), values...)
 	usual := f.usual(bin, values, counts)
+
 	for _, apart := range f.p.Apart {
 		charge := math.Inf(1)
 		for _, i := range apart.Items {
@@ -114,6 +117,7 @@ func (f *filler) charge(bin int, values []float64, counts []int) (charged []floa
 		}
 		charges += charge * float64(apart.Most)
 	}
+
 	return charged, charges
 }
 

@@ -59,17 +59,20 @@ type spreading struct {
 }
 
 func newSpreading(f *filler, counts []int) *spreading {
-	g := &spreading{f: f, counts: counts, costs: make([][]float64, len(counts)), at: make([][]int, len(counts)), leading: make([][]int, len(counts))}
+	g := &spreading{f: f, counts: counts, costs: make([][]float64, len(counts)), at: make([][]int, len(counts)),
+		leading: make([][]int, len(counts))}
 	for bin := range f.p.Bins {
 		if len(f.items[bin]) > 0 {
 			g.bins = append(g.bins, bin)
 		}
 	}
+
 	g.lead()
 	leads := make([]bool, len(g.bins))
 	for _, at := range g.leaders {
 		leads[at] = true
 	}
+
 	for at, bin := range g.bins {
 		for _, i := range f.items[bin] {
 			if counts[i] > 0 {
@@ -80,6 +83,7 @@ func newSpreading(f *filler, counts []int) *spreading {
 			}
 		}
 	}
+
 	for i := range g.at {
 		if len(g.leading[i]) == 0 {
 			g.leading[i] = g.at[i]
@@ -194,10 +198,12 @@ func (g *spreading) share(sharpness float64) {
 			g.costs[i][c] = g.cost(i, at)
 			least = min(least, g.costs[i][c])
 		}
+
 		for c, cost := range g.costs[i] {
 			g.costs[i][c] = math.Exp(-sharpness * (cost - least) / (least + tiny))
 			sum += g.costs[i][c]
 		}
+
 		for c, at := range g.leading[i] {
 			part := float64(n) * g.costs[i][c] / sum
 			if part < tiny {

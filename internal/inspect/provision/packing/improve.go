@@ -16,6 +16,7 @@ func (s *search) improve() {
 			s.count(cheaper, 1)
 		}
 	}
+
 	random := rand.New(rand.NewPCG(s.options.Seed, 1))
 	bins := s.tempting()
 	until := s.f.work + improvingWork
@@ -61,6 +62,7 @@ func (s *search) packs(bins []*pattern) bool {
 			left[part.Item] -= part.Count
 		}
 	}
+
 	if slices.ContainsFunc(left, func(n int) bool { return n != 0 }) {
 		return false
 	}
@@ -70,6 +72,7 @@ func (s *search) packs(bins []*pattern) bool {
 			s.count(b, -1)
 		}
 	}()
+
 	for _, b := range bins {
 		if !s.allows(b.bin) {
 			return false

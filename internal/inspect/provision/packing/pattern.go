@@ -44,15 +44,18 @@ func newFiller(p *Problem) *filler {
 			}
 		}
 	}
+
 	for g, apart := range p.Apart {
 		for _, i := range apart.Items {
 			f.groups[i] = append(f.groups[i], g)
 		}
 	}
+
 	resources := 0
 	if len(p.Bins) > 0 {
 		resources = len(p.Bins[0].Room)
 	}
+
 	f.room, f.full, f.weight = make([]int64, resources), make([]float64, resources), make([]float64, resources)
 	return f
 }
@@ -85,6 +88,7 @@ func (f *filler) steep(bin int, values []float64, left []int) *pattern {
 			f.full[r] = 1 / float64(room)
 		}
 	}
+
 	f.orderBy(bin, values, left)
 	f.empty(bin)
 	value := 0.0
@@ -95,6 +99,7 @@ func (f *filler) steep(bin int, values []float64, left []int) *pattern {
 			value += values[c.item] * float64(n)
 		}
 	}
+
 	return f.made(bin, value)
 }
 
@@ -126,6 +131,7 @@ func (f *filler) level(bin int, values []float64, left []int) *pattern {
 			f.order = append(f.order, candidate{item: i})
 		}
 	}
+
 	value := 0.0
 	for len(f.order) > 0 {
 		at, most := f.densest(values, left)
@@ -138,6 +144,7 @@ func (f *filler) level(bin int, values []float64, left []int) *pattern {
 		value += values[item] * float64(n)
 		f.order[at].taken += n
 	}
+
 	for _, c := range f.order {
 		if c.taken > 0 {
 			f.parts = append(f.parts, Part{c.item, c.taken})
@@ -158,6 +165,7 @@ func (f *filler) densest(values []float64, left []int) (at, most int) {
 			f.full[r] = 1 / float64(room)
 		}
 	}
+
 	at = -1
 	best := 0.0
 	f.work += len(f.order)
@@ -177,6 +185,7 @@ func (f *filler) densest(values []float64, left []int) (at, most int) {
 		}
 		at, most, best = n, fits, density
 	}
+
 	return at, most
 }
 

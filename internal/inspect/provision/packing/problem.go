@@ -96,16 +96,19 @@ func (s *Solution) Check(p *Problem) error {
 			}
 		}
 	}
+
 	for i, item := range p.Items {
 		if counts[i] != item.Count {
 			return fmt.Errorf("item %d: %d things in bins or left, of %d", i, counts[i], item.Count)
 		}
 	}
+
 	for i, bin := range p.Bins {
 		if bin.Most > 0 && used[i] > bin.Most {
 			return fmt.Errorf("%d bins of kind %d, of which there are %d", used[i], i, bin.Most)
 		}
 	}
+
 	for i, limit := range p.Limits {
 		sum := int64(0)
 		for bin, n := range used {
@@ -115,6 +118,7 @@ func (s *Solution) Check(p *Problem) error {
 			return fmt.Errorf("limit %d: %d of %d", i, sum, limit.Most)
 		}
 	}
+
 	if math.Abs(cost-s.Cost) > 1e-6*(1+cost) {
 		return fmt.Errorf("the bins cost %g, not %g", cost, s.Cost)
 	}

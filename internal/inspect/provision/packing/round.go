@@ -17,12 +17,14 @@ func (s *search) round() {
 			}
 		}
 	}
+
 	for _, p := range s.rest(s.left, s.tempting()) {
 		s.buy(p)
 	}
 	if slices.Max(s.left) == 0 && sumOf(s.bins) <= sumOf(s.greedy) {
 		return
 	}
+
 	for _, p := range s.bins {
 		s.count(p, -1)
 	}
@@ -98,6 +100,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 	s.used, s.spent = slices.Clone(used), slices.Clone(spent)
 	var taken, done []*pattern
 	cost, least := 0.0, math.Inf(1)
+
 	for slices.Max(left) > 0 {
 		if last := s.last(left); last != nil && cost+last.price < least {
 			least = cost + last.price
@@ -121,6 +124,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 			left[part.Item] -= part.Count
 		}
 	}
+
 	if done != nil && (least <= cost || slices.Max(left) > 0) {
 		return done
 	}
@@ -137,12 +141,14 @@ func (s *search) best(left []int, bins []int) (best *pattern) {
 			best = f
 		}
 	}
+
 	if bins == nil {
 		for bin := range s.p.Bins {
 			consider(bin)
 		}
 		return best
 	}
+
 	for _, bin := range bins {
 		consider(bin)
 	}

@@ -73,6 +73,7 @@ func (m *master) enter(c column, rowOf []int) bool {
 			direction[row] += m.inverse[row][rowOf[part.Item]] * float64(part.Count)
 		}
 	}
+
 	out, least := -1, 0.0
 	for row, d := range direction {
 		if d > tiny {
@@ -81,6 +82,7 @@ func (m *master) enter(c column, rowOf []int) bool {
 			}
 		}
 	}
+
 	if out < 0 {
 		return false
 	}
@@ -89,6 +91,7 @@ func (m *master) enter(c column, rowOf []int) bool {
 	for k := range pivot {
 		pivot[k] /= direction[out]
 	}
+
 	for row, d := range direction {
 		if row == out || d == 0 {
 			continue
@@ -99,6 +102,7 @@ func (m *master) enter(c column, rowOf []int) bool {
 			line[k] -= d * x
 		}
 	}
+
 	m.basis[out], m.amount[out] = c, least
 	m.pivots++
 	return true

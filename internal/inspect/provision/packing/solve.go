@@ -34,12 +34,14 @@ func Solve(p *Problem, o Options) *Solution {
 	s.used, s.spent = make([]int, len(p.Bins)), make([]int64, len(p.Limits))
 	s.left = make([]int, len(p.Items))
 	things := 0
+
 	for i := range p.Items {
 		if s.f.alone(i) != nil {
 			s.left[i] = p.Items[i].Count
 			things += s.left[i]
 		}
 	}
+
 	if things > 0 {
 		s.values = s.relax()
 		s.round()
@@ -48,6 +50,7 @@ func Solve(p *Problem, o Options) *Solution {
 			s.exact()
 		}
 	}
+
 	return s.solution()
 }
 
@@ -89,6 +92,7 @@ func (s *search) relax() []float64 {
 			need, alone = append(need, float64(n)), append(alone, s.f.alone(i))
 		}
 	}
+
 	m := newMaster(need, alone, rowOf)
 	duals := make([]float64, len(need))
 	read := func() {
@@ -99,6 +103,7 @@ func (s *search) relax() []float64 {
 			}
 		}
 	}
+
 	read()
 	centre, spending := s.f.fluid(s.left)
 	s.spending = spending
@@ -106,6 +111,7 @@ func (s *search) relax() []float64 {
 	s.fluid = centre
 	s.values = centre
 	s.greedy = s.rest(s.left, bins)
+
 	for _, f := range s.greedy {
 		if m.enter(column{pattern: f}, rowOf) {
 			read()
@@ -114,6 +120,7 @@ func (s *search) relax() []float64 {
 			}
 		}
 	}
+
 	near := make([]float64, len(values))
 	random := rand.New(rand.NewPCG(s.options.Seed, 2))
 	for round := range pricingRounds {
@@ -129,11 +136,13 @@ func (s *search) relax() []float64 {
 			break
 		}
 	}
+
 	for row, c := range m.basis {
 		if c.pattern != nil && m.amount[row] > tiny {
 			s.bought = append(s.bought, weighted{c.pattern, m.amount[row]})
 		}
 	}
+
 	for i := range values {
 		values[i] = max(values[i], 0.9*centre[i])
 	}
@@ -153,6 +162,7 @@ func (s *search) price(m *master, bins []int, by, values []float64, rowOf []int,
 			found = append(found, f)
 		}
 	}
+
 	slices.SortStableFunc(found, func(a, b *pattern) int { return cmp.Compare(b.value*a.price, a.value*b.price) })
 	changed := false
 	for _, f := range found {
@@ -164,6 +174,7 @@ func (s *search) price(m *master, bins []int, by, values []float64, rowOf []int,
 			}
 		}
 	}
+
 	return changed
 }
 
@@ -228,6 +239,7 @@ func (s *search) solution() *Solution {
 			packed[part.Item] += part.Count
 		}
 	}
+
 	for i := range s.p.Items {
 		out.Left[i] = s.p.Items[i].Count - packed[i]
 	}
@@ -242,6 +254,7 @@ func (s *search) solution() *Solution {
 			out.Bound = cheapest
 		}
 	}
+
 	if out.Cost-out.Bound <= 1e-9*out.Cost {
 		out.Exact = true
 	}
@@ -272,6 +285,7 @@ func Bound(p *Problem) float64 {
 	for i := range p.Items {
 		things += p.Items[i].Count
 	}
+
 	if things <= exactItems {
 		return Solve(p, Options{}).Bound
 	}
@@ -280,6 +294,7 @@ func Bound(p *Problem) float64 {
 	for i := range p.Items {
 		counts[i] = p.Items[i].Count
 	}
+
 	values, _ := f.fluid(counts)
 	for i, n := range counts {
 		sum += values[i] * float64(n)

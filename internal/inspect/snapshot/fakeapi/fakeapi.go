@@ -48,7 +48,8 @@ type event struct {
 
 // New starts a server, which ends with the test.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, objects: map[string][]Object{}, changed: make(chan struct{}), refuse: map[string]int{}, kinds: map[string]string{}, version: 1}
+	s := &Server{t: t, objects: map[string][]Object{}, changed: make(chan struct{}), refuse: map[string]int{},
+		kinds: map[string]string{}, version: 1}
 	for _, k := range snapshot.Kinds() {
 		s.kinds[k.Resource] = k.Kind
 	}
@@ -58,7 +59,8 @@ func New(t testing.TB) *Server {
 		server.Close()
 	})
 	s.Config = &rest.Config{Host: server.URL, QPS: -1}
-	s.Set("namespaces", Object{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system", "uid": "this-cluster"}})
+	s.Set("namespaces", Object{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": "kube-system", "uid": "this-cluster"}})
 	return s
 }
 
@@ -124,6 +126,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || strings.Contains(r.URL.Path, "secrets") {
 		s.t.Errorf("%s %s was sent", r.Method, r.URL)
 	}
+
 	s.mu.Lock()
 	s.reads = append(s.reads, r.URL.Path)
 	status, system := s.refuse[resource], s.objects["namespaces"][0]
@@ -132,7 +135,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case status != 0:
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"no"}`, map[int]string{403: "Forbidden", 404: "NotFound"}[status], status)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"no"}`,
+			map[int]string{403: "Forbidden", 404: "NotFound"}[status], status)
 	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
 		s.answer(w, system)
 	case resource == "v1beta1":
@@ -163,12 +167,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, resource string) {
 	if s.PageLimit > 0 && (limit == 0 || limit > s.PageLimit) {
 		limit = s.PageLimit
 	}
+
 	objects := s.objects[resource][from:]
 	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
 	if limit > 0 && len(objects) > limit {
 		objects = objects[:limit]
 		meta["continue"] = strconv.Itoa(from + limit)
 	}
+
 	if objects == nil {
 		objects = []Object{}
 	}

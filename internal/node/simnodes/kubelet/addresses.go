@@ -27,6 +27,7 @@ func (p *ipPool) next() string {
 	if !p.last.IsValid() {
 		p.last = first.Prev()
 	}
+
 	for a, wrapped := p.last.Next(), false; ; a = a.Next() {
 		if !p.prefix.Contains(a) {
 			if wrapped {

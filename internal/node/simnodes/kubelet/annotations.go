@@ -57,12 +57,14 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
 		sc.runFor = s.JobRunFor
 	}
+
 	sc.duration(pod, AnnotationRunFor, &sc.runFor)
 	sc.duration(pod, AnnotationTerminateAfter, &sc.terminateAfter)
 	sc.duration(pod, AnnotationInitFor, &sc.initFor)
 	_, runFor := pod.Annotations[AnnotationRunFor]
 	_, exitCode := pod.Annotations[AnnotationExitCode]
 	sc.given = runFor || exitCode
+
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
 		code, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || code < 0 || code > 255 {
@@ -71,6 +73,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 			sc.exitCode = int32(code)
 		}
 	}
+
 	if text, ok := pod.Annotations[AnnotationReady]; ok {
 		ready, err := strconv.ParseBool(text)
 		if err != nil {
@@ -79,6 +82,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 			sc.ready = &ready
 		}
 	}
+
 	return sc
 }
 
@@ -155,6 +159,7 @@ func ParseConditions(text string) (Conditions, error) {
 			return nil, fmt.Errorf("condition %s: status %q: must be True, False or Unknown", kind, status)
 		}
 	}
+
 	return conditions, nil
 }
 

@@ -92,6 +92,7 @@ func (e *ending) statement(words []string) (last, known bool) {
 	default:
 		return false, false
 	}
+
 	return false, true
 }
 
@@ -109,6 +110,7 @@ func sleepOf(text string) (time.Duration, bool) {
 			unit, text = u, text[:n]
 		}
 	}
+
 	amount, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(amount >= 0) {
 		return 0, false

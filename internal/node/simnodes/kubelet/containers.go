@@ -172,6 +172,7 @@ func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if last == nil {
 		last = cs.LastTerminationState.Terminated
 	}
+
 	if !p.restarts(c, last.ExitCode) || !p.pull(c, cs) {
 		return false
 	}
@@ -186,6 +187,7 @@ func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 		}}
 		return false
 	}
+
 	cs.LastTerminationState.Terminated = last
 	p.start(c, cs, cs.RestartCount+1)
 	return true
@@ -194,7 +196,8 @@ func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 // restarts reports whether a container that ended with this code is started again.
 func (p *play) restarts(c *v1.Container, exitCode int32) bool {
 	policy := p.pod.Spec.RestartPolicy
-	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
+	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers,
+		func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
 		// An init container has to succeed once, not run forever.
 		policy = v1.RestartPolicyOnFailure
 	}
@@ -266,7 +269,8 @@ func (p *play) endedForGood() bool {
 
 // stopAll ends whatever still runs; what never ran is ended, too.
 func (p *play) stopAll(exitCode int32) {
-	for _, list := range [][]v1.ContainerStatus{p.status.InitContainerStatuses, p.status.ContainerStatuses, p.status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{p.status.InitContainerStatuses, p.status.ContainerStatuses,
+		p.status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].State.Terminated == nil {
 				p.end(&list[i], p.now, exitCode)

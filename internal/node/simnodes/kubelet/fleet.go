@@ -145,9 +145,11 @@ func (f *Fleet) emit(a Action) { f.out = append(f.out, a) }
 // NodeSeen applies a node's newest object.
 func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
-	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil && !newer(object.ResourceVersion, n.object.ResourceVersion) {
+	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil &&
+		!newer(object.ResourceVersion, n.object.ResourceVersion) {
 		return
 	}
+
 	first := n.object == nil
 	n.object = object
 	n.gone = false
@@ -158,6 +160,7 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 		n.silent, _ = silentUntil(object, now)
 		f.renewLease(n, now)
 	}
+
 	f.checkNode(n, now)
 	if first {
 		f.checkPods(n, now)
@@ -185,6 +188,7 @@ func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	if n == nil {
 		return
 	}
+
 	switch a.Kind {
 	case PatchPod, DeletePod:
 		f.podDone(a, outcome, object, now)
@@ -270,6 +274,7 @@ func (f *Fleet) listen(n *node, now time.Time) {
 			f.timers.set(&n.status, until)
 		}
 	}
+
 	if n.silent == silent {
 		return
 	}

@@ -44,10 +44,12 @@ func (s *Shape) labels(number int) map[string]string {
 		v1.LabelInstanceTypeStable: "simulated",
 		LabelSimulated:             "true",
 	}
+
 	if s.Zones > 0 {
 		labels[v1.LabelTopologyZone] = s.zone(number)
 		labels[v1.LabelTopologyRegion] = s.Region
 	}
+
 	for k, v := range s.Labels {
 		labels[k] = v
 	}

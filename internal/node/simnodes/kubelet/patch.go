@@ -22,6 +22,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 			status[key] = value
 		}
 	}
+
 	set("observedGeneration", was.ObservedGeneration != is.ObservedGeneration, is.ObservedGeneration)
 	set("phase", was.Phase != is.Phase, is.Phase)
 	set("reason", was.Reason != is.Reason, orNull(is.Reason))
@@ -30,11 +31,13 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	set("hostIPs", len(was.HostIPs) != len(is.HostIPs), is.HostIPs)
 	set("podIP", was.PodIP != is.PodIP, is.PodIP)
 	set("podIPs", len(was.PodIPs) != len(is.PodIPs), is.PodIPs)
+
 	set("startTime", was.StartTime == nil && is.StartTime != nil, is.StartTime)
 	set("initContainerStatuses", !same(was.InitContainerStatuses, is.InitContainerStatuses), is.InitContainerStatuses)
 	set("containerStatuses", !same(was.ContainerStatuses, is.ContainerStatuses), is.ContainerStatuses)
 	set("ephemeralContainerStatuses", !same(was.EphemeralContainerStatuses, is.EphemeralContainerStatuses), is.EphemeralContainerStatuses)
 	var conditions []any
+
 	for i := range is.Conditions {
 		c := &is.Conditions[i]
 		if old := podCondition(was, c.Type); old == nil || !same(old, c) {
@@ -44,11 +47,13 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 			})
 		}
 	}
+
 	for i := range was.Conditions {
 		if podCondition(is, was.Conditions[i].Type) == nil {
 			conditions = append(conditions, map[string]any{"type": was.Conditions[i].Type, "$patch": "delete"})
 		}
 	}
+
 	set("conditions", len(conditions) > 0, conditions)
 	if len(status) == 0 {
 		return nil
@@ -64,12 +69,14 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 			status[key] = value
 		}
 	}
+
 	set("capacity", !same(was.Capacity, is.Capacity), resourcesPatch(was.Capacity, is.Capacity))
 	set("allocatable", !same(was.Allocatable, is.Allocatable), resourcesPatch(was.Allocatable, is.Allocatable))
 	set("addresses", !same(was.Addresses, is.Addresses), is.Addresses)
 	set("daemonEndpoints", was.DaemonEndpoints != is.DaemonEndpoints, is.DaemonEndpoints)
 	set("nodeInfo", !same(was.NodeInfo, is.NodeInfo), is.NodeInfo)
 	var conditions []conditionPatch
+
 	for i := range is.Conditions {
 		c := &is.Conditions[i]
 		if i < len(was.Conditions) && same(&was.Conditions[i], c) {
@@ -80,14 +87,17 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 			LastTransitionTime: c.LastTransitionTime, LastHeartbeatTime: &c.LastHeartbeatTime,
 		})
 	}
+
 	set("conditions", len(conditions) > 0, conditions)
 	if len(status) == 0 && len(labels) == 0 {
 		return nil
 	}
+
 	meta := map[string]any{"uid": uid}
 	if len(labels) > 0 {
 		meta["labels"] = labels
 	}
+
 	patch := map[string]any{"metadata": meta}
 	if len(status) > 0 {
 		patch["status"] = status

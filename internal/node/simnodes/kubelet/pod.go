@@ -68,6 +68,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	if n == nil {
 		return
 	}
+
 	p := f.pods[object.UID]
 	switch {
 	case p == nil:
@@ -78,6 +79,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	case !newer(object.ResourceVersion, p.object.ResourceVersion):
 		return
 	}
+
 	p.object = object
 	p.counted = nil
 	p.refused = false
@@ -86,6 +88,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 		p.ip = ip
 		n.ips.take(ip)
 	}
+
 	p.uses = f.usesOf(p)
 	f.checkPod(p, now)
 	f.measure(n, now)
@@ -133,10 +136,12 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 		if r == nil {
 			r = admit.Fit(p.object, n.object, n.demands(p))
 		}
+
 		if r != nil {
 			f.reject(p, r, now)
 			return
 		}
+
 		p.admitted = true
 		f.advance(p, now)
 	default:
@@ -176,10 +181,12 @@ func (f *Fleet) advance(p *pod, now time.Time) {
 	if sc.bad != nil {
 		f.complain(p, "InvalidAnnotation", sc.bad.Error())
 	}
+
 	status := p.object.Status.DeepCopy()
 	if !f.place(p, status, now) {
 		return
 	}
+
 	status.ObservedGeneration = p.object.Generation
 	pl := play{pod: p.object, script: sc, now: now, status: status}
 	pl.containers()
@@ -190,6 +197,7 @@ func (f *Fleet) advance(p *pod, now time.Time) {
 	if terminal(status.Phase) {
 		f.roomMade(p.node, now)
 	}
+
 	if pl.unhealthy() {
 		f.complain(p, "Unhealthy", "Readiness probe failed")
 	}
@@ -198,6 +206,7 @@ func (f *Fleet) advance(p *pod, now time.Time) {
 	} else {
 		f.timers.set(&p.timer, pl.wake)
 	}
+
 	f.write(p, status)
 }
 
@@ -207,11 +216,13 @@ func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
 		started := stamp(now)
 		status.StartTime = &started
 	}
+
 	host := f.shape.address(p.node.number).String()
 	if status.HostIP == "" {
 		status.HostIP = host
 		status.HostIPs = []v1.HostIP{{IP: host}}
 	}
+
 	if status.PodIP != "" {
 		return true
 	}
@@ -227,6 +238,7 @@ func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
 		}
 		p.ip = ip
 	}
+
 	status.PodIP = ip
 	status.PodIPs = []v1.PodIP{{IP: ip}}
 	return true
@@ -250,6 +262,7 @@ func (f *Fleet) stop(p *pod, now time.Time) {
 			p.stopBy, killed = sooner, true
 		}
 	}
+
 	if !ended && object.Status.StartTime != nil && now.Before(p.stopBy) {
 		f.timers.set(&p.timer, p.stopBy)
 		return
@@ -262,6 +275,7 @@ func (f *Fleet) stop(p *pod, now time.Time) {
 		f.remove(p)
 		return
 	}
+
 	if p.leftAt.IsZero() {
 		p.leftAt = now.Add(patience)
 	}
@@ -304,6 +318,7 @@ func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 	if killed {
 		code = exitKilled
 	}
+
 	status.InitContainerStatuses = pl.known(object.Spec.InitContainers, status.InitContainerStatuses)
 	status.ContainerStatuses = pl.known(object.Spec.Containers, status.ContainerStatuses)
 	pl.stopAll(code)
@@ -314,6 +329,7 @@ func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 			status.Phase = v1.PodFailed
 		}
 	}
+
 	pl.conditions()
 	return status
 }
@@ -355,6 +371,7 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 	if p == nil {
 		return
 	}
+
 	p.busy = false
 	switch outcome {
 	case OK, Gone:

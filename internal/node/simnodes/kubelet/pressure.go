@@ -32,17 +32,20 @@ func (f *Fleet) measure(n *node, now time.Time) {
 	if n.core == nil && !f.beginToMeasure(n) {
 		return
 	}
+
 	candidates, leaving := n.candidates()
 	verdict := n.core.Step(pressure.Observe(n.object.Status.Capacity, nil, candidates), now)
 	if !slices.Equal(n.pressed, verdict.Conditions) {
 		n.pressed = verdict.Conditions
 		f.checkNode(n, now)
 	}
+
 	if verdict.Starved != nil && !leaving {
 		if victim := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates)); victim != nil {
 			f.evict(n.pods[victim.Pod.UID], victim, now)
 		}
 	}
+
 	if len(verdict.Conditions) > 0 {
 		f.timers.set(&n.measure, now.Add(measureEvery))
 	} else {

@@ -17,12 +17,14 @@ func (p *play) probe(c *v1.Container, cs *v1.ContainerStatus) {
 	if up && !started {
 		p.wakeAt(upAt)
 	}
+
 	if ok, at := answer(c.ReadinessProbe, began); started && ok {
 		ready = !p.now.Before(at)
 		if !ready {
 			p.wakeAt(at)
 		}
 	}
+
 	if p.script.ready != nil {
 		ready = started && *p.script.ready
 	}

@@ -19,11 +19,13 @@ func (f *Fleet) resize(p *pod, pl *play) {
 			changed = append(changed, i)
 		}
 	}
+
 	p.deferred = false
 	if len(changed) == 0 {
 		dropCondition(pl.status, v1.PodResizePending)
 		return
 	}
+
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demands(p)); r != nil {
 		p.deferred = true
@@ -34,6 +36,7 @@ func (f *Fleet) resize(p *pod, pl *play) {
 		}
 		return
 	}
+
 	for _, i := range changed {
 		pl.size(&p.object.Spec.Containers[i], &pl.status.ContainerStatuses[i])
 	}

@@ -18,6 +18,7 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner == nil || owner.Kind != "Job" {
 		meta.OwnerReferences = nil
 	}
+
 	spec := &pod.Spec
 	spec.Volumes, spec.ImagePullSecrets, spec.TopologySpreadConstraints = nil, nil, nil
 	spec.SecurityContext, spec.DNSConfig, spec.HostAliases = nil, nil, nil
@@ -28,12 +29,14 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	} else {
 		spec.Affinity = nil
 	}
+
 	for i := range spec.InitContainers {
 		slimContainer(&spec.InitContainers[i])
 	}
 	for i := range spec.Containers {
 		slimContainer(&spec.Containers[i])
 	}
+
 	for i := range spec.EphemeralContainers {
 		slimContainer((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
@@ -49,12 +52,14 @@ func slimContainer(c *v1.Container) {
 	if c.Lifecycle != nil && c.Lifecycle.PreStop == nil {
 		c.Lifecycle = nil
 	}
+
 	ports := c.Ports[:0]
 	for _, p := range c.Ports {
 		if p.HostPort > 0 {
 			ports = append(ports, p)
 		}
 	}
+
 	if c.Ports = ports; len(ports) == 0 {
 		c.Ports = nil
 	}

@@ -22,6 +22,7 @@ func (p *play) phase() v1.PodPhase {
 			return v1.PodFailed
 		}
 	}
+
 	for i := range p.status.ContainerStatuses {
 		c, cs := &p.pod.Spec.Containers[i], &p.status.ContainerStatuses[i]
 		last := cs.State.Terminated
@@ -43,6 +44,7 @@ func (p *play) phase() v1.PodPhase {
 			}
 		}
 	}
+
 	switch {
 	case waiting > 0:
 		return v1.PodPending
@@ -51,6 +53,7 @@ func (p *play) phase() v1.PodPhase {
 	case failed > 0:
 		return v1.PodFailed
 	}
+
 	return v1.PodSucceeded
 }
 
@@ -95,6 +98,7 @@ func (p *play) initialized() {
 			incomplete = append(incomplete, c.Name)
 		}
 	}
+
 	begun := slices.ContainsFunc(p.status.ContainerStatuses, func(cs v1.ContainerStatus) bool {
 		return cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil
 	})
@@ -116,17 +120,20 @@ func (p *play) containersReady() (bool, string, string) {
 	case v1.PodFailed:
 		return false, "PodFailed", ""
 	}
+
 	var unready []string
 	for i := range p.pod.Spec.InitContainers {
 		if isSidecar(&p.pod.Spec.InitContainers[i]) && !p.status.InitContainerStatuses[i].Ready {
 			unready = append(unready, p.pod.Spec.InitContainers[i].Name)
 		}
 	}
+
 	for i := range p.status.ContainerStatuses {
 		if !p.status.ContainerStatuses[i].Ready {
 			unready = append(unready, p.status.ContainerStatuses[i].Name)
 		}
 	}
+
 	if len(unready) > 0 {
 		return false, "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", unready)
 	}
@@ -141,7 +148,8 @@ func (p *play) gatesClosed() string {
 		case c == nil:
 			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
 		case c.Status != v1.ConditionTrue:
-			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, c.Status))
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v",
+				gate.ConditionType, c.Status))
 		}
 	}
 	return strings.Join(closed, ", ")

@@ -35,14 +35,17 @@ func run(config *embed.Config, clients, advertised, peers string) error {
 	if err != nil {
 		return err
 	}
+
 	told, err := url.Parse(advertised)
 	if err != nil {
 		return err
 	}
+
 	peer, err := url.Parse(peers)
 	if err != nil {
 		return err
 	}
+
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*told}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
@@ -52,6 +55,7 @@ func run(config *embed.Config, clients, advertised, peers string) error {
 	if err != nil {
 		return err
 	}
+
 	defer member.Close()
 	select {
 	case <-asked:
