@@ -145,9 +145,9 @@ func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		c := benchCluster(4, false)
 		d := New(c, plugins.Default(), 1)
-		d.fewDomains, d.worthRanking = 0, -1
+		d.limits.FewDomains, d.limits.RankingCost = 0, -1
 		if apart { // what strangers say is summed by node
-			d.fewGroups, d.someGroups, d.worthSumming = 0, 0, -1
+			d.limits.BaseGroups, d.limits.RankingGroups, d.limits.SumsCost = 0, 0, -1
 		}
 		loved := func(node string, weight int32) {
 			pod := towards(node, preferring(v1.LabelHostname, everyPod()))

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -88,7 +89,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 		case order > 0 || best == none:
 			best, total, fine, ties = node, totals[i], r.fineOf(node), 1
 		case order == 0:
-			if ties++; (d.rng.IntN(ties) == 0 || node == d.preferred) && best != d.preferred {
+			if ties++; (d.tie.draw(ties) == 0 || node == d.tie.preferred) && best != d.tie.preferred {
 				best = node
 			}
 		}
@@ -108,7 +109,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 	}
 
 	r.d.asked = nodes
-	r.d.work += heaviness(r.plan.example) * len(nodes)
+	r.d.meter.Work += effort.CostOfPod(r.plan.example) * len(nodes)
 	before := make([]int, len(r.groups))
 	for i, g := range r.groups {
 		if before[i] = len(r.plan.steps); g.ok > 0 && !g.feasible || g.ok == 0 && r.plan.asksEarly {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -126,7 +127,7 @@ func (b *base) rebuild() {
 	b.statics, b.byStatic = nil, map[baseStatic]int32{}
 	b.at, b.spots = make([]int32, len(c.Nodes)), make([]spot, len(c.Nodes))
 	b.countSums()
-	b.d.work += bulkyWork(c, b.plan)
+	b.d.meter.Work += effort.CostOfBulk(c, b.plan.example.Class)
 	fresh := map[int32][]int32{}
 
 	for i := range c.Nodes {
@@ -271,8 +272,8 @@ func (b *base) groupOf(node int32) int32 {
 		return none
 	}
 	static := b.judge(n)
-	b.d.looked += 1 + len(b.axes)
-	b.d.work += costOfSorting
+	b.d.meter.Looked += 1 + len(b.axes)
+	b.d.meter.Work += effort.CostOfSorting
 	if static == rejected {
 		return none
 	}

@@ -59,7 +59,7 @@ func (b *budgetNews) follow(d *Decider) {
 		}
 		return
 	}
-	enough := d.c.Looks + d.mostEffort/4
+	enough := d.c.Looks + d.limits.Effort/4
 	for _, name := range names {
 		before := b.known[name]
 		if d.c.Looks > enough { // to look at all nodes anew is bounded, too

@@ -1,10 +1,10 @@
 package decide
 
 import (
-	"math/rand/v2"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -60,16 +60,16 @@ func (a *cost) compare(b *cost) int {
 // after Decide has found no node. It changes nothing.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.rankingFor(p)
-	left := d.effortOfAttempt()
+	left := effort.NewBudget(d.limits, d.c)
 	if pl.way != ranked {
-		defer func() { d.work += d.mostEffort - left.left }()
+		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
 		return preempt(d.c, d.profile, p, d.evaluate(p), left)
 	}
 	t := &trial{r: r, p: p, budgets: newBudgets(d.c, d.profile, p)}
 	if len(pl.asked) > 0 {
 		var ok bool
 		if t.questions, ok = d.questions(p, pl); !ok {
-			defer func() { d.work += d.mostEffort - left.left }()
+			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
 			return preempt(d.c, d.profile, p, d.evaluate(p), left)
 		}
 		t.plain = prepare(d.c, d.profile, p)
@@ -91,7 +91,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 		}
 	}
 	r.refreshCandidates(t, left)
-	best := r.candidates.best(d.rng, d.preferredNode(p))
+	best := r.candidates.best(d.tie, d.preferredNode(p))
 	if best == none && len(r.candidates.unknown) > 0 {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
 	}
@@ -105,7 +105,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 
 // best returns the cheapest node, or none; of several, the preferred one if it is among them, and
 // otherwise a random one.
-func (c *candidates) best(rng *rand.Rand, preferred int32) int32 {
+func (c *candidates) best(t *tie, preferred int32) int32 {
 	best, ties := none, 0
 	for _, node := range c.cheapest {
 		if node == none {
@@ -119,7 +119,7 @@ func (c *candidates) best(rng *rand.Rand, preferred int32) int32 {
 		case order < 0:
 			best, ties = node, 1
 		case order == 0:
-			if ties++; rng.IntN(ties) == 0 {
+			if ties++; t.draw(ties) == 0 {
 				best = node
 			}
 		}
@@ -166,7 +166,7 @@ func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 
 // refreshCandidates recomputes the nodes that changed since the last time, until the effort is used
 // up. The others stay unknown, and are no candidates until they are computed.
-func (r *ranking) refreshCandidates(t *trial, left *effort) {
+func (r *ranking) refreshCandidates(t *trial, left *effort.Budget) {
 	c, log := r.d.c, &r.d.c.Log
 	known, budgets := r.candidates, &r.d.budgets
 	budgets.follow(r.d)
@@ -204,16 +204,16 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 		known.byNode[node] = cost{}
 	}
 
-	each, done := heaviness(t.p)+len(r.tallies)/8, 0
+	each, done := effort.CostOfPod(t.p)+len(r.tallies)/8, 0
 	for _, node := range known.unknown {
-		if left.over() {
+		if left.IsSpent() {
 			break
 		}
 		if !known.byNode[node].known {
 			known.byNode[node] = t.cost(node)
-			left.spend(each * (costOfNode + t.judged))
-			if r.d.work++; t.judged > 0 {
-				r.d.work += each * (costOfNode + t.judged)
+			left.Spend(each * (costOfNode + t.judged))
+			if r.d.meter.Work++; t.judged > 0 {
+				r.d.meter.Work += each * (costOfNode + t.judged)
 			}
 		}
 		done++

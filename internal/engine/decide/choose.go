@@ -40,16 +40,16 @@ func (r *ranking) choose() choice {
 	b := r.bounds()
 	if r.flat != nil {
 		top := r.flat.highest()
-		node := r.flat.nth(r.d.rng.IntN(int(top.many)), top)
-		if p := r.d.preferred; p != none && int(p) < len(r.flat.numbers) && r.flat.numbers[p] == top.height {
+		node := r.flat.nth(r.d.tie.draw(int(top.many)), top)
+		if p := r.d.tie.preferred; p != none && int(p) < len(r.flat.numbers) && r.flat.numbers[p] == top.height {
 			node = p
 		}
 		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
 	}
 
 	best, total := r.bestGroups(&b)
-	node := pick(best, r.d.rng)
-	if p := r.d.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
+	node := pick(best, r.d.tie)
+	if p := r.d.tie.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
 		if g := r.groups[r.at[p].group]; slices.Contains(best, g) && int(r.bucket[p]) == g.highest() {
 			node = p
 		}
@@ -114,7 +114,7 @@ func (r *ranking) chosen(node int32, total int64, feasible int) choice {
 
 // feasible marks the groups whose nodes can take the pod and counts these.
 func (r *sheet) feasible() (nodes int) {
-	r.d.looked += len(r.groups) * (1 + len(r.tallies))
+	r.d.meter.Looked += len(r.groups) * (1 + len(r.tallies))
 	for _, g := range r.groups {
 		if g.ok == 0 {
 			continue

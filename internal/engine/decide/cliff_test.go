@@ -104,7 +104,7 @@ func TestManyKeysAreRanked(t *testing.T) {
 		decision := d.Decide(p)
 		holds(t, c, d, p, decision)
 		r, pl := d.rankingFor(p)
-		if pl.way != ranked || len(pl.tallies) != 9 || len(r.groups) > manyGroups {
+		if pl.way != ranked || len(pl.tallies) != 9 || len(r.groups) > defaults.Groups {
 			t.Fatalf("way %d, %d tallies, %d groups", pl.way, len(pl.tallies), len(r.groups))
 		}
 		c.Place(p, decision.Node)
@@ -114,7 +114,7 @@ func TestManyKeysAreRanked(t *testing.T) {
 // TestManySpreadConstraintsAreRanked: any number of them, of both kinds, in surveys and in
 // rankings.
 func TestManySpreadConstraintsAreRanked(t *testing.T) {
-	for _, worth := range []int{-1, worthRanking} {
+	for _, worth := range []int{-1, defaults.RankingCost} {
 		c := benchCluster(60, false)
 		for i, n := range c.SortedNodes() {
 			node := n.Object().DeepCopy()
@@ -133,7 +133,7 @@ func TestManySpreadConstraintsAreRanked(t *testing.T) {
 			c.SetPod(old)
 		}
 		d := New(c, plugins.Default(), 1)
-		d.worthRanking = worth
+		d.limits.RankingCost = worth
 		honor := v1.NodeInclusionPolicyHonor
 		spread := func(i, hard, soft int, lacking string) *cluster.Pod {
 			pod := benchPod(i%3, "plain")
@@ -185,7 +185,7 @@ func TestManySpreadConstraintsAreRanked(t *testing.T) {
 
 // TestSoftSpreadOverManyDomainsIsRanked: there are more racks than a ranking has groups for.
 func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
-	c := benchCluster(2*manyDomains, false)
+	c := benchCluster(2*defaults.SoftDomains, false)
 	for i, n := range c.SortedNodes() {
 		node := n.Object().DeepCopy()
 		node.Labels["rack"] = fmt.Sprint(i / 2 * 3)
@@ -243,7 +243,7 @@ func withManyKeys(c *cluster.Cluster) {
 // TestEmptyZoneIsRanked: nodes with an empty zone, and nodes without, count as one zone to the
 // default constraints.
 func TestEmptyZoneIsRanked(t *testing.T) {
-	for _, worth := range []int{0, worthRanking} { // from rankings, and without
+	for _, worth := range []int{0, defaults.RankingCost} { // from rankings, and without
 		c := benchCluster(12, false)
 		for i, change := range []func(map[string]string){
 			func(l map[string]string) { l[v1.LabelTopologyZone] = "" }, func(l map[string]string) { delete(l, v1.LabelTopologyZone) },
@@ -256,7 +256,7 @@ func TestEmptyZoneIsRanked(t *testing.T) {
 		}
 		c.Services.Set(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": "app-0"}}})
 		d := New(c, plugins.Default(), 1)
-		d.worthRanking = worth
+		d.limits.RankingCost = worth
 		for i := range 60 {
 			pod := benchPod(0, "plain")
 			pod.UID = types.UID(fmt.Sprint(i))
@@ -318,7 +318,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	if n := d.topology(v1.LabelTopologyZone, false).domains(); n > 5 {
 		t.Errorf("%d zones, want those of today", n)
 	}
-	d.clock += idle + 1 // much later
+	d.meter.Clock += idle + 1 // much later
 	d.tidy()
 	if len(d.rankings)+len(d.bases)+len(d.byClass)+len(d.skeletons) > 0 {
 		t.Errorf("%d rankings of %d classes, %d bases and %d skeletons are kept", len(d.rankings), len(d.byClass), len(d.bases), len(d.skeletons))
@@ -333,7 +333,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 func TestRankingsForgetGoneClasses(t *testing.T) {
 	c := benchCluster(10, false)
 	d := New(c, plugins.Default(), 1)
-	d.worthRanking = -1
+	d.limits.RankingCost = -1
 	for i := range 3 * idle {
 		pod := benchPod(0, "spread")
 		pod.UID = types.UID(fmt.Sprint(i))
@@ -360,7 +360,7 @@ func TestRankingsForgetGoneClasses(t *testing.T) {
 func TestIdleRankingsGoAtOnce(t *testing.T) {
 	c := benchCluster(2, false)
 	d := New(c, plugins.Default(), 1)
-	d.worthRanking = -1
+	d.limits.RankingCost = -1
 	for i := range 2*idle + often/2 {
 		pod := benchPod(0, "plain")
 		pod.UID = types.UID(fmt.Sprint(i))
@@ -474,7 +474,7 @@ func TestStrangersWithManyKeys(t *testing.T) {
 		c := benchCluster(60, false)
 		withManyKeys(c)
 		d := New(c, plugins.Default(), 1)
-		d.worthRanking, d.worthSumming = worth.ranking, worth.summing
+		d.limits.RankingCost, d.limits.SumsCost = worth.ranking, worth.summing
 		modes := []string{"plain", "affinity", "anti", "spread"}
 		summed := 0
 		for i := range 400 {

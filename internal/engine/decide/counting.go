@@ -19,7 +19,7 @@ func (r *ranking) count() {
 	}
 
 	r.sumUp()
-	limitGroups(r.tallies, r.d.manyGroups)
+	limitGroups(r.tallies, r.d.limits.Groups)
 	for _, n := range r.d.c.Nodes {
 		if n == nil {
 			continue
@@ -42,7 +42,7 @@ func (r *ranking) count() {
 func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {
-		if !r.plan.tallies[i].strangers || r.plan.combinations <= r.d.someGroups {
+		if !r.plan.tallies[i].strangers || r.plan.combinations <= r.d.limits.RankingGroups {
 			r.places[i].tally = len(kept)
 			kept = append(kept, t)
 			continue

@@ -2,10 +2,10 @@ package decide
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -14,11 +14,12 @@ import (
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
-	rng     *rand.Rand
+	limits  *effort.Limits
+	meter   *effort.Meter
+	tie     *tie
 	// Prefer, if set, names the node that a pod is to get if it is among several best ones; without
 	// it, and if it is not among them, chance decides.
-	Prefer    func(*cluster.Pod) string
-	preferred int32 // the node of that name for the pod being decided, or none
+	Prefer func(*cluster.Pod) string
 
 	// Derived from the cluster, and up to date with its log at position synced.
 	synced       int
@@ -34,10 +35,6 @@ type Decider struct {
 	// with a pod added is compared with it. Where pods are nominated to the node, hasGuests is set,
 	// which makes it negative.
 	balance []int8
-
-	// The constants of these names; worthSumming is worthRanking. Tests change them.
-	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, fewClasses, worthSumming, leafSize,
-	mostEffort, manyTerms, mostReasons int
 
 	hardWeight int32 // see plugins.TermCounter
 
@@ -56,9 +53,6 @@ type Decider struct {
 	bases        map[string]*base          // by the key that findBase makes
 	effort       map[int32]classEffort     // by class
 	saidEffort   map[uint64]*saidEffort    // by a hash of what strangers' terms say; see said.describe
-	clock        uint64                    // counts decisions, to tell what was used last
-	looked       int                       // counts nodes, groups and cells that were looked at
-	work         int                       // see Work
 
 	// Scratch space of one decision.
 	best     []*group
@@ -94,15 +88,13 @@ type Decision struct {
 // New returns a decider for pods of a profile in a cluster. Ties are broken at random, the same way
 // for the same seed.
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
+	limits := effort.DefaultLimits()
 	d := &Decider{
-		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
+		c: c, profile: profile, limits: &limits, meter: &effort.Meter{}, tie: newTie(seed),
 		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{},
 		skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{},
-		saidEffort: map[uint64]*saidEffort{}, worthRanking: worthRanking, fewClasses: fewClasses,
-		worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains,
-		fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort,
-		manyTerms: manyTerms, mostReasons: mostReasons,
-		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
+		saidEffort: map[uint64]*saidEffort{},
+		keys:       labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 
 	for _, f := range profile.Filters {
@@ -136,13 +128,13 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 // Decide finds the best node for a pending pod. It does not place the pod.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
 	d.sync() // what a ranking is made from must be as new as the ranking
-	d.clock++
+	d.meter.Clock++
 	d.dropIdle()
-	if d.clock%often == 0 {
+	if d.meter.Clock%often == 0 {
 		d.tidy()
 	}
-	d.work += costOfDecision
-	d.preferred = d.preferredNode(p)
+	d.meter.Work += effort.CostOfDecision
+	d.tie.preferred = d.preferredNode(p)
 	if d.selectsTooMuch(p) {
 		return Decision{Err: errTermsTooLong}
 	}
@@ -190,18 +182,18 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 
 // Evaluate is the plain way to the same answer.
 func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation {
-	d.work += allPlainly(d.c, p)
+	d.meter.Work += effort.CostOfScan(d.c, p)
 	return Evaluate(d.c, d.profile, p)
 }
 
 func (d *Decider) evaluate(p *cluster.Pod) *Evaluation {
-	d.work += allPlainly(d.c, p)
+	d.meter.Work += effort.CostOfScan(d.c, p)
 	return evaluate(d.c, d.profile, p)
 }
 
 // Takes reports whether a node can take a pending pod. Filters are asked about this node alone.
 func (d *Decider) Takes(p *cluster.Pod, n *cluster.Node) bool {
-	d.work += costOfDecision * heaviness(p)
+	d.meter.Work += effort.CostOfDecision * effort.CostOfPod(p)
 	j := prepare(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
 		return false
@@ -277,9 +269,9 @@ func (d *Decider) scan(p *cluster.Pod) Decision {
 			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
 		}
 	}
-	d.work += allPlainly(d.c, p)
+	d.meter.Work += effort.CostOfScan(d.c, p)
 	j := prepare(d.c, d.profile, p)
-	j.left = d.effortOfAttempt()
+	j.left = effort.NewBudget(d.limits, d.c)
 	if j.err != nil || j.all != nil {
 		return Decision{Err: j.err}
 	}
@@ -295,9 +287,9 @@ func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
 		return Decision{Err: e.Err}
 	}
 	best := e.Best()
-	v := best[d.rng.IntN(len(best))]
+	v := best[d.tie.draw(len(best))]
 	for _, other := range best {
-		if other.Node.Index == d.preferred {
+		if other.Node.Index == d.tie.preferred {
 			v = other
 		}
 	}
@@ -354,7 +346,7 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	}
 	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
 		m.terms = d.terms.version
-		m.asked = d.clock
+		m.asked = d.meter.Clock
 		d.use(m.ranking)
 		m.catchUp()
 		return m.ranking, m.plan
@@ -393,6 +385,6 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	if len(d.byClass) >= maxMembers {
 		d.byClass = map[int32]*member{}
 	}
-	d.byClass[p.Class.ID] = &member{r, now, d.terms.version, d.clock}
+	d.byClass[p.Class.ID] = &member{r, now, d.terms.version, d.meter.Clock}
 	return r, pl
 }

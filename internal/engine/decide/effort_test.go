@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -47,7 +48,7 @@ func TestPreemptionGoesOnWhereItStopped(t *testing.T) {
 	const nodes = 40
 	c, p := full(t, nodes, func(*v1.Pod) {})
 	d := New(c, plugins.Default(), 1)
-	d.mostEffort = 3 * costOfNode
+	d.limits.Effort = 3 * costOfNode
 	attempts := 0
 	for {
 		if found := d.Decide(p); found.Node != nil || found.Err != nil {
@@ -95,12 +96,12 @@ func TestPlainPreemptionEnds(t *testing.T) {
 	if found := d.Preempt(p); found.Node == nil || found.Node.Name != "node-9" {
 		t.Errorf("%+v", found)
 	}
-	d.mostEffort = 2 * plainly(c, p)
+	d.limits.Effort = 2 * effort.CostOfPreparing(c, p)
 	if found := d.Preempt(p); found.Node != nil || !errors.Is(found.Err, ErrTooLong) {
 		t.Errorf("%+v", found)
 	}
 	c.Nominate(c.Pending(nominee()), "node-3")
-	d.mostEffort = 1
+	d.limits.Effort = 1
 	if found := d.Decide(p); found.Err == nil {
 		t.Errorf("judging a node that a pod is nominated to: %+v", found)
 	}

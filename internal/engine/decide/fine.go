@@ -6,9 +6,9 @@ import "slices"
 // plugins.Scoring.
 func (r *ranking) chooseFinely(feasible int) choice {
 	nodes, total := r.finest()
-	node := nodes[r.d.rng.IntN(len(nodes))]
-	if slices.Contains(nodes, r.d.preferred) {
-		node = r.d.preferred
+	node := nodes[r.d.tie.draw(len(nodes))]
+	if slices.Contains(nodes, r.d.tie.preferred) {
+		node = r.d.tie.preferred
 	}
 	return r.chosen(node, total, feasible)
 }

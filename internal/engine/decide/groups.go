@@ -3,7 +3,6 @@ package decide
 import (
 	"encoding/binary"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -160,12 +159,12 @@ func (g *group) highest() int {
 
 // pick returns one of the nodes in the highest buckets of the groups, each with the same
 // probability.
-func pick(groups []*group, rng *rand.Rand) int32 {
+func pick(groups []*group, t *tie) int32 {
 	total := 0
 	for _, g := range groups {
 		total += len(g.buckets[g.highest()])
 	}
-	i := rng.IntN(total)
+	i := t.draw(total)
 	for _, g := range groups {
 		b := g.buckets[g.highest()]
 		if i < len(b) {

@@ -48,10 +48,10 @@ func newMachine(t *draw) *machine {
 		}
 	}
 	m.d = New(m.c, newProfile(t), t.Uint64())
-	m.d.fewDomains, m.d.manyDomains = one(t, 0, 2, fewDomains), one(t, 1, manyDomains)
-	m.d.worthSumming, m.d.fewGroups, m.d.someGroups, m.d.manyGroups = one(t, -1, -1, 0), one(t, 0, 8, fewGroups), one(t, 0, 8, 64, someGroups), one(t, 1, 4, manyGroups)
-	m.d.worthRanking, m.d.fewClasses, m.d.leafSize = one(t, -1, 0, 2, worthRanking, 1000), one(t, 0, 0, fewClasses), one(t, 1, 1, 2, leafSize)
-	m.d.manyTerms, m.d.mostReasons = one(t, 0, 2, manyTerms), one(t, 0, 2, mostReasons)
+	m.d.limits.FewDomains, m.d.limits.SoftDomains = one(t, 0, 2, defaults.FewDomains), one(t, 1, defaults.SoftDomains)
+	m.d.limits.SumsCost, m.d.limits.BaseGroups, m.d.limits.RankingGroups, m.d.limits.Groups = one(t, -1, -1, 0), one(t, 0, 8, defaults.BaseGroups), one(t, 0, 8, 64, defaults.RankingGroups), one(t, 1, 4, defaults.Groups)
+	m.d.limits.RankingCost, m.d.limits.FewClasses, m.d.limits.LeafSize = one(t, -1, 0, 2, defaults.RankingCost, 1000), one(t, 0, 0, defaults.FewClasses), one(t, 1, 1, 2, defaults.LeafSize)
+	m.d.limits.ManyTerms, m.d.limits.Reasons = one(t, 0, 2, defaults.ManyTerms), one(t, 0, 2, defaults.Reasons)
 	for range 1 + t.IntN(6) {
 		m.setNode(t)
 	}

@@ -52,7 +52,7 @@ func TestANodeThatChangesIsLookedAtAlone(t *testing.T) {
 			const warm, more = 40, 100
 			for i := range warm + more {
 				if i == warm {
-					d.looked = 0
+					d.meter.Looked = 0
 				}
 				p, decision := decideWithChange(c, d, i, mode, change)
 				if i%20 == 0 {
@@ -60,7 +60,7 @@ func TestANodeThatChangesIsLookedAtAlone(t *testing.T) {
 				}
 				c.Place(p, decision.Node)
 			}
-			if each := d.looked / more; each > nodes/2 {
+			if each := d.meter.Looked / more; each > nodes/2 {
 				t.Errorf("%s, %s: %d looks for each decision", name, mode, each)
 			}
 		}

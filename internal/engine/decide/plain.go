@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -231,7 +232,7 @@ type judges struct {
 	all      *plugins.Rejection // rejects every node
 	rejector string             // the plugin that does
 
-	left *effort // for judging nodes that pods are nominated to
+	left *effort.Budget // for judging nodes that pods are nominated to
 
 	only map[string]bool // the nodes that are considered; nil: all
 	// anywhere: all nodes are considered, not just those in only.
@@ -336,7 +337,7 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 	if guests := nominatedBefore(n, j.p); len(guests) > 0 {
 		var plugin string
 		var rejection *plugins.Rejection
-		if !j.left.spend(plainly(j.c, j.p)) {
+		if !j.left.Spend(effort.CostOfPreparing(j.c, j.p)) {
 			return "", &plugins.Rejection{Err: errGuestsTooLong}
 		}
 		j.c.Suppose(func() {

@@ -65,7 +65,7 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	}
 
 	const few = 32
-	known.terms, known.used, known.soon = d.terms.version, d.clock, d.clock-known.used <= few
+	known.terms, known.used, known.soon = d.terms.version, d.meter.Clock, d.meter.Clock-known.used <= few
 	if b := known.base; b != nil && !b.dropped && b.costsMore() {
 		b.said.work = 0
 		d.dropBase(b.name)
@@ -148,16 +148,20 @@ func (d *Decider) effortOf(said string) *saidEffort {
 		known = &saidEffort{}
 		d.saidEffort[key] = known
 	}
-	known.used = d.clock
+	known.used = d.meter.Clock
 	return known
 }
 
 // worthSums reports whether these decisions have cost as much as summing what the terms say would.
-func (d *Decider) worthSums(said *saidEffort) bool { return said.work > d.worthSumming*len(d.c.Nodes) }
+func (d *Decider) worthSums(said *saidEffort) bool {
+	return said.work > d.limits.SumsCost*len(d.c.Nodes)
+}
 
 // costsMore reports whether the sums of a base have cost more than they saved: each pod with such
 // terms that comes or goes moves all nodes of its domains.
-func (b *base) costsMore() bool { return b.said != nil && b.moved > 8*len(b.at)+b.served*b.d.fewGroups }
+func (b *base) costsMore() bool {
+	return b.said != nil && b.moved > 8*len(b.at)+b.served*b.d.limits.BaseGroups
+}
 
 // axesOf lists the topologies that matter to a plan, with a key for what else the classes of one
 // base share; ok is false if no base can serve the plan.
@@ -170,9 +174,9 @@ func (d *Decider) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok
 		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
 		topology := d.topology(t.key, perNode)
 		domains := topology.domains()
-		byCount := perNode || domains > d.fewDomains
+		byCount := perNode || domains > d.limits.FewDomains
 		if t.purpose == spreadSoft && !perNode {
-			if byCount = domains > d.manyDomains; byCount {
+			if byCount = domains > d.limits.SoftDomains; byCount {
 				return nil, nil, false // the domains of feasible nodes have to be counted
 			}
 		}
@@ -209,8 +213,8 @@ func (d *Decider) limitAxes(list []topologyAxis) bool {
 			}
 		}
 
-		if groups <= d.manyGroups || most == nil {
-			return groups <= d.manyGroups
+		if groups <= d.limits.Groups || most == nil {
+			return groups <= d.limits.Groups
 		}
 		most.byCount = true
 	}

@@ -35,7 +35,7 @@ func (d *Decider) planTallies(pl *plan) {
 	}
 	pl.strangersApart, pl.strangersSummed = false, false
 	d.planTerms(pl)
-	if pl.combinations = d.groupsFor(pl); len(pl.others.by) > 0 && pl.combinations > min(d.fewGroups, d.someGroups) {
+	if pl.combinations = d.groupsFor(pl); len(pl.others.by) > 0 && pl.combinations > min(d.limits.BaseGroups, d.limits.RankingGroups) {
 		pl.strangersApart = true
 		pl.tallies = pl.tallies[:len(pl.hard)+len(pl.soft)]
 		d.planTerms(pl)
@@ -57,13 +57,13 @@ func (d *Decider) groupsFor(pl *plan) int {
 		if pl.hasKey(t.key, i) {
 			continue
 		}
-		if n := d.topology(t.key, false).domains(); n > d.fewDomains {
+		if n := d.topology(t.key, false).domains(); n > d.limits.FewDomains {
 			const counts = 4 // nodes are grouped by count then; about this many usually occur
 			groups *= counts
 		} else {
 			groups *= max(1, n)
 		}
-		if groups > max(d.fewGroups, d.someGroups) {
+		if groups > max(d.limits.BaseGroups, d.limits.RankingGroups) {
 			break
 		}
 	}
@@ -160,12 +160,12 @@ func (t *tallyPlan) start(d *Decider) *tally {
 	topology := d.topology(t.key, perNode)
 	n := topology.domains()
 	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self,
-		count: make([]int64, n), byCount: n > d.fewDomains}
+		count: make([]int64, n), byCount: n > d.limits.FewDomains}
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
 		// Otherwise the domains of the feasible nodes are told apart by their groups.
-		made.byCount = n > d.manyDomains
+		made.byCount = n > d.limits.SoftDomains
 	}
 	if t.purpose == spreadHard {
 		made.included = make([]int32, n)

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -49,7 +50,7 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 
 // preempt is Preempt with bounded effort. Once that is used up, it chooses among the candidates
 // found so far.
-func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort) Preemption {
+func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {
 		if v := e.Verdict(n); v != nil {
@@ -72,7 +73,7 @@ func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 			continue
 		}
 		tried++
-		if left.over() {
+		if left.IsSpent() {
 			break
 		}
 		found, why := victimsOn(c, profile, p, v.Node, budgets, left)
@@ -89,7 +90,7 @@ func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	if len(places) > 0 {
 		return cheapest(c, profile, p, places)
 	}
-	if left.over() {
+	if left.IsSpent() {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
 	}
 
@@ -144,7 +145,7 @@ type candidate struct {
 // as possible: first those whose budget allows no disruption, the most important first. It leaves
 // the cluster as it was. A node for which the remaining effort is too little is refused.
 func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
-	left *effort) (*candidate, *refusal) {
+	left *effort.Budget) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
 		return nil, &refusal{rejection: noVictims}
@@ -160,13 +161,13 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 		for _, o := range lower {
 			c.RemovePod(o.UID)
 		}
-		each := plainly(c, p)
-		left.spend(each)
+		each := effort.CostOfPreparing(c, p)
+		left.Spend(each)
 		if plugin, rejection = fits(c, profile, p, n); rejection != nil {
 			return
 		}
 		for i, o := range slices.Concat(violating, others) {
-			if !left.spend(each) {
+			if !left.Spend(each) {
 				rejection = unfinished
 				return
 			}
@@ -285,15 +286,12 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
-// mostLooks bounds the looks at the budgets of one node's pods.
-const mostLooks = mostEffort / 4
-
 // split divides pods, ordered by importance, into those whose removal violates a budget once all
 // before them have been removed, and the others. Those that there are no looks left for count as
 // protected.
 func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	clear(b.allowed)
-	enough := b.c.Looks + mostLooks
+	enough := b.c.Looks + effort.MostBudgetLooks
 	for _, p := range pods {
 		if b.c.Looks > enough {
 			violating = append(violating, p)

@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -164,7 +165,7 @@ func (r *ranking) rebuild() {
 		r.at = make([]position, len(c.Nodes))
 	}
 
-	r.d.work += bulkyWork(c, r.plan)
+	r.d.meter.Work += effort.CostOfBulk(c, r.plan.example.Class)
 	for _, n := range c.Nodes {
 		if n != nil {
 			r.assess(n, r.staticOf(n))
@@ -278,8 +279,8 @@ func (r *ranking) reassessAs(node int32, another bool) {
 
 // assess puts an absent node with this static into its group and bucket.
 func (r *ranking) assess(n *cluster.Node, static int32) {
-	r.d.looked += 1 + len(r.tallies)
-	r.d.work += costOfSorting
+	r.d.meter.Looked += 1 + len(r.tallies)
+	r.d.meter.Work += effort.CostOfSorting
 	for len(r.values) < len(r.tallies) {
 		r.values = append(r.values, 0)
 	}
@@ -349,11 +350,7 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
-// mostReasons is how many reasons with texts of their own a ranking has: half of those that a
-// bucket has room for. Tests lower it.
-const mostReasons = settled / 2
-
-// reasonOf returns the index of a reason. Beyond mostReasons, those of a plugin are one, except
+// reasonOf returns the index of a reason. Beyond Limits.Reasons, those of a plugin are one, except
 // that preemption can help with some.
 func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	name := plugin
@@ -367,7 +364,7 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	}
 
 	id, known := r.byText[text]
-	if !known && len(r.reasons) >= r.d.mostReasons {
+	if !known && len(r.reasons) >= r.d.limits.Reasons {
 		r.merged = true
 		text = name + "\x02"
 		id, known = r.byText[text]

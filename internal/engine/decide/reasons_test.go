@@ -48,12 +48,12 @@ func TestMoreReasonsThanABucketHasRoomFor(t *testing.T) {
 		c.SetPod(pod)
 	}
 	d := New(c, plugins.Default(), 1)
-	d.mostReasons = 1<<resources - 10
+	d.limits.Reasons = 1<<resources - 10
 	p := c.Pending(asking("all", all))
 	if decision := d.Decide(p); decision.Node != nil {
 		t.Fatalf("%s is found, where something lacks", decision.Node.Name)
 	}
-	if r, _ := d.rankingFor(p); !r.merged || len(r.reasons) != d.mostReasons+1 {
+	if r, _ := d.rankingFor(p); !r.merged || len(r.reasons) != d.limits.Reasons+1 {
 		t.Errorf("%d reasons, merged: %t", len(r.reasons), r.merged)
 	}
 	if fast, plain := d.Diagnose(p).Message(""), Evaluate(c, d.profile, p).Message(""); fast != plain {

@@ -13,12 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// manyTerms is from how many terms of one pod on what they say is remembered: every class that is
-// seen for the first time would otherwise be held against each of them. Terms that list more than
-// valuesOfTerm values each are asked all the same: to index the values takes longer. mostSayings
-// and sayingsSize, in bytes, bound how much is remembered in all: a class has as many labels as an
-// object holds. Tests lower manyTerms.
-const manyTerms, valuesOfTerm, mostSayings, sayingsSize = 16, 4, 1 << 12, 8 << 20
+// What the terms of pods with Limits.ManyTerms or more say is remembered. Terms that list more than valuesOfTerm values
+// each are asked all the same: to index the values takes longer. mostSayings and sayingsSize, in bytes, bound how much is
+// remembered in all: a class has as many labels as an object holds.
+const valuesOfTerm, mostSayings, sayingsSize = 4, 1 << 12, 8 << 20
 
 // sayings remembers what the terms of users say about classes. It holds as long as the versions are
 // the same and no users are dropped.
@@ -68,7 +66,7 @@ const noValue = "\x00"
 // saidOf returns what the users' terms say about a class, whose affinities are a. Keys that no node
 // has are left out. What it returns is shared: it must not be changed.
 func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
-	if users.size < d.manyTerms || users.values > valuesOfTerm*users.size {
+	if users.size < d.limits.ManyTerms || users.values > valuesOfTerm*users.size {
 		return d.ask(users, a)
 	}
 	s := &d.terms.sayings

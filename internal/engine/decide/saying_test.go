@@ -27,7 +27,7 @@ func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 			c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": name}}})
 		}
 		d := New(c, plugins.Default(), 1)
-		d.manyTerms = 0
+		d.limits.ManyTerms = 0
 		c.SetPod(sayingMuch(rng, round))
 		d.sync()
 		for i := range 40 {

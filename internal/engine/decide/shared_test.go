@@ -39,7 +39,7 @@ func TestSharedRankingAfterTermThatTellsApart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := benchCluster(3, false) // in the zones z0, z1 and z2
 			d := New(c, plugins.Default(), 1)
-			d.worthRanking = -1 // every class has a ranking
+			d.limits.RankingCost = -1 // every class has a ranking
 			pod := func(name, app string, affinity *v1.Affinity) *v1.Pod {
 				pod := benchPod(0, "plain")
 				pod.Name, pod.UID, pod.Labels = name, types.UID(name), map[string]string{"app": app, "pod": name}

@@ -61,7 +61,7 @@ func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 	if sk == nil {
 		return nil
 	}
-	sk.used = d.clock
+	sk.used = d.meter.Clock
 	if !sk.suits {
 		return nil
 	}

@@ -51,7 +51,7 @@ func (s *sums) topologies() []sumsPart {
 // count reads the whole cluster anew.
 func (s *sums) count() {
 	s.of = make([]int64, len(s.d.c.Nodes))
-	s.d.looked += len(s.parts) * len(s.of)
+	s.d.meter.Looked += len(s.parts) * len(s.of)
 	counts := make([][]int64, len(s.parts))
 	for i := range s.parts {
 		counts[i] = make([]int64, s.parts[i].domains())

@@ -83,9 +83,9 @@ func (s *survey) begin(d *Decider, known *recentPlan) {
 	b := known.base
 	b.looked = 0
 	b.catchUp()
-	b.used = d.clock
+	b.used = d.meter.Clock
 	if b.said != nil {
-		b.said.used = d.clock // other classes of which the same is said are to find the base
+		b.said.used = d.meter.Clock // other classes of which the same is said are to find the base
 	}
 	b.served++
 	s.d, s.plan, s.b, s.statics, s.axisOf, s.work, s.soon, s.said = d, known.plan, b, b.statics, known.axisOf, 0, known.soon, known.said

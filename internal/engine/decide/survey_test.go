@@ -79,7 +79,7 @@ func TestSurveysFindTheBest(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		c := diverseCluster(rng, 20+rng.IntN(150))
 		d := New(c, plugins.Default(), seed)
-		d.leafSize, d.fewDomains = 1+rng.IntN(leafSize), []int{2, fewDomains}[rng.IntN(2)]
+		d.limits.LeafSize, d.limits.FewDomains = 1+rng.IntN(defaults.LeafSize), []int{2, defaults.FewDomains}[rng.IntN(2)]
 		for i := range 60 {
 			p := c.Pending(diversePod(rng, i))
 			decision := d.Decide(p)
@@ -121,7 +121,7 @@ func TestTiesAreBrokenEvenly(t *testing.T) {
 		c.SetPod(pod)
 	}
 	d := New(c, plugins.Default(), 1)
-	d.leafSize = 4
+	d.limits.LeafSize = 4
 	p := c.Pending(benchPod(1, "anti"))
 	best := Evaluate(c, d.profile, p).Best()
 	if len(best) < 10 {
@@ -165,8 +165,8 @@ func TestNewClassesNeedNoRankings(t *testing.T) {
 			}
 			c.Place(p, decision.Node)
 		}
-		if len(d.rankings) > fewClasses || len(d.bases) != 1 {
-			t.Errorf("%s: %d rankings and %d bases are kept, want those of the first %d and one base", mode, len(d.rankings), len(d.bases), fewClasses)
+		if len(d.rankings) > defaults.FewClasses || len(d.bases) != 1 {
+			t.Errorf("%s: %d rankings and %d bases are kept, want those of the first %d and one base", mode, len(d.rankings), len(d.bases), defaults.FewClasses)
 		}
 	}
 }

@@ -49,24 +49,6 @@ const (
 	vote                      // weights of preferences, of the pending pod and of others
 )
 
-// fewDomains is the number of domains up to which nodes are grouped by domain, so that a change of
-// the count moves no node. With more, every decision would look at too many groups. Tests lower it.
-const fewDomains = 32
-
-// manyDomains is the number of domains up to which nodes are grouped by domain for a soft
-// constraint, for which the domains of the feasible nodes have to be counted. With more, every
-// decision counts them node by node, which takes less time than a look at so many groups.
-// manyGroups is the number of combinations of domains up to which nodes are grouped by domain at
-// all. Tests lower both.
-const manyDomains, manyGroups = 512, 1024
-
-// fewGroups is the number of combinations of domains up to which a base does not sum what strangers
-// say over all their topology keys, and someGroups is that for a ranking. With more, nodes are
-// grouped by the sum, which has few values as long as few pods have such terms. For a ranking it is
-// higher because of what sums cost when such a pod comes or goes: every node of its domains has to
-// be looked at. A base where that happens too often is given up. Tests lower both.
-const fewGroups, someGroups = 32, 100
-
 // countsIn returns the domain in which the pods of a node count, or none.
 func (t *tally) countsIn(node int32) int32 {
 	if domain := t.topology.domain[node]; domain != none {

@@ -22,8 +22,8 @@ const idle, often = 1 << 10, 1 << 8
 
 // use notes that the current decision uses the ranking.
 func (d *Decider) use(r *ranking) {
-	r.used = d.clock
-	d.latest[d.clock%uint64(len(d.latest))] = r
+	r.used = d.meter.Clock
+	d.latest[d.meter.Clock%uint64(len(d.latest))] = r
 }
 
 // drop forgets the ranking. Members that still refer to it keep nothing of what was in it.
@@ -34,8 +34,8 @@ func (d *Decider) drop(r *ranking) {
 
 // dropIdle drops the ranking that has just become idle: rankings take most of the memory.
 func (d *Decider) dropIdle() {
-	oldest := &d.latest[d.clock%uint64(len(d.latest))]
-	if r := *oldest; r != nil && !r.dropped && d.clock-r.used > idle {
+	oldest := &d.latest[d.meter.Clock%uint64(len(d.latest))]
+	if r := *oldest; r != nil && !r.dropped && d.meter.Clock-r.used > idle {
 		d.drop(r)
 	}
 	*oldest = nil
@@ -44,25 +44,25 @@ func (d *Decider) dropIdle() {
 // tidy drops what has been idle.
 func (d *Decider) tidy() {
 	for _, r := range d.rankings {
-		if d.clock-r.used > idle {
+		if d.meter.Clock-r.used > idle {
 			d.drop(r)
 		}
 	}
 
-	maps.DeleteFunc(d.effort, func(_ int32, e classEffort) bool { return d.clock-e.used > idle })
+	maps.DeleteFunc(d.effort, func(_ int32, e classEffort) bool { return d.meter.Clock-e.used > idle })
 	d.byClass = cluster.Shrunk(d.byClass, &d.mostMembers)
-	maps.DeleteFunc(d.byClass, func(_ int32, m *member) bool { return m.dropped || d.clock-m.asked > idle })
+	maps.DeleteFunc(d.byClass, func(_ int32, m *member) bool { return m.dropped || d.meter.Clock-m.asked > idle })
 	d.byClass = cluster.Shrunk(d.byClass, &d.mostMembers)
 	for key, b := range d.bases {
-		if d.clock-b.used > idle {
+		if d.meter.Clock-b.used > idle {
 			d.dropBase(key)
 		}
 	}
 
-	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.clock-sk.used > idle })
-	maps.DeleteFunc(d.saidEffort, func(_ uint64, e *saidEffort) bool { return d.clock-e.used > idle })
+	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.meter.Clock-sk.used > idle })
+	maps.DeleteFunc(d.saidEffort, func(_ uint64, e *saidEffort) bool { return d.meter.Clock-e.used > idle })
 	for i := range d.plans {
-		if known := &d.plans[i]; known.class != nil && d.clock-known.used > idle {
+		if known := &d.plans[i]; known.class != nil && d.meter.Clock-known.used > idle {
 			*known = recentPlan{}
 		}
 	}

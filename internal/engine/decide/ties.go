@@ -1,12 +1,15 @@
 package decide
 
-import "github.com/berth-k8s/berth/internal/engine/cluster"
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+)
 
 // Ties returns all nodes that Decide may choose for a pending pod which is nominated to none: the
 // best ones, by their index. There are none if no node can take the pod.
 func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
 	d.sync()
-	d.work += costOfDecision
+	d.meter.Work += effort.CostOfDecision
 	if d.selectsTooMuch(p) {
 		return nil, errTermsTooLong
 	}

@@ -28,9 +28,6 @@ type cell struct {
 	nodes               []int32
 }
 
-// leafSize is how many nodes a leaf holds before it is divided. Tests lower it.
-const leafSize = 16
-
 // spot is where a node is in the tree of its group.
 type spot struct{ cell, place int32 }
 
@@ -91,8 +88,8 @@ func (t *tree) insert(b *base, node int32) {
 
 	wasAlike := t.cells[i].alike
 	t.hold(b, i, node, &p)
-	if c := &t.cells[i]; len(c.nodes) > b.d.leafSize && !c.alike {
-		if wasAlike && len(c.nodes) > b.d.leafSize+1 {
+	if c := &t.cells[i]; len(c.nodes) > b.d.limits.LeafSize && !c.alike {
+		if wasAlike && len(c.nodes) > b.d.limits.LeafSize+1 {
 			t.splitOff(b, i)
 		} else {
 			t.divide(b, i)
@@ -230,7 +227,7 @@ func (t *tree) fill(b *base, i int32, nodes []int32) {
 		p := b.point(node)
 		t.hold(b, i, node, &p)
 	}
-	if c := &t.cells[i]; len(c.nodes) > b.d.leafSize && !c.alike {
+	if c := &t.cells[i]; len(c.nodes) > b.d.limits.LeafSize && !c.alike {
 		t.divide(b, i)
 	}
 }
@@ -247,7 +244,7 @@ func (t *tree) remove(b *base, node int32) {
 		t.collapse(at.cell)
 		return
 	}
-	if last <= b.d.leafSize { // the nodes of a larger one are alike
+	if last <= b.d.limits.LeafSize { // the nodes of a larger one are alike
 		c.box, c.alike = emptyBox, true
 		for k, node := range c.nodes {
 			p := b.point(node)

@@ -128,9 +128,9 @@ func TestVictimsAreFollowed(t *testing.T) {
 				if decision := w.d.Decide(p); decision.Node != nil {
 					t.Fatalf("%s, seed %d, step %d: there is room", mode, seed, step)
 				}
-				looked := w.d.work
+				looked := w.d.meter.Work
 				w.d.Preempt(p)
-				if w.d.work == looked {
+				if w.d.meter.Work == looked {
 					kept++
 				}
 				r, _ := w.d.rankingFor(p)

@@ -98,7 +98,7 @@ func looksFor(mode string, add func(*cluster.Cluster)) int {
 	for round := range 3 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		d.looked = 0
+		d.meter.Looked = 0
 		var placed []*cluster.Pod
 		for i := range pods {
 			pod := worstPod(i, round*pods+i, mode)
@@ -111,7 +111,7 @@ func looksFor(mode string, add func(*cluster.Cluster)) int {
 		}
 		runtime.ReadMemStats(&after)
 		const allocation = 3 // looks
-		cost = d.looked + allocation*int(after.Mallocs-before.Mallocs)
+		cost = d.meter.Looked + allocation*int(after.Mallocs-before.Mallocs)
 		for _, p := range placed {
 			c.RemovePod(p.UID)
 		}

@@ -1,15 +1,9 @@
 package decide
 
-import "github.com/berth-k8s/berth/internal/engine/cluster"
-
-// worthRanking is the number of nodes that surveys of a class may have looked at, for each node of
-// the cluster, before a class with one tally gets a ranking. With more, a ranking costs more. Tests
-// lower it.
-const worthRanking = 2
-
-// fewClasses is up to how many classes a ranking is worth its price from the second decision on:
-// the fewer the classes, the more pods each is likely to have.
-const fewClasses = 32
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+)
 
 // weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
 // and whose pods keep coming, gets one.
@@ -17,8 +11,8 @@ func (s *survey) weigh(class *cluster.PodClass) {
 	const little = 64 // not worth recording
 	d := s.d
 	s.work += s.b.looked
-	d.work += s.work / looksAJudgement
-	if d.looked += s.work; s.work < little && !s.soon {
+	d.meter.Work += s.work / effort.LooksAJudgement
+	if d.meter.Looked += s.work; s.work < little && !s.soon {
 		return
 	}
 	if s.said != nil && s.work >= little {
@@ -27,11 +21,11 @@ func (s *survey) weigh(class *cluster.PodClass) {
 	e := d.effort[class.ID]
 	if s.work >= little {
 		e.work += s.work
-		e.tallies, e.last, e.every = len(s.tallies), s.work, int(min(d.clock-e.used, idle))
+		e.tallies, e.last, e.every = len(s.tallies), s.work, int(min(d.meter.Clock-e.used, idle))
 	} else {
 		e.soon++
 	}
-	e.used = d.clock
+	e.used = d.meter.Clock
 	d.effort[class.ID] = e
 }
 
@@ -49,8 +43,8 @@ type classEffort struct {
 // these it will have paid for itself. One that has to catch up on the placements of many other
 // classes takes longer than a survey that looks at little.
 func (d *Decider) earns(e classEffort) bool {
-	catching := 2 * d.worthRanking // looks that a placement costs a ranking
-	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.fewClasses ||
-		e.work > d.worthRanking*len(d.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||
+	catching := 2 * d.limits.RankingCost // looks that a placement costs a ranking
+	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.limits.FewClasses ||
+		e.work > d.limits.RankingCost*len(d.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||
 		e.soon > 64+len(d.c.Nodes)/32
 }

@@ -1,0 +1,38 @@
+package effort
+
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// Budget is what is left of an attempt's effort; nil is unbounded.
+type Budget struct {
+	Left  int
+	c     *cluster.Cluster
+	looks int // those of c that are subtracted
+}
+
+// NewBudget returns the budget of a new attempt.
+func NewBudget(limits *Limits, c *cluster.Cluster) *Budget { return &Budget{limits.Effort, c, c.Looks} }
+
+// Spend subtracts from what is left, and the looks since the last time with it. It returns false if nothing is left.
+func (b *Budget) Spend(judgements int) bool {
+	if b == nil {
+		return true
+	}
+	b.Left -= judgements + b.c.Looks - b.looks
+	b.looks = b.c.Looks
+	return b.Left > 0
+}
+
+// IsSpent reports whether nothing is left.
+func (b *Budget) IsSpent() bool { return b != nil && b.Left <= 0 }
+
+// TooLongError is the error of an attempt that has used up its budget.
+type TooLongError struct {
+	What string // what took too long
+}
+
+func (e *TooLongError) Error() string {
+	return e.What + " takes too long with this many nodes and pods; the pod is tried again after its back-off"
+}
+
+// Unschedulable marks the error as a verdict on the pod, not a failure of the scheduler.
+func (e *TooLongError) Unschedulable() bool { return true }
