@@ -28,25 +28,26 @@ func applies(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 	return !ok || s.Applies(c, p)
 }
 
-// questions are the judges of a plan's asked filters, for one pod; nil where a filter lets all
-// nodes pass.
-type questions []judge
+// questions are the judges of a plan's asked filters, for one pod.
+type questions struct {
+	judges []judge       // by plan.asked; nil where a filter lets all nodes pass. nil: there are none
+	again  []func() bool // see plugins.Judge
+}
 
 type judge func(n *cluster.Node) *plugins.Rejection
 
 // questions asks the filters for their judges; ok is false if one of them rejects the pod as a
 // whole, fails, or names nodes.
-func (d *Decider) questions(p *cluster.Pod, pl *plan) (q questions, ok bool) {
-	d.again = d.again[:0]
+func (pl *plan) questions(c *cluster.Cluster, p *cluster.Pod) (q questions, ok bool) {
 	for _, a := range pl.asked {
-		judge := a.filter.Filter(d.c, p)
+		judge := a.filter.Filter(c, p)
 		if judge.Again != nil {
-			d.again = append(d.again, judge.Again)
+			q.again = append(q.again, judge.Again)
 		}
 		if judge.Err != nil || judge.All != nil || judge.Only != nil {
-			return nil, false
+			return questions{}, false
 		}
-		q = append(q, judge.Node)
+		q.judges = append(q.judges, judge.Node)
 	}
 	return q, true
 }
@@ -54,7 +55,7 @@ func (d *Decider) questions(p *cluster.Pod, pl *plan) (q questions, ok bool) {
 // ask asks those of the questions that precede a step of the plan about a node, and returns the
 // first rejection.
 func (q questions) ask(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
-	for i, judge := range q {
+	for i, judge := range q.judges {
 		if judge != nil && pl.asked[i].step < before {
 			if rejection := judge(n); rejection != nil {
 				return rejection
@@ -101,15 +102,15 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 // Infeasible nodes are asked about, too, if a question precedes the filter that rejects them: it
 // may fail, and then the attempt fails.
 func (r *ranking) left(q questions) (left []int32, failed bool) {
-	nodes := r.d.asked[:0]
+	nodes := r.space.asked[:0]
 	for i, bucket := range r.bucket {
 		if bucket >= 0 || bucket > ^settled && r.plan.asksEarly {
 			nodes = append(nodes, int32(i))
 		}
 	}
 
-	r.d.asked = nodes
-	r.d.meter.Work += effort.CostOfPod(r.plan.example) * len(nodes)
+	r.space.asked = nodes
+	r.ix.meter.Work += effort.CostOfPod(r.plan.example) * len(nodes)
 	before := make([]int, len(r.groups))
 	for i, g := range r.groups {
 		if before[i] = len(r.plan.steps); g.ok > 0 && !g.feasible || g.ok == 0 && r.plan.asksEarly {
@@ -120,13 +121,13 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 	}
 
 	verdicts := make([]verdict, len(nodes))
-	askAll(len(nodes), r.d.again, func(i int) {
+	askAll(len(nodes), q.again, func(i int) {
 		group, bucket := r.groupAt(nodes[i]), r.bucket[nodes[i]]
 		step := before[group]
 		if bucket < 0 {
 			step = min(step, r.plan.stepOf(r.reasons[reasonIn(bucket)].plugin))
 		}
-		rejection := q.ask(r.plan, step, r.d.c.Nodes[nodes[i]])
+		rejection := q.ask(r.plan, step, r.ix.c.Nodes[nodes[i]])
 		switch {
 		case rejection != nil && rejection.Err != nil:
 			verdicts[i] = fails

@@ -153,13 +153,13 @@ func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 			t.Errorf("app %s goes to %+v, want %s", app, got.Node, want)
 		}
 	}
-	if len(d.rankings) != 2 {
-		t.Errorf("%d rankings, want one for each", len(d.rankings))
+	if len(d.cache.rankings) != 2 {
+		t.Errorf("%d rankings, want one for each", len(d.cache.rankings))
 	}
 	d.Decide(c.Pending(pod("waits-z", "z", "", "")))
 	d.Decide(c.Pending(pod("waits-zz", "zz", "", "")))
-	if len(d.rankings) != 3 {
-		t.Errorf("%d rankings, want one for the two that nobody tells apart", len(d.rankings)-2)
+	if len(d.cache.rankings) != 3 {
+		t.Errorf("%d rankings, want one for the two that nobody tells apart", len(d.cache.rankings)-2)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // Nodes are divided into groups. The nodes of a group agree in what the classes require of single
 // nodes, and in their domains of the topologies with few domains; a tree holds them by room.
 type base struct {
-	d       *Decider
+	ix      *index
 	name    string // its key in Decider.bases
 	plan    *plan  // of one of the classes; its answers about single nodes hold for all
 	axes    []topologyAxis
@@ -73,10 +73,10 @@ type baseStatic struct {
 // rejected stands for the static of nodes that can take no pod of the classes.
 const rejected = none
 
-func newBase(d *Decider, pl *plan, axes []topologyAxis) *base {
-	b := &base{d: d, plan: pl, axes: axes}
+func newBase(ix *index, pl *plan, axes []topologyAxis) *base {
+	b := &base{ix: ix, plan: pl, axes: axes}
 	if pl.strangersSummed {
-		b.votes, b.repelling = pl.others.sums(d, pl.example.Class.Affinities)
+		b.votes, b.repelling = pl.others.sums(ix, pl.example.Class.Affinities)
 	}
 	b.rebuild()
 	return b
@@ -97,9 +97,9 @@ func (b *base) bytes() int {
 	return n
 }
 
-func (b *base) room(node int32) *cluster.Room { return &b.d.c.Rooms[node] }
+func (b *base) room(node int32) *cluster.Room { return &b.ix.c.Rooms[node] }
 
-func (b *base) balance(node int32) int8 { return b.d.balance[node] &^ hasGuests }
+func (b *base) balance(node int32) int8 { return b.ix.balance[node] &^ hasGuests }
 
 func (b *base) point(node int32) point {
 	return pointOf(b.room(node), b.balance(node), b.votesOf(node))
@@ -121,13 +121,13 @@ func (b *base) score(node int32, q *room) int16 { return q.score(b.room(node), b
 
 // rebuild reads the whole cluster anew.
 func (b *base) rebuild() {
-	c := b.d.c
+	c := b.ix.c
 	b.seen = c.Log.Len()
 	b.groups, b.byKey, b.odd, b.sets, b.inclusion = nil, map[string]int32{}, nil, nil, nil
 	b.statics, b.byStatic = nil, map[baseStatic]int32{}
 	b.at, b.spots = make([]int32, len(c.Nodes)), make([]spot, len(c.Nodes))
 	b.countSums()
-	b.d.meter.Work += effort.CostOfBulk(c, b.plan.example.Class)
+	b.ix.meter.Work += effort.CostOfBulk(c, b.plan.example.Class)
 	fresh := map[int32][]int32{}
 
 	for i := range c.Nodes {
@@ -152,7 +152,7 @@ func (b *base) rebuild() {
 
 // catchUp follows the log to its end.
 func (b *base) catchUp() {
-	log := &b.d.c.Log
+	log := &b.ix.c.Log
 	changes, known := log.Since(b.seen)
 	if !known || len(changes) > len(b.at)+64 || len(b.byStatic) > 2*len(b.at)+1024 {
 		b.rebuild()
@@ -267,13 +267,13 @@ func (b *base) regroup(node int32) {
 
 // groupOf returns the group that a node belongs to, or none.
 func (b *base) groupOf(node int32) int32 {
-	n := b.d.c.Nodes[node]
+	n := b.ix.c.Nodes[node]
 	if n == nil {
 		return none
 	}
 	static := b.judge(n)
-	b.d.meter.Looked += 1 + len(b.axes)
-	b.d.meter.Work += effort.CostOfSorting
+	b.ix.meter.Looked += 1 + len(b.axes)
+	b.ix.meter.Work += effort.CostOfSorting
 	if static == rejected {
 		return none
 	}
@@ -370,7 +370,7 @@ func (s *inclusionSet) update(b *base, node int32) {
 		s.of = append(s.of, none)
 	}
 	now := none
-	if n := b.d.c.Nodes[node]; n != nil &&
+	if n := b.ix.c.Nodes[node]; n != nil &&
 		!slices.ContainsFunc(s.keys, func(t *topology) bool { return t.domain[node] == none }) && b.inclusion.Includes(&s.constraint, n) {
 		now = s.topology.domain[node]
 	}

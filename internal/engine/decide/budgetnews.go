@@ -31,8 +31,8 @@ type budgetState struct {
 	leaving  map[string]metav1.Time // pods, by name, that are no longer counted
 }
 
-func (d *Decider) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
-	return budgetState{d.c.CoveredBy(budget), max(0, budget.Status.DisruptionsAllowed), budget.Status.DisruptedPods}
+func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
+	return budgetState{ix.c.CoveredBy(budget), max(0, budget.Status.DisruptionsAllowed), budget.Status.DisruptedPods}
 }
 
 // position is where a reader is that knows everything so far.
@@ -48,48 +48,48 @@ func (b *budgetNews) since(position int) (nodes []int32, known bool) {
 }
 
 // follow brings it up to the budgets that there are.
-func (b *budgetNews) follow(d *Decider) {
-	table := &d.c.Budgets
+func (b *budgetNews) follow(ix *index) {
+	table := &ix.c.Budgets
 	names, known := table.Since(b.version)
 	b.version = table.Version
 	if !known || b.known == nil {
 		b.known, b.first, b.concerned = map[cluster.Name]budgetState{}, b.position()+1, nil
 		for budget := range table.Each {
-			b.known[cluster.Name{Namespace: budget.Namespace, Name: budget.Name}] = d.stateOf(budget)
+			b.known[cluster.Name{Namespace: budget.Namespace, Name: budget.Name}] = ix.stateOf(budget)
 		}
 		return
 	}
-	enough := d.c.Looks + d.limits.Effort/4
+	enough := ix.c.Looks + ix.limits.Effort/4
 	for _, name := range names {
 		before := b.known[name]
-		if d.c.Looks > enough { // to look at all nodes anew is bounded, too
+		if ix.c.Looks > enough { // to look at all nodes anew is bounded, too
 			b.known = nil
-			b.follow(d)
+			b.follow(ix)
 			return
 		}
 		if budget, there := table.Get(name.Namespace, name.Name); there {
-			after := d.stateOf(budget)
+			after := ix.stateOf(budget)
 			b.known[name] = after
-			b.compare(d, name.Namespace, &before, &after)
+			b.compare(ix, name.Namespace, &before, &after)
 		} else {
 			delete(b.known, name)
-			b.concern(d, name.Namespace, before.selector, 0)
+			b.concern(ix, name.Namespace, before.selector, 0)
 		}
 	}
-	if most := 1<<10 + 4*len(d.c.Nodes); len(b.concerned) > most { // whoever is that far behind starts over
+	if most := 1<<10 + 4*len(ix.c.Nodes); len(b.concerned) > most { // whoever is that far behind starts over
 		b.first, b.concerned = b.position()+1, nil
 	}
 }
 
-func (b *budgetNews) compare(d *Decider, namespace string, before, after *budgetState) {
+func (b *budgetNews) compare(ix *index, namespace string, before, after *budgetState) {
 	if before.selector != after.selector {
-		b.concern(d, namespace, before.selector, 0)
-		b.concern(d, namespace, after.selector, 0)
+		b.concern(ix, namespace, before.selector, 0)
+		b.concern(ix, namespace, after.selector, 0)
 		return
 	}
 	// Victims violate a budget once there are more of them than it allows.
 	if before.allowed != after.allowed {
-		b.concern(d, namespace, after.selector, min(before.allowed, after.allowed))
+		b.concern(ix, namespace, after.selector, min(before.allowed, after.allowed))
 	}
 	names := map[string]bool{}
 	for _, pair := range [...][2]*budgetState{{before, after}, {after, before}} {
@@ -100,14 +100,14 @@ func (b *budgetNews) compare(d *Decider, namespace string, before, after *budget
 		}
 	}
 	if len(names) > 0 {
-		b.concernNamed(d, namespace, after.selector, names)
+		b.concernNamed(ix, namespace, after.selector, names)
 	}
 }
 
 // concern adds the nodes that have more pods than so many that the selector covers.
-func (b *budgetNews) concern(d *Decider, namespace string, selector *rules.Selector, more int32) {
+func (b *budgetNews) concern(ix *index, namespace string, selector *rules.Selector, more int32) {
 	pods := map[int32]int32{}
-	for _, class := range d.covered(namespace, selector) {
+	for _, class := range ix.covered(namespace, selector) {
 		for node, n := range class.nodes.all {
 			pods[node] += n.staying + n.leaving
 		}
@@ -122,26 +122,26 @@ func (b *budgetNews) add(nodes iter.Seq[int32]) {
 }
 
 // concernNamed adds the nodes of the pods with these names that the selector covers.
-func (b *budgetNews) concernNamed(d *Decider, namespace string, selector *rules.Selector, names map[string]bool) {
+func (b *budgetNews) concernNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
-	for _, class := range d.covered(namespace, selector) {
+	for _, class := range ix.covered(namespace, selector) {
 		for node := range class.nodes.all {
 			nodes[node] = true
 		}
 	}
 	maps.DeleteFunc(nodes, func(node int32, _ bool) bool {
-		return !slices.ContainsFunc(d.c.Nodes[node].Pods, func(p *cluster.Pod) bool { return names[p.Name] && p.Namespace() == namespace })
+		return !slices.ContainsFunc(ix.c.Nodes[node].Pods, func(p *cluster.Pod) bool { return names[p.Name] && p.Namespace() == namespace })
 	})
 	b.add(maps.Keys(nodes))
 }
 
 // covered lists the classes of a namespace that a selector covers; nil covers none. The list is
 // good until the next search.
-func (d *Decider) covered(namespace string, selector *rules.Selector) (classes []*classPods) {
+func (ix *index) covered(namespace string, selector *rules.Selector) (classes []*classPods) {
 	if selector == nil {
 		return nil
 	}
-	p := &d.placed
+	p := &ix.placed
 	p.begin()
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
@@ -155,10 +155,10 @@ func (d *Decider) covered(namespace string, selector *rules.Selector) (classes [
 	}
 	classes = p.found[:0]
 	for _, pods := range p.found {
-		if d.c.Looks++; pods.class.Namespace != namespace {
+		if ix.c.Looks++; pods.class.Namespace != namespace {
 			continue
 		}
-		if d.c.Looks += selector.Looks(pods.class.Labels); selector.Matches(pods.class.Labels) {
+		if ix.c.Looks += selector.Looks(pods.class.Labels); selector.Matches(pods.class.Labels) {
 			classes = append(classes, pods)
 		}
 	}

@@ -44,21 +44,21 @@ func TestSkeletonsOfLargeClassesAreDropped(t *testing.T) {
 		}
 	}
 	skeletons, plans := 0, 0
-	for _, sk := range d.skeletons {
+	for _, sk := range d.planner.skeletons {
 		skeletons += sk.bulk()
 	}
 	if skeletons == 0 || skeletons > cluster.MostBulk {
 		t.Errorf("skeletons of %d KiB are kept", skeletons>>10)
 	}
-	for i := range d.plans {
-		if d.plans[i].class != nil {
+	for i := range d.cache.plans {
+		if d.cache.plans[i].class != nil {
 			plans++
 		}
 	}
 	if plans > recentBulky+1 {
 		t.Errorf("%d plans are kept", plans)
 	}
-	if sk := d.skeletonFor(small); sk == nil || sk.bulk() > 0 {
+	if sk := d.planner.skeletonFor(small); sk == nil || sk.bulk() > 0 {
 		t.Error("the skeleton of a small class is gone")
 	}
 }
@@ -73,15 +73,15 @@ func TestASmallClassKeepsNoLargeOne(t *testing.T) {
 		large.Labels[fmt.Sprint("label-", i)] = value
 	}
 	d.Decide(c.Pending(large))
-	if sk := d.skeletonFor(c.Pending(large)); sk == nil || sk.bulk() == 0 {
+	if sk := d.planner.skeletonFor(c.Pending(large)); sk == nil || sk.bulk() == 0 {
 		t.Fatal("the large class is no example")
 	}
 	d.Decide(c.Pending(small))
-	if sk := d.skeletonFor(c.Pending(large)); sk == nil || sk.bulk() > 0 || len(d.skeletons) != 1 {
-		t.Errorf("the large class is still the example, among %d", len(d.skeletons))
+	if sk := d.planner.skeletonFor(c.Pending(large)); sk == nil || sk.bulk() > 0 || len(d.planner.skeletons) != 1 {
+		t.Errorf("the large class is still the example, among %d", len(d.planner.skeletons))
 	}
-	if len(d.bases) != 1 {
-		t.Errorf("%d bases, want one for both", len(d.bases))
+	if len(d.cache.bases) != 1 {
+		t.Errorf("%d bases, want one for both", len(d.cache.bases))
 	}
 }
 
@@ -103,25 +103,25 @@ func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	for i := range 40 {
 		p := pod(i)
 		c.SetPod(p)
-		d.sync()
+		d.ix.sync()
 		c.RemovePod(p.UID)
-		d.sync()
+		d.ix.sync()
 	}
 	kept := 0
-	for _, users := range d.terms.known {
+	for _, users := range d.ix.terms.known {
 		kept += users.class.Bulk
 		if users.class.Labels != nil || users.class.Spec != nil {
 			t.Fatal("the class is kept with its labels and spec")
 		}
 	}
-	if kept > bulkUnused+(100<<10) || kept != d.terms.bulk {
-		t.Errorf("terms of %d KiB are kept, and %d counted", kept>>10, d.terms.bulk>>10)
+	if kept > bulkUnused+(100<<10) || kept != d.ix.terms.bulk {
+		t.Errorf("terms of %d KiB are kept, and %d counted", kept>>10, d.ix.terms.bulk>>10)
 	}
 	p := pod(0)
 	c.SetPod(p) // again
-	d.sync()
-	if d.terms.unused != len(d.terms.known)-1 || d.terms.bulk > kept {
-		t.Errorf("of %d terms %d are unused, with %d bytes", len(d.terms.known), d.terms.unused, d.terms.bulk)
+	d.ix.sync()
+	if d.ix.terms.unused != len(d.ix.terms.known)-1 || d.ix.terms.bulk > kept {
+		t.Errorf("of %d terms %d are unused, with %d bytes", len(d.ix.terms.known), d.ix.terms.unused, d.ix.terms.bulk)
 	}
 }
 
@@ -141,15 +141,15 @@ func TestRankingsOfLargeClassesAreDropped(t *testing.T) {
 		d.Decide(c.Pending(pod))
 	}
 	bulk, dropped := 0, 0
-	for _, r := range d.rankings {
+	for _, r := range d.cache.rankings {
 		bulk += r.plan.example.Class.Bulk
 	}
-	for _, m := range d.byClass {
+	for _, m := range d.cache.byClass {
 		if m.dropped {
 			dropped++
 		}
 	}
-	if bulk == 0 || bulkBytes*bulk > d.mostBytes() {
+	if bulk == 0 || bulkBytes*bulk > d.cache.mostBytes() {
 		t.Errorf("rankings of classes of %d KiB are kept", bulk>>10)
 	}
 	if dropped > 0 {
@@ -169,16 +169,16 @@ func TestPlansKeepNoDroppedBase(t *testing.T) {
 		holds(t, c, d, p, d.Decide(p))
 	}
 	plans := 0
-	for i := range d.plans {
-		if known := &d.plans[i]; known.class != nil {
+	for i := range d.cache.plans {
+		if known := &d.cache.plans[i]; known.class != nil {
 			plans++
-			if b := known.base; b == nil || b != noBase && d.bases[b.name] != b {
+			if b := known.base; b == nil || b != noBase && d.cache.bases[b.name] != b {
 				t.Fatalf("a plan has the base %v", b)
 			}
 		}
 	}
-	if plans < 2*maxBases || len(d.bases) > maxBases {
-		t.Errorf("%d plans and %d bases are kept", plans, len(d.bases))
+	if plans < 2*maxBases || len(d.cache.bases) > maxBases {
+		t.Errorf("%d plans and %d bases are kept", plans, len(d.cache.bases))
 	}
 	p := c.Pending(benchPod(0, "plain")) // its base may be gone
 	holds(t, c, d, p, d.Decide(p))
@@ -206,22 +206,22 @@ func TestMemoryOfListedValues(t *testing.T) {
 	c.SetPod(long)
 	values, selector = nil, nil
 	own := c.Pending(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{"app": "00017"}}})
-	d.sync()
-	for _, users := range d.terms.about(own.Class.Labels) {
-		d.saidOf(users, own.Class, plugins.NewAffinities(c, own.Class))
+	d.ix.sync()
+	for _, users := range d.ix.terms.about(own.Class.Labels) {
+		d.ix.saidOf(users, own.Class, plugins.NewAffinities(c, own.Class))
 	}
 	if each := (heap() - before) / many; each > mostBytesOfValue {
 		t.Errorf("a listed value takes %d bytes", each)
 	}
 	c.RemovePod(long.UID)
 	long, own = nil, nil
-	d.sync()
-	d.terms.dropUnused()
+	d.ix.sync()
+	d.ix.terms.dropUnused()
 	c.Pending(benchPod(1, "small"))
 	if left := heap() - before; left > 8<<20+many*40 { // the log, and what is given back later
 		t.Errorf("%d KiB are left", left>>10)
 	}
-	if n := len(d.terms.byLabel) + len(d.terms.known); n > 0 {
+	if n := len(d.ix.terms.byLabel) + len(d.ix.terms.known); n > 0 {
 		t.Errorf("%d entries are left", n)
 	}
 	runtime.KeepAlive(d)
@@ -233,7 +233,7 @@ func TestMemoryOfLabels(t *testing.T) {
 	const many = 100_000
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
-	d.sync()
+	d.ix.sync()
 	var pods []*v1.Pod
 	for i := range 4 {
 		pod := towards(fmt.Sprint("labels-", i))
@@ -247,14 +247,14 @@ func TestMemoryOfLabels(t *testing.T) {
 	for _, pod := range pods {
 		c.SetPod(pod)
 	}
-	d.sync()
+	d.ix.sync()
 	if each := (heap() - before) / len(pods) / many; each > mostBytesOfLabel {
 		t.Errorf("a label takes %d bytes", each)
 	}
 	for _, pod := range pods {
 		c.RemovePod(pod.UID)
 	}
-	d.sync()
+	d.ix.sync()
 	if left := heap() - before; left > 2<<20 {
 		t.Errorf("%d KiB are left", left>>10)
 	}

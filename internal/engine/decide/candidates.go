@@ -59,7 +59,7 @@ func (a *cost) compare(b *cost) int {
 // Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. Call it right
 // after Decide has found no node. It changes nothing.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
-	r, pl := d.rankingFor(p)
+	r, pl := d.cache.rankingFor(p)
 	left := effort.NewBudget(d.limits, d.c)
 	if pl.way != ranked {
 		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
@@ -68,7 +68,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	t := &trial{r: r, p: p, budgets: newBudgets(d.c, d.profile, p)}
 	if len(pl.asked) > 0 {
 		var ok bool
-		if t.questions, ok = d.questions(p, pl); !ok {
+		if t.questions, ok = pl.questions(d.c, p); !ok {
 			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
 			return preempt(d.c, d.profile, p, d.evaluate(p), left)
 		}
@@ -148,7 +148,7 @@ func (c *candidates) compareBlock(block int) {
 // give them.
 func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 	reasons = map[string]int{}
-	others := r.d.c.Len()
+	others := r.ix.c.Len()
 	for i := range r.candidates.byNode {
 		if why := r.candidates.byNode[i].why; why != nil {
 			others--
@@ -167,9 +167,9 @@ func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 // refreshCandidates recomputes the nodes that changed since the last time, until the effort is used
 // up. The others stay unknown, and are no candidates until they are computed.
 func (r *ranking) refreshCandidates(t *trial, left *effort.Budget) {
-	c, log := r.d.c, &r.d.c.Log
-	known, budgets := r.candidates, &r.d.budgets
-	budgets.follow(r.d)
+	c, log := r.ix.c, &r.ix.c.Log
+	known, budgets := r.candidates, &r.ix.budgets
+	budgets.follow(r.ix)
 	var concerned []int32
 	follows := known != nil
 	if follows {
@@ -212,8 +212,8 @@ func (r *ranking) refreshCandidates(t *trial, left *effort.Budget) {
 		if !known.byNode[node].known {
 			known.byNode[node] = t.cost(node)
 			left.Spend(each * (costOfNode + t.judged))
-			if r.d.meter.Work++; t.judged > 0 {
-				r.d.meter.Work += each * (costOfNode + t.judged)
+			if r.ix.meter.Work++; t.judged > 0 {
+				r.ix.meter.Work += each * (costOfNode + t.judged)
 			}
 		}
 		done++
@@ -287,7 +287,7 @@ func (t *trial) isTied(n *cluster.Node) bool {
 
 // cost computes the cost of one node.
 func (t *trial) cost(node int32) cost {
-	n := t.r.d.c.Nodes[node]
+	n := t.r.ix.c.Nodes[node]
 	t.judged = 0
 	if n == nil {
 		return cost{known: true}

@@ -4,12 +4,14 @@ import (
 	"math"
 	"slices"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // sheet is what a decision for a class compares: nodes in groups that differ only in room.
 type sheet struct {
-	d       *Decider
+	ix      *index
+	scratch *sheetScratch
 	plan    *plan
 	statics []*static
 	tallies []*tally
@@ -17,6 +19,21 @@ type sheet struct {
 	// votesApart: a group's votes are only some of those for its nodes, so they are not in its
 	// fixed score.
 	votesApart bool
+}
+
+// sheetScratch is scratch space for comparing groups, valid until the next call that uses it.
+type sheetScratch struct {
+	seen     []bool   // the domains that sees has marked, from -1
+	standing standing // its shifts are always zero
+}
+
+// rankScratch is scratch space of one decision from a ranking. All rankings of a cache share it.
+type rankScratch struct {
+	sheetScratch
+	best    []*group      // of bestGroups
+	weights []float64     // of weights
+	asked   []int32       // of left and finest
+	copy    *cluster.Node // of crowded
 }
 
 // choice is the node that a ranking chooses for a pod.
@@ -27,29 +44,29 @@ type choice struct {
 }
 
 // choose finds the best node.
-func (r *ranking) choose() choice {
+func (r *ranking) choose(t *tie) choice {
 	feasible := r.feasible()
 	if feasible == 0 {
 		return choice{node: none}
 	}
 	if r.fine != nil {
-		return r.chooseFinely(feasible)
+		return r.chooseFinely(t, feasible)
 	}
 
 	r.weighSpread(r.weights(nil))
 	b := r.bounds()
 	if r.flat != nil {
 		top := r.flat.highest()
-		node := r.flat.nth(r.d.tie.draw(int(top.many)), top)
-		if p := r.d.tie.preferred; p != none && int(p) < len(r.flat.numbers) && r.flat.numbers[p] == top.height {
+		node := r.flat.nth(t.draw(int(top.many)), top)
+		if p := t.preferred; p != none && int(p) < len(r.flat.numbers) && r.flat.numbers[p] == top.height {
 			node = p
 		}
 		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
 	}
 
 	best, total := r.bestGroups(&b)
-	node := pick(best, r.d.tie)
-	if p := r.d.tie.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
+	node := pick(best, t)
+	if p := t.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
 		if g := r.groups[r.at[p].group]; slices.Contains(best, g) && int(r.bucket[p]) == g.highest() {
 			node = p
 		}
@@ -60,7 +77,7 @@ func (r *ranking) choose() choice {
 // bestGroups returns the groups with the best nodes, and their total. The list is valid until the
 // next call.
 func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
-	best, total = r.d.best[:0], math.MinInt64
+	best, total = r.space.best[:0], math.MinInt64
 	for _, g := range r.groups {
 		if g.ok == 0 || !g.feasible {
 			continue
@@ -72,7 +89,7 @@ func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
 			best = append(best, g)
 		}
 	}
-	r.d.best = best[:0]
+	r.space.best = best[:0]
 	return best, total
 }
 
@@ -114,7 +131,7 @@ func (r *ranking) chosen(node int32, total int64, feasible int) choice {
 
 // feasible marks the groups whose nodes can take the pod and counts these.
 func (r *sheet) feasible() (nodes int) {
-	r.d.meter.Looked += len(r.groups) * (1 + len(r.tallies))
+	r.ix.meter.Looked += len(r.groups) * (1 + len(r.tallies))
 	for _, g := range r.groups {
 		if g.ok == 0 {
 			continue
@@ -159,7 +176,7 @@ func (s *standing) fit(tallies int) {
 }
 
 func (r *sheet) standingOf(g *group) *standing {
-	s := &r.d.standing
+	s := &r.scratch.standing
 	s.fit(len(r.tallies))
 	for k, t := range r.tallies {
 		value := g.values[k]
@@ -300,7 +317,7 @@ func (r *ranking) weights(among []int32) []float64 {
 	if len(r.plan.soft) == 0 {
 		return nil
 	}
-	weights := r.d.weights[:0]
+	weights := r.space.weights[:0]
 	for k, t := range r.tallies {
 		weights = append(weights, 0)
 		if t.purpose != spreadSoft {
@@ -313,20 +330,20 @@ func (r *ranking) weights(among []int32) []float64 {
 		}
 	}
 
-	r.d.weights = weights
+	r.space.weights = weights
 	return weights
 }
 
 // domainsScored counts the domains of the feasible nodes that are scored, where groups tell the
 // domains apart. The nodes without the label are one domain.
 func (r *sheet) domainsScored(k int, t *tally) (n int) {
-	clear(r.d.seen)
+	clear(r.scratch.seen)
 	for _, g := range r.groups {
 		switch {
 		case !r.scores(g):
 		case t.constraint.PerNode():
 			n += int(g.ok)
-		case g.values[k] == noDomain && r.d.sees(t.lacking), g.values[k] != noDomain && r.d.sees(int32(g.values[k])):
+		case g.values[k] == noDomain && r.scratch.sees(t.lacking), g.values[k] != noDomain && r.scratch.sees(int32(g.values[k])):
 			n++
 		}
 	}
@@ -340,9 +357,9 @@ func (r *sheet) scores(g *group) bool {
 
 // domainsOf counts the domains node by node, where groups do not tell them apart.
 func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
-	clear(r.d.seen)
+	clear(r.scratch.seen)
 	count := func(node int32) {
-		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.d.sees(t.countsIn(node)) {
+		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.scratch.sees(t.countsIn(node)) {
 			n++
 		}
 	}
@@ -358,7 +375,7 @@ func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 }
 
 // sees marks a domain, which may be none, and reports whether it was not marked yet.
-func (d *Decider) sees(domain int32) bool {
+func (d *sheetScratch) sees(domain int32) bool {
 	at := int(domain) + 1
 	for at >= len(d.seen) {
 		d.seen = append(d.seen, false)

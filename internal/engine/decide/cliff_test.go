@@ -38,24 +38,24 @@ func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 	c.SetPod(stranger("nobody/k"))
 	p := c.Pending(benchPod(1, "plain"))
 	holds(t, c, d, p, d.Decide(p))
-	r, pl := d.rankingFor(p)
+	r, pl := d.cache.rankingFor(p)
 	if pl.way != ranked || len(pl.tallies) > 0 || r.flat == nil {
 		t.Fatalf("way %d, %d tallies; want a plain ranking", pl.way, len(pl.tallies))
 	}
-	if len(d.topologies) > 0 {
-		t.Errorf("%d topologies are kept", len(d.topologies))
+	if len(d.ix.topologies) > 0 {
+		t.Errorf("%d topologies are kept", len(d.ix.topologies))
 	}
 	node := c.Node("node-0").Object().DeepCopy()
 	node.Labels["nobody/k3"] = "here"
 	c.SetNode(node)
 	holds(t, c, d, p, d.Decide(p))
-	if _, pl := d.rankingFor(p); len(pl.tallies) != 1 {
+	if _, pl := d.cache.rankingFor(p); len(pl.tallies) != 1 {
 		t.Errorf("a node has one of the keys: %d tallies, want 1", len(pl.tallies))
 	}
 	delete(node.Labels, "nobody/k3")
 	c.SetNode(node)
 	holds(t, c, d, p, d.Decide(p))
-	if _, pl := d.rankingFor(p); len(pl.tallies) != 0 {
+	if _, pl := d.cache.rankingFor(p); len(pl.tallies) != 0 {
 		t.Errorf("it is gone again: %d tallies, want none", len(pl.tallies))
 	}
 }
@@ -76,7 +76,7 @@ func TestRequiredAffinityIsCountedByKey(t *testing.T) {
 		pod.Spec.Affinity = &v1.Affinity{PodAffinity: affinity}
 		p := c.Pending(pod)
 		holds(t, c, d, p, d.Decide(p))
-		if _, pl := d.rankingFor(p); len(pl.tallies) != want {
+		if _, pl := d.cache.rankingFor(p); len(pl.tallies) != want {
 			t.Errorf("%v: %d tallies, want %d", keys, len(pl.tallies), want)
 		}
 
@@ -103,7 +103,7 @@ func TestManyKeysAreRanked(t *testing.T) {
 		p := c.Pending(pod)
 		decision := d.Decide(p)
 		holds(t, c, d, p, decision)
-		r, pl := d.rankingFor(p)
+		r, pl := d.cache.rankingFor(p)
 		if pl.way != ranked || len(pl.tallies) != 9 || len(r.groups) > defaults.Groups {
 			t.Fatalf("way %d, %d tallies, %d groups", pl.way, len(pl.tallies), len(r.groups))
 		}
@@ -162,7 +162,7 @@ func TestManySpreadConstraintsAreRanked(t *testing.T) {
 			p := spread(i, i%21, 20-i%13, "")
 			decision := d.Decide(p)
 			holds(t, c, d, p, decision)
-			if pl := d.newPlan(p); pl.way != ranked || len(pl.tallies) != i%21+20-i%13 {
+			if pl := d.planner.newPlan(p); pl.way != ranked || len(pl.tallies) != i%21+20-i%13 {
 				t.Fatalf("way %d, %d tallies", pl.way, len(pl.tallies))
 			}
 			if decision.Node != nil {
@@ -172,7 +172,7 @@ func TestManySpreadConstraintsAreRanked(t *testing.T) {
 			for _, lacking := range []v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway} {
 				p := spread(i, 9, 9, string(lacking))
 				holds(t, c, d, p, d.Decide(p))
-				if pl := d.newPlan(p); len(pl.tallies) > 10 {
+				if pl := d.planner.newPlan(p); len(pl.tallies) > 10 {
 					t.Errorf("%d tallies though no node has a key", len(pl.tallies))
 				}
 			}
@@ -202,7 +202,7 @@ func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 		p := c.Pending(pod)
 		decision := d.Decide(p)
 		holds(t, c, d, p, decision)
-		if r, pl := d.rankingFor(p); pl.way != ranked || len(r.groups) > 50 {
+		if r, pl := d.cache.rankingFor(p); pl.way != ranked || len(r.groups) > 50 {
 			t.Fatalf("way %d, %d groups", pl.way, len(r.groups))
 		}
 		c.Place(p, decision.Node)
@@ -224,8 +224,8 @@ func TestManyKeysOfOthersNeedNoRanking(t *testing.T) {
 		holds(t, c, d, p, decision)
 		c.Place(p, decision.Node)
 	}
-	if len(d.bases) == 0 || len(d.rankings) > 0 {
-		t.Errorf("%d bases and %d rankings; want no ranking", len(d.bases), len(d.rankings))
+	if len(d.cache.bases) == 0 || len(d.cache.rankings) > 0 {
+		t.Errorf("%d bases and %d rankings; want no ranking", len(d.cache.bases), len(d.cache.rankings))
 	}
 }
 
@@ -266,7 +266,7 @@ func TestEmptyZoneIsRanked(t *testing.T) {
 			if i%7 != 0 {
 				c.Place(p, decision.Node)
 			}
-			if _, pl := d.rankingFor(p); pl.way != ranked {
+			if _, pl := d.cache.rankingFor(p); pl.way != ranked {
 				t.Fatalf("way %d, want a ranking", pl.way)
 			}
 		}
@@ -306,24 +306,24 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		c.RemovePod(p.UID)
 	}
 	d.Decide(c.Pending(benchPod(0, "plain")))
-	if n := len(d.terms.known); n > 2*fewUnused+2 || len(d.terms.byLabel) > n {
-		t.Errorf("%d terms are known, by %d labels", n, len(d.terms.byLabel))
+	if n := len(d.ix.terms.known); n > 2*fewUnused+2 || len(d.ix.terms.byLabel) > n {
+		t.Errorf("%d terms are known, by %d labels", n, len(d.ix.terms.byLabel))
 	}
-	if n := len(d.guests); n > 0 {
+	if n := len(d.ix.guests); n > 0 {
 		t.Errorf("%d nodes are waited for", n)
 	}
-	if n := len(d.keys.nodes); n > 3 {
+	if n := len(d.ix.keys.nodes); n > 3 {
 		t.Errorf("%d keys are known, want the host name, the zone and the last one", n)
 	}
-	if n := d.topology(v1.LabelTopologyZone, false).domains(); n > 5 {
+	if n := d.ix.topology(v1.LabelTopologyZone, false).domains(); n > 5 {
 		t.Errorf("%d zones, want those of today", n)
 	}
 	d.meter.Clock += idle + 1 // much later
-	d.tidy()
-	if len(d.rankings)+len(d.bases)+len(d.byClass)+len(d.skeletons) > 0 {
-		t.Errorf("%d rankings of %d classes, %d bases and %d skeletons are kept", len(d.rankings), len(d.byClass), len(d.bases), len(d.skeletons))
+	d.cache.tidy()
+	if len(d.cache.rankings)+len(d.cache.bases)+len(d.cache.byClass)+len(d.planner.skeletons) > 0 {
+		t.Errorf("%d rankings of %d classes, %d bases and %d skeletons are kept", len(d.cache.rankings), len(d.cache.byClass), len(d.cache.bases), len(d.planner.skeletons))
 	}
-	if n := len(d.topologies); n > 9 {
+	if n := len(d.ix.topologies); n > 9 {
 		t.Errorf("%d topologies are kept", n)
 	}
 }
@@ -342,16 +342,16 @@ func TestRankingsForgetGoneClasses(t *testing.T) {
 		c.Place(p, d.Decide(p).Node)
 		c.RemovePod(types.UID(fmt.Sprint(i - 20)))
 	}
-	if n := len(d.byClass); n > idle+often+1 {
+	if n := len(d.cache.byClass); n > idle+often+1 {
 		t.Errorf("%d classes have a ranking", n)
 	}
-	for _, r := range d.rankings {
+	for _, r := range d.cache.rankings {
 		if n := len(r.effects); n > 2*idle {
 			t.Errorf("the effects of %d classes are known, where 20 have pods", n)
 		}
 	}
-	if len(d.rankings) > 3 {
-		t.Errorf("%d rankings", len(d.rankings))
+	if len(d.cache.rankings) > 3 {
+		t.Errorf("%d rankings", len(d.cache.rankings))
 	}
 }
 
@@ -366,12 +366,12 @@ func TestIdleRankingsGoAtOnce(t *testing.T) {
 		pod.UID = types.UID(fmt.Sprint(i))
 		pod.Spec.Containers[0].Resources.Requests[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(i+1), resource.BinarySI)
 		d.Decide(c.Pending(pod))
-		if n := len(d.rankings); n > idle+1 || i > idle && n < idle {
+		if n := len(d.cache.rankings); n > idle+1 || i > idle && n < idle {
 			t.Fatalf("after %d decisions, there are %d rankings", i+1, n)
 		}
 	}
 	dropped := 0
-	for _, m := range d.byClass {
+	for _, m := range d.cache.byClass {
 		if m.dropped {
 			dropped++
 			if m.bucket != nil || m.plan != nil {
@@ -389,8 +389,8 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	c := benchCluster(2, false)
 	d := New(c, plugins.Default(), 1)
 	pods := func() (n int) {
-		d.sync()
-		for _, users := range d.terms.known {
+		d.ix.sync()
+		for _, users := range d.ix.terms.known {
 			n += users.pods
 		}
 		return n
@@ -419,7 +419,7 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	want(1, "a node gone")
 	c.SetNode(node)
 	want(4, "it is back")
-	d.readAnew()
+	d.ix.readAnew()
 	want(4, "read anew")
 	c.Unnominate("waiting")
 	want(3, "no longer nominated")
@@ -433,8 +433,8 @@ func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	web := benchPod(1, "anti") // of app-1
 	p := c.Pending(web)
 	planOf := func() *plan {
-		d.sync()
-		_, pl := d.rankingFor(p)
+		d.ix.sync()
+		_, pl := d.cache.rankingFor(p)
 		return pl
 	}
 	place := func(uid string, about *metav1.LabelSelector) {
@@ -500,7 +500,7 @@ func TestStrangersWithManyKeys(t *testing.T) {
 				waiting.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("31")
 				c.Nominate(c.Pending(waiting), decision.Node.Name)
 			}
-			for _, b := range d.bases {
+			for _, b := range d.cache.bases {
 				if b.votes != nil {
 					summed++
 				}

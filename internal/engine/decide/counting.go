@@ -11,16 +11,16 @@ func (r *ranking) count() {
 		return
 	}
 
-	r.counts = newMarks(len(r.d.c.Nodes), r.plan.spreads())
+	r.counts = newMarks(len(r.ix.c.Nodes), r.plan.spreads())
 	r.effects = map[int32][]effect{}
 	for i := range r.plan.tallies {
-		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.d))
+		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.ix))
 		r.places = append(r.places, effect{tally: i})
 	}
 
 	r.sumUp()
-	limitGroups(r.tallies, r.d.limits.Groups)
-	for _, n := range r.d.c.Nodes {
+	limitGroups(r.tallies, r.ix.limits.Groups)
+	for _, n := range r.ix.c.Nodes {
 		if n == nil {
 			continue
 		}
@@ -42,7 +42,7 @@ func (r *ranking) count() {
 func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {
-		if !r.plan.tallies[i].strangers || r.plan.combinations <= r.d.limits.RankingGroups {
+		if !r.plan.tallies[i].strangers || r.plan.combinations <= r.ix.limits.RankingGroups {
 			r.places[i].tally = len(kept)
 			kept = append(kept, t)
 			continue
@@ -52,7 +52,7 @@ func (r *ranking) sumUp() {
 			at = len(kept)
 			sums[t.purpose] = at
 			kept = append(kept, &tally{
-				purpose: t.purpose, topology: r.d.topology("", true), lacking: none, byCount: true, count: make([]int64, len(r.d.c.Nodes)),
+				purpose: t.purpose, topology: r.ix.topology("", true), lacking: none, byCount: true, count: make([]int64, len(r.ix.c.Nodes)),
 			})
 		}
 		sum := kept[at]
@@ -80,7 +80,7 @@ func (r *ranking) spreadCounts() {
 
 // countPods counts the placed pods.
 func (r *ranking) countPods() {
-	if classes, all := r.d.counted(r.plan); !all {
+	if classes, all := r.plan.counted(r.ix); !all {
 		for _, pods := range classes {
 			for _, e := range r.effectsOf(pods.class) {
 				for node, n := range pods.nodes.all {
@@ -92,7 +92,7 @@ func (r *ranking) countPods() {
 		return
 	}
 
-	for _, n := range r.d.c.Nodes {
+	for _, n := range r.ix.c.Nodes {
 		if n == nil {
 			continue
 		}
@@ -109,7 +109,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	effects, known := r.effects[class.ID]
 	if !known {
 		const few = 1 << 10
-		if len(r.effects) >= few+2*len(r.d.placed.classes) { // most are of classes whose pods are gone
+		if len(r.effects) >= few+2*len(r.ix.placed.classes) { // most are of classes whose pods are gone
 			r.effects = map[int32][]effect{}
 		}
 		effects = r.plan.effects(class)

@@ -21,56 +21,12 @@ type Decider struct {
 	// it, and if it is not among them, chance decides.
 	Prefer func(*cluster.Pod) string
 
-	// Derived from the cluster, and up to date with its log at position synced.
-	synced       int
-	nodesVersion uint64 // grows when a node comes, goes or changes
-	topologies   map[topologyKey]*topology
-	nextTopology int32
-	keys         labelKeys
-	terms        terms
-	placed       placed
-	budgets      budgetNews
-	guests       map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
-	// balance is, by node, the score for how evenly its CPU and memory are requested: the score
-	// with a pod added is compared with it. Where pods are nominated to the node, hasGuests is set,
-	// which makes it negative.
-	balance []int8
+	ix      *index
+	planner *planner
+	cache   *cache
+	survey  survey // reused by every decision from a base
 
-	hardWeight int32 // see plugins.TermCounter
-
-	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
-	// pods with volumes of their own.
-	rankings     map[rankingKey]*ranking
-	latest       [idle + 1]*ranking   // by decision, modulo their number: the one that it used
-	byClass      map[int32]*member    // the ranking of each class
-	mostMembers  int                  // of byClass; see cluster.Shrunk
-	skeletons    map[string]*skeleton // by the key that skeletonFor makes
-	nextSkeleton uint32
-	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
-	attempted    []plugins.Attempted       // the filters that are one
-	learners     []plugins.Learner         // the scorers that are one
-	plans        [recent]recentPlan        // by class, modulo their number
-	bases        map[string]*base          // by the key that findBase makes
-	effort       map[int32]classEffort     // by class
-	saidEffort   map[uint64]*saidEffort    // by a hash of what strangers' terms say; see said.describe
-
-	// Scratch space of one decision.
-	best     []*group
-	seen     []bool
-	weights  []float64
-	asked    []int32
-	again    []func() bool // of the latest questions; see plugins.Judge
-	copy     *cluster.Node
-	standing standing // its shifts are always zero
-	survey   survey
-	key      []byte
-	about    []byte
-	axes     []topologyAxis
-}
-
-type topologyKey struct {
-	label   string
-	perNode bool
+	attempted []plugins.Attempted // the filters that are one
 }
 
 // Decision is the node for a pod, if there is one.
@@ -88,13 +44,12 @@ type Decision struct {
 // New returns a decider for pods of a profile in a cluster. Ties are broken at random, the same way
 // for the same seed.
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
-	limits := effort.DefaultLimits()
+	limits, meter := effort.DefaultLimits(), &effort.Meter{}
+	ix := newIndex(c, profile, &limits, meter)
+	planner := newPlanner(ix, profile)
 	d := &Decider{
-		c: c, profile: profile, limits: &limits, meter: &effort.Meter{}, tie: newTie(seed),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{},
-		skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]classEffort{},
-		saidEffort: map[uint64]*saidEffort{},
-		keys:       labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
+		c: c, profile: profile, limits: &limits, meter: meter, tie: newTie(seed),
+		ix: ix, planner: planner, cache: newCache(ix, planner),
 	}
 
 	for _, f := range profile.Filters {
@@ -102,40 +57,20 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 			d.attempted = append(d.attempted, f)
 		}
 	}
-
-	for _, s := range profile.Scorers {
-		if f, is := s.Scorer.(plugins.TermCounter); is {
-			d.hardWeight, _ = f.TermWeights()
-		}
-		if l, is := s.Scorer.(plugins.Learner); is {
-			d.learners = append(d.learners, l)
-		}
-		if f, is := s.Scorer.(plugins.Worthy); is {
-			before := d.worth
-			d.worth = func(p *cluster.Pod) string {
-				if before != nil {
-					return before(p) + f.Worth(c, p)
-				}
-				return f.Worth(c, p)
-			}
-		}
-	}
-
-	d.readAnew()
 	return d
 }
 
 // Decide finds the best node for a pending pod. It does not place the pod.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
-	d.sync() // what a ranking is made from must be as new as the ranking
+	d.ix.sync() // what a ranking is made from must be as new as the ranking
 	d.meter.Clock++
-	d.dropIdle()
+	d.cache.dropIdle()
 	if d.meter.Clock%often == 0 {
-		d.tidy()
+		d.cache.tidy()
 	}
 	d.meter.Work += effort.CostOfDecision
 	d.tie.preferred = d.preferredNode(p)
-	if d.selectsTooMuch(p) {
+	if d.ix.selectsTooMuch(p) {
 		return Decision{Err: errTermsTooLong}
 	}
 	if decision, done := d.tryBase(p); done {
@@ -144,7 +79,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	for _, f := range d.attempted {
 		f.BeginAttempt()
 	}
-	r, pl := d.rankingFor(p)
+	r, pl := d.cache.rankingFor(p)
 	switch n, err := d.nominated(p, r, pl); {
 	case err != nil:
 		return Decision{Err: err}
@@ -157,7 +92,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	case scanned:
 		return d.scan(p)
 	}
-	questions, ok := d.questions(p, pl)
+	questions, ok := pl.questions(d.c, p)
 	if !ok {
 		return d.judge(p)
 	}
@@ -173,7 +108,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.chooseAmong(r, p, pl, questions)
 	}
-	choice := r.choose()
+	choice := r.choose(d.tie)
 	if choice.node == none {
 		return Decision{}
 	}
@@ -211,7 +146,7 @@ func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node
 	}
 
 	if pl.way == ranked {
-		if questions, ok := d.questions(p, pl); ok {
+		if questions, ok := pl.questions(d.c, p); ok {
 			t := &trial{r: r, p: p, questions: questions}
 			t.begin(n)
 			if _, rejection := t.rejection(); rejection != nil {
@@ -294,97 +229,4 @@ func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
 		}
 	}
 	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
-}
-
-func (d *Decider) topology(label string, perNode bool) *topology {
-	key := topologyKey{label, perNode}
-	t, known := d.topologies[key]
-	if !known {
-		t = newTopology(d.c, label, perNode)
-		t.id = d.nextTopology
-		d.nextTopology++
-		d.topologies[key] = t
-	}
-	return t
-}
-
-// rankingKey is what the classes of one ranking have in common.
-type rankingKey struct {
-	needs     [2]uint64
-	signature string
-}
-
-// member is the ranking that was last found for a class.
-type member struct {
-	*ranking
-	versions versions // what it was found from
-	terms    int      // version of all terms up to which versions.terms is known to hold
-	asked    uint64   // when the class was last decided, by the decider's clock
-}
-
-// seesFor reports whether the ranking counts new pods the way the class needs: its plan was made
-// for this class, or for another one since the last change of the terms.
-func (m *member) seesFor(class *cluster.PodClass) bool {
-	return m.plan.example.Class == class || m.ranking.terms == m.d.terms.version
-}
-
-// maxMembers bounds how many classes are remembered; many have one pod and never come back.
-const maxMembers = 1 << 14
-
-// rankingFor returns the plan for the pod's class and, if the class is decided from a ranking, that
-// ranking, brought up to date; otherwise nil.
-func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
-	d.sync()
-	now, m := d.versions(p.Class), d.byClass[p.Class.ID]
-	if m != nil && m.terms == d.terms.version {
-		now.terms = m.versions.terms
-	} else {
-		now.terms = d.terms.versionFor(p.Class.Labels)
-	}
-	if m != nil && m.versions.images != now.images && !m.dropped && (d.worth == nil || d.worth(p) == m.plan.worth) {
-		m.versions.images = now.images // none of the class's
-	}
-	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
-		m.terms = d.terms.version
-		m.asked = d.meter.Clock
-		d.use(m.ranking)
-		m.catchUp()
-		return m.ranking, m.plan
-	}
-	pl := d.newPlan(p)
-	if pl.way != ranked {
-		delete(d.byClass, p.Class.ID)
-		return nil, pl
-	}
-	key := rankingKey{p.Class.Needs, d.signature(pl)}
-	r, known := d.rankings[key]
-	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
-		d.drop(r) // the same selectors may match other pods now
-		known = false
-	}
-	if known {
-		// The class that the ranking was made for may belong to another one by now: a newer term
-		// may match that class and not this one. From now on the counts follow a class that belongs
-		// here.
-		r.plan = pl
-		r.terms = d.terms.version
-		if p.Class.Bulk > 0 { // the classes before it may have been smaller
-			delete(d.rankings, key)
-			d.makeRoom(r)
-			d.rankings[key] = r
-		}
-		r.catchUp()
-	} else {
-		r = newRanking(d, pl)
-		r.key, r.terms = key, d.terms.version
-		d.makeRoom(r)
-		d.rankings[key] = r
-	}
-	r.namespaces = now.namespaces
-	d.use(r)
-	if len(d.byClass) >= maxMembers {
-		d.byClass = map[int32]*member{}
-	}
-	d.byClass[p.Class.ID] = &member{r, now, d.terms.version, d.meter.Clock}
-	return r, pl
 }

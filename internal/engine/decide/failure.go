@@ -88,12 +88,12 @@ func (e *Evaluation) Failure() *Failure {
 
 // Diagnose says why no node can take the pod. Call it right after Decide has found no node.
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
-	r, pl := d.rankingFor(p)
+	r, pl := d.cache.rankingFor(p)
 	if pl.way != ranked || len(pl.asked) > 0 {
 		return d.evaluate(p).Failure()
 	}
 
-	held, _ := r.holdBack(p, nil, true)
+	held, _ := r.holdBack(p, questions{}, true)
 	defer func() {
 		for _, node := range held {
 			r.reassess(node)

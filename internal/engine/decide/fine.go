@@ -4,11 +4,11 @@ import "slices"
 
 // chooseFinely chooses among the nodes with the highest total by their fine scores; see
 // plugins.Scoring.
-func (r *ranking) chooseFinely(feasible int) choice {
+func (r *ranking) chooseFinely(t *tie, feasible int) choice {
 	nodes, total := r.finest()
-	node := nodes[r.d.tie.draw(len(nodes))]
-	if slices.Contains(nodes, r.d.tie.preferred) {
-		node = r.d.tie.preferred
+	node := nodes[t.draw(len(nodes))]
+	if slices.Contains(nodes, t.preferred) {
+		node = t.preferred
 	}
 	return r.chosen(node, total, feasible)
 }
@@ -17,7 +17,7 @@ func (r *ranking) chooseFinely(feasible int) choice {
 func (r *ranking) finest() (nodes []int32, total int64) {
 	r.weighSpread(r.weights(nil))
 	b := r.bounds()
-	nodes = r.d.asked[:0]
+	nodes = r.space.asked[:0]
 	if r.flat != nil {
 		top := r.flat.highest()
 		for i, height := range r.flat.numbers {
@@ -25,7 +25,7 @@ func (r *ranking) finest() (nodes []int32, total int64) {
 				nodes = r.keepFiner(nodes, int32(i))
 			}
 		}
-		r.d.asked = nodes
+		r.space.asked = nodes
 		return nodes, r.fixedScore(r.groups[r.live], &b) + int64(top.height)
 	}
 
@@ -36,7 +36,7 @@ func (r *ranking) finest() (nodes []int32, total int64) {
 		}
 	}
 
-	r.d.asked = nodes
+	r.space.asked = nodes
 	return nodes, total
 }
 

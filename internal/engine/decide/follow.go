@@ -12,7 +12,7 @@ const manyReasons = 1 << 12
 
 // catchUp brings the ranking up to the end of the log.
 func (r *ranking) catchUp() {
-	log := &r.d.c.Log
+	log := &r.ix.c.Log
 	changes, known := log.Since(r.seen)
 	if !known || len(r.reasons) > manyReasons || len(r.statics) > manyReasons+2*len(r.bucket) ||
 		len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
@@ -41,7 +41,7 @@ func (r *ranking) catchUp() {
 		case cluster.PodRemoved:
 			r.follow(change, -1)
 		case cluster.NodeChanged:
-			r.grow(len(r.d.c.Nodes))
+			r.grow(len(r.ix.c.Nodes))
 			r.reassessAs(change.Node, true)
 		case cluster.Nomination:
 			r.rerank(change.Node)
@@ -52,7 +52,7 @@ func (r *ranking) catchUp() {
 // keepsTallies reports whether the tallies hold although a node has changed: no node has come into
 // another domain, and the pods of this one count where they did.
 func (r *ranking) keepsTallies(node int32) bool {
-	n := r.d.c.Nodes[node]
+	n := r.ix.c.Nodes[node]
 	if n == nil || int(node) >= len(r.bucket) || r.bucket[node] == absent || r.domainChanges() != r.inDomains {
 		return false
 	}
@@ -76,7 +76,7 @@ func (r *ranking) domainChanges() (n int) {
 // many it applied. It is follow for a ranking without tallies that depends on room only: hundreds
 // of these follow every placement.
 func (r *ranking) followRooms(changes []cluster.Change) int {
-	rooms, balance, buckets, flat, room := r.d.c.Rooms, r.d.balance, r.bucket, r.flat, r.plan.room
+	rooms, balance, buckets, flat, room := r.ix.c.Rooms, r.ix.balance, r.bucket, r.flat, r.plan.room
 	for i := range changes {
 		if i%ahead == 0 {
 			r.touch(changes[i:min(i+ahead, len(changes))])

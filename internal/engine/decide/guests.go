@@ -13,22 +13,22 @@ func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 
 // crowded judges a node with the pods nominated to it, except for one, as if they had arrived. It
 // returns ^reason, or 0 if there is room for all.
 func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
-	d, guests := r.d, false
+	space, guests := r.space, false
 	for _, g := range n.Nominated {
 		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == but {
 			continue
 		}
 		if !guests {
-			d.copy, guests = n.Copy(d.copy), true
+			space.copy, guests = n.Copy(space.copy), true
 		}
-		d.copy.Add(g)
+		space.copy.Add(g)
 	}
 
 	if !guests {
 		return 0
 	}
 	for _, f := range r.plan.contents {
-		if rejection := f.judge(d.copy); rejection != nil {
+		if rejection := f.judge(space.copy); rejection != nil {
 			return ^r.reasonOf(f.name, rejection)
 		}
 	}
@@ -43,7 +43,7 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 // for nominated pods, only the node that the pod itself is nominated to can change, since the pod
 // is no guest to itself. failed reports that a plugin failed.
 func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
-	c := r.d.c
+	c := r.ix.c
 	if c.Nominations() == 0 {
 		return nil, false
 	}

@@ -459,19 +459,19 @@ func (m *machine) namespace(t *draw) {
 
 // fallBehind makes all that follows the log read the cluster anew.
 func (m *machine) fallBehind(*draw) {
-	m.d.synced = -1
-	for _, r := range m.d.rankings {
+	m.d.ix.synced = -1
+	for _, r := range m.d.cache.rankings {
 		r.seen = -1
 	}
-	for _, b := range m.d.bases {
+	for _, b := range m.d.cache.bases {
 		b.seen = -1
 	}
 }
 
 func (m *machine) forgetRankings(t *draw) {
-	for _, key := range sortedKeys(m.d.rankings) {
+	for _, key := range sortedKeys(m.d.cache.rankings) {
 		if t.chance(0.5) {
-			m.d.drop(m.d.rankings[key])
+			m.d.cache.drop(m.d.cache.rankings[key])
 		}
 	}
 }
@@ -488,9 +488,9 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 
 // recount holds what the decider knows of pods and terms against the cluster.
 func (m *machine) recount(t *draw) {
-	m.d.sync()
+	m.d.ix.sync()
 	m.d.checkBases(t)
-	known, counted := m.d.placed, newPlaced()
+	known, counted := m.d.ix.placed, newPlaced()
 	terms := map[[2]uint64]int{}
 	for _, n := range m.c.Nodes {
 		if n == nil {
@@ -514,7 +514,7 @@ func (m *machine) recount(t *draw) {
 		t.Fatalf("%d classes, %d labels and %d terms are known, want %d, %d and %d", len(known.classes), len(known.byLabel), len(known.byTerms),
 			len(counted.classes), len(counted.byLabel), len(counted.byTerms))
 	}
-	for at, users := range m.d.terms.known {
+	for at, users := range m.d.ix.terms.known {
 		if users.pods != terms[at] {
 			t.Fatalf("%d pods have the terms of %v, want %d", users.pods, users.class.Labels, terms[at])
 		}

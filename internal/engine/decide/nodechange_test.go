@@ -94,7 +94,7 @@ func TestObjectsThatStayWhatTheyAreToDecisions(t *testing.T) {
 	planOf := func() *plan {
 		p := c.Pending(benchPod(0, "spread"))
 		holds(t, c, d, p, d.Decide(p))
-		if m := d.byClass[p.Class.ID]; m != nil {
+		if m := d.cache.byClass[p.Class.ID]; m != nil {
 			return m.plan
 		}
 		return nil

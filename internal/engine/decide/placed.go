@@ -240,8 +240,8 @@ func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
 
 // counted lists the classes whose pods may count in the tallies of a plan, each once. all: any
 // class may. The list is good until the next call.
-func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
-	p := &d.placed
+func (pl *plan) counted(ix *index) (classes []*classPods, all bool) {
+	p := &ix.placed
 	p.begin()
 	for _, selector := range pl.selectors() {
 		of, everybody := cluster.RequiredLabels(selector)
@@ -254,7 +254,7 @@ func (d *Decider) counted(pl *plan) (classes []*classPods, all bool) {
 	}
 
 	if pl.filtersPods || pl.scoresPods {
-		for _, users := range d.terms.about(pl.example.Class.Labels) {
+		for _, users := range ix.terms.about(pl.example.Class.Labels) {
 			if pl.strangersSummed && pl.apart(users.class.Affinities) {
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -160,20 +161,54 @@ type tallyPlan struct {
 	lackingCount bool
 }
 
+// planner makes plans from the answers of all plugins of a profile. Plans of classes with the same requirements of single
+// nodes share a skeleton, so that a class never seen before costs what its own selectors cost.
+type planner struct {
+	c       *cluster.Cluster
+	profile *plugins.Profile
+	limits  *effort.Limits
+	meter   *effort.Meter
+	ix      *index
+
+	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
+	skeletons    map[string]*skeleton      // by the key that skeletonFor makes
+	nextSkeleton uint32
+	key          []byte // scratch space
+}
+
+func newPlanner(ix *index, profile *plugins.Profile) *planner {
+	pn := &planner{c: ix.c, profile: profile, limits: ix.limits, meter: ix.meter, ix: ix, skeletons: map[string]*skeleton{}}
+	for _, s := range profile.Scorers {
+		f, is := s.Scorer.(plugins.Worthy)
+		if !is {
+			continue
+		}
+
+		before := pn.worth
+		pn.worth = func(p *cluster.Pod) string {
+			if before != nil {
+				return before(p) + f.Worth(pn.c, p)
+			}
+			return f.Worth(pn.c, p)
+		}
+	}
+	return pn
+}
+
 // newPlan makes the plan for the pod's class from the answers of all plugins of the profile.
-func (d *Decider) newPlan(p *cluster.Pod) *plan {
+func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	pl := &plan{example: p}
-	if interested(d.profile, p) {
+	if interested(pn.profile, p) {
 		pl.way = scanned
 		return pl
 	}
-	if !d.planPlugins(pl) {
+	if !pn.planPlugins(pl) {
 		return pl
 	}
 	pl.planOrder()
-	d.planRoom(pl)
-	d.planTallies(pl)
-	if pl.maxRoom >= maxBuckets || d.unsuited(pl) {
+	pn.planRoom(pl)
+	pn.planTallies(pl)
+	if pl.maxRoom >= maxBuckets || pn.unsuited(pl) {
 		pl.way = scanned
 	}
 	return pl
@@ -181,14 +216,14 @@ func (d *Decider) newPlan(p *cluster.Pod) *plan {
 
 // planPlugins collects the answers of the plugins. It returns false if one of them settles how the
 // pod is decided.
-func (d *Decider) planPlugins(pl *plan) bool {
-	for _, f := range d.profile.Filters {
-		if !d.planFilter(pl, f) {
+func (pn *planner) planPlugins(pl *plan) bool {
+	for _, f := range pn.profile.Filters {
+		if !pn.planFilter(pl, f) {
 			return false
 		}
 	}
-	for _, s := range d.profile.Scorers {
-		if !d.planScorer(pl, s) {
+	for _, s := range pn.profile.Scorers {
+		if !pn.planScorer(pl, s) {
 			pl.way = scanned
 			return false
 		}
@@ -198,15 +233,15 @@ func (d *Decider) planPlugins(pl *plan) bool {
 
 // unsuited reports the one case that groups cannot express: an extended resource that a DeviceClass
 // may provide.
-func (d *Decider) unsuited(pl *plan) bool {
-	return pl.room == nil && plugins.WantsDevices(d.c, pl.example)
+func (pn *planner) unsuited(pl *plan) bool {
+	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
 }
 
 // signature distinguishes the plans of classes with the same needs, by what comes from API objects
 // and from the pods' own labels.
-func (d *Decider) signature(pl *plan) string {
+func (pn *planner) signature(pl *plan) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, d.learnt(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
+	fmt.Fprintln(&b, pn.ix.learnt(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
 	for i := range pl.asked {
 		fmt.Fprintln(&b, pl.asked[i].filter.Name())
 	}
@@ -235,10 +270,10 @@ func (d *Decider) signature(pl *plan) string {
 const maxBuckets = 1 << 14
 
 // planFilter adds a filter to the plan. It returns false if that settles how the pod is decided.
-func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
+func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 	switch f := f.(type) {
 	case plugins.Spreader:
-		hard, err := f.Hard(d.c, pl.example)
+		hard, err := f.Hard(pn.c, pl.example)
 		if err != nil {
 			pl.way = judged
 			return false
@@ -261,7 +296,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	reads := readsOf(f, pl.example)
 	switch {
 	case reads&plugins.Others != 0:
-		judge := f.Filter(d.c, pl.example)
+		judge := f.Filter(pn.c, pl.example)
 		if judge.Err != nil || judge.All != nil || judge.Only != nil {
 			pl.way = judged
 			return false
@@ -272,14 +307,14 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 		pl.way = scanned
 		return false
 	case reads&plugins.Objects != 0:
-		if applies(f, d.c, pl.example) {
+		if applies(f, pn.c, pl.example) {
 			pl.asked = append(pl.asked, askedFilter{f, len(pl.steps)})
 			pl.steps = append(pl.steps, step{f.Name(), int32(len(pl.asked) - 1), nil})
 		}
 		return true
 	}
 
-	judge := f.Filter(d.c, pl.example)
+	judge := f.Filter(pn.c, pl.example)
 	switch {
 	case judge.Err != nil, judge.All != nil, judge.Only != nil:
 		pl.way = judged
@@ -315,10 +350,10 @@ func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
 }
 
 // planScorer adds a scorer to the plan. It returns false if the scorer fails.
-func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
+func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 	switch f := s.Scorer.(type) {
 	case plugins.Spreader:
-		soft, everyKey, err := f.Soft(d.c, pl.example)
+		soft, everyKey, err := f.Soft(pn.c, pl.example)
 		pl.soft, pl.everyKey, pl.spreadWeight = soft, everyKey, s.Weight
 		return err == nil
 	case plugins.TermCounter:
@@ -333,12 +368,12 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 		into = pl.fixed(fixed.Scale())
 	}
 	if !ofRoom && (into == nil || into.node != nil) { // there is a place for one of each kind
-		if applies(s.Scorer, d.c, pl.example) {
+		if applies(s.Scorer, pn.c, pl.example) {
 			pl.askedScores = append(pl.askedScores, s)
 		}
 		return true
 	}
-	scoring := s.Scorer.Score(d.c, pl.example, nil)
+	scoring := s.Scorer.Score(pn.c, pl.example, nil)
 	if scoring.Err != nil {
 		return false
 	}
@@ -357,7 +392,7 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 		pl.perNode = pl.perNode || f.ReadsFor(pl.example)&plugins.Identity != 0
 	}
 	if f, ok := s.Scorer.(plugins.Worthy); ok {
-		pl.worth += f.Worth(d.c, pl.example)
+		pl.worth += f.Worth(pn.c, pl.example)
 	}
 	return true
 }

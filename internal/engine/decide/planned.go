@@ -32,7 +32,7 @@ type recentPlan struct {
 }
 
 // planned returns the plan for a simple class with its base, or nil if it is not decided from one.
-func (d *Decider) planned(p *cluster.Pod) *recentPlan {
+func (ca *cache) planned(p *cluster.Pod) *recentPlan {
 	class := p.Class
 	if !class.Simple {
 		return nil
@@ -43,21 +43,21 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 		slot %= recentBulky
 	}
 
-	known, now := &d.plans[slot], d.versions(class)
+	known, now := &ca.plans[slot], ca.ix.versions(class)
 	fits := known.class == class && known.plan != nil
-	if fits && known.terms == d.terms.version {
+	if fits && known.terms == ca.ix.terms.version {
 		now.terms = known.versions.terms
 	} else {
-		now.terms = d.terms.versionFor(class.Labels)
+		now.terms = ca.ix.terms.versionFor(class.Labels)
 	}
 
 	if !fits || known.versions != now {
 		*known = recentPlan{}
-		sk := d.skeletonFor(p)
+		sk := ca.planner.skeletonFor(p)
 		if sk == nil {
 			return nil
 		}
-		pl, ok := d.planFrom(sk, p)
+		pl, ok := ca.planner.planFrom(sk, p)
 		if !ok {
 			return nil
 		}
@@ -65,15 +65,15 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 	}
 
 	const few = 32
-	known.terms, known.used, known.soon = d.terms.version, d.meter.Clock, d.meter.Clock-known.used <= few
+	known.terms, known.used, known.soon = ca.ix.terms.version, ca.meter.Clock, ca.meter.Clock-known.used <= few
 	if b := known.base; b != nil && !b.dropped && b.costsMore() {
 		b.said.work = 0
-		d.dropBase(b.name)
+		ca.dropBase(b.name)
 	}
 
-	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped || known.said != nil && d.worthSums(known.said) {
-		known.nodes = d.nodesVersion
-		d.findBase(known)
+	if known.nodes != ca.ix.nodesVersion || known.base != nil && known.base.dropped || known.said != nil && ca.worthSums(known.said) {
+		known.nodes = ca.ix.nodesVersion
+		ca.findBase(known)
 	}
 
 	if known.base == nil {
@@ -84,9 +84,9 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 
 // findBase finds the base for a plan, or makes it, by what the classes of one base share: the
 // skeleton, and the topologies that matter.
-func (d *Decider) findBase(known *recentPlan) {
+func (ca *cache) findBase(known *recentPlan) {
 	known.base, known.plan, known.said = nil, known.full, nil
-	key, list, ok := d.axesOf(known)
+	key, list, ok := ca.axesOf(known)
 	if !ok {
 		return
 	}
@@ -94,10 +94,10 @@ func (d *Decider) findBase(known *recentPlan) {
 	said := ""
 	if pl := known.full; pl.strangersApart {
 		said = string(pl.others.describe(pl.example.Class.Affinities))
-		known.said = d.effortOf(said)
-		if d.worthSums(known.said) {
+		known.said = ca.effortOf(said)
+		if ca.worthSums(known.said) {
 			known.plan = pl.withStrangersSummed()
-			if key, list, ok = d.axesOf(known); !ok {
+			if key, list, ok = ca.axesOf(known); !ok {
 				return
 			}
 		} else {
@@ -105,24 +105,24 @@ func (d *Decider) findBase(known *recentPlan) {
 		}
 	}
 
-	fits := d.limitAxes(list)
+	fits := ca.limitAxes(list)
 	for i := range list {
 		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
 	}
 
 	key = append(binary.NativeEndian.AppendUint32(key, uint32(len(list))), said...)
-	d.key = key
+	ca.key = key
 	if !fits {
 		return
 	}
 
-	b := d.bases[string(key)]
+	b := ca.bases[string(key)]
 	if b == nil {
-		d.dropBases()
-		d.dropTopologies(list)
-		b = newBase(d, known.plan, slices.Clone(list))
+		ca.dropBases()
+		ca.dropTopologies(list)
+		b = newBase(ca.ix, known.plan, slices.Clone(list))
 		b.name = string(key)
-		d.bases[b.name] = b
+		ca.bases[b.name] = b
 	}
 
 	known.base = b
@@ -141,42 +141,42 @@ type saidEffort struct {
 var saidSeed = maphash.MakeSeed()
 
 // effortOf returns the effort for what strangers' terms say, as said.describe writes it.
-func (d *Decider) effortOf(said string) *saidEffort {
+func (ca *cache) effortOf(said string) *saidEffort {
 	key := maphash.String(saidSeed, said) // the text is long where many terms say something
-	known := d.saidEffort[key]
+	known := ca.saidEffort[key]
 	if known == nil {
 		known = &saidEffort{}
-		d.saidEffort[key] = known
+		ca.saidEffort[key] = known
 	}
-	known.used = d.meter.Clock
+	known.used = ca.meter.Clock
 	return known
 }
 
 // worthSums reports whether these decisions have cost as much as summing what the terms say would.
-func (d *Decider) worthSums(said *saidEffort) bool {
-	return said.work > d.limits.SumsCost*len(d.c.Nodes)
+func (ca *cache) worthSums(said *saidEffort) bool {
+	return said.work > ca.limits.SumsCost*len(ca.c.Nodes)
 }
 
 // costsMore reports whether the sums of a base have cost more than they saved: each pod with such
 // terms that comes or goes moves all nodes of its domains.
 func (b *base) costsMore() bool {
-	return b.said != nil && b.moved > 8*len(b.at)+b.served*b.d.limits.BaseGroups
+	return b.said != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
 }
 
 // axesOf lists the topologies that matter to a plan, with a key for what else the classes of one
 // base share; ok is false if no base can serve the plan.
-func (d *Decider) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok bool) {
+func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok bool) {
 	pl := known.plan
 	known.axisOf = known.axisOf[:0]
-	key, list = binary.NativeEndian.AppendUint32(d.key[:0], pl.skeleton), d.axes[:0]
+	key, list = binary.NativeEndian.AppendUint32(ca.key[:0], pl.skeleton), ca.axes[:0]
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
 		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
-		topology := d.topology(t.key, perNode)
+		topology := ca.ix.topology(t.key, perNode)
 		domains := topology.domains()
-		byCount := perNode || domains > d.limits.FewDomains
+		byCount := perNode || domains > ca.limits.FewDomains
 		if t.purpose == spreadSoft && !perNode {
-			if byCount = domains > d.limits.SoftDomains; byCount {
+			if byCount = domains > ca.limits.SoftDomains; byCount {
 				return nil, nil, false // the domains of feasible nodes have to be counted
 			}
 		}
@@ -193,13 +193,13 @@ func (d *Decider) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok
 			key = binary.NativeEndian.AppendUint32(key, uint32(at)|1<<31)
 		}
 	}
-	d.key, d.axes = key, list
+	ca.key, ca.axes = key, list
 	return key, list, true
 }
 
 // limitAxes makes some axes group nodes by count instead of by domain, if there would otherwise be
 // too many combinations of domains. It reports whether that suffices.
-func (d *Decider) limitAxes(list []topologyAxis) bool {
+func (ca *cache) limitAxes(list []topologyAxis) bool {
 	for {
 		groups, most := 1, (*topologyAxis)(nil)
 		for i := range list {
@@ -213,8 +213,8 @@ func (d *Decider) limitAxes(list []topologyAxis) bool {
 			}
 		}
 
-		if groups <= d.limits.Groups || most == nil {
-			return groups <= d.limits.Groups
+		if groups <= ca.limits.Groups || most == nil {
+			return groups <= ca.limits.Groups
 		}
 		most.byCount = true
 	}

@@ -8,16 +8,16 @@ import (
 )
 
 // planTallies lists what has to be counted by topology.
-func (d *Decider) planTallies(pl *plan) {
+func (pn *planner) planTallies(pl *plan) {
 	own := pl.example.Class
-	if i, lacking := d.lacking(pl.hard); lacking {
+	if i, lacking := pn.lacking(pl.hard); lacking {
 		pl.hard = pl.hard[i : i+1] // it rejects all nodes, and no other constraint counts any pod
 	}
 	for i := range pl.hard {
 		c := &pl.hard[i]
 		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadHard, key: c.TopologyKey, constraint: c, self: c.Self(own)})
 	}
-	if _, lacking := d.lacking(pl.soft); pl.spreadWeight == 0 || pl.everyKey && lacking {
+	if _, lacking := pn.lacking(pl.soft); pl.spreadWeight == 0 || pl.everyKey && lacking {
 		pl.soft = nil // no node is scored
 	}
 	for i := range pl.soft {
@@ -28,42 +28,42 @@ func (d *Decider) planTallies(pl *plan) {
 	if len(pl.hard)+len(pl.soft) > 0 {
 		pl.inclusion = plugins.NewSpreadInclusion(pl.example)
 	}
-	pl.affinities = plugins.NewAffinities(d.c, own)
+	pl.affinities = plugins.NewAffinities(pn.c, own)
 	pl.attractsItself = pl.affinities.AttractsItself()
 	if pl.filtersPods || pl.scoresPods {
-		pl.others = d.saidTo(pl)
+		pl.others = pl.saidTo(pn.ix)
 	}
 	pl.strangersApart, pl.strangersSummed = false, false
-	d.planTerms(pl)
-	if pl.combinations = d.groupsFor(pl); len(pl.others.by) > 0 && pl.combinations > min(d.limits.BaseGroups, d.limits.RankingGroups) {
+	pn.planTerms(pl)
+	if pl.combinations = pn.groupsFor(pl); len(pl.others.by) > 0 && pl.combinations > min(pn.limits.BaseGroups, pn.limits.RankingGroups) {
 		pl.strangersApart = true
 		pl.tallies = pl.tallies[:len(pl.hard)+len(pl.soft)]
-		d.planTerms(pl)
+		pn.planTerms(pl)
 	}
 }
 
 // lacking finds a constraint whose topology key no node has.
-func (d *Decider) lacking(constraints []plugins.SpreadConstraint) (i int, lacking bool) {
-	i = slices.IndexFunc(constraints, func(c plugins.SpreadConstraint) bool { return !d.keys.has(c.TopologyKey) })
+func (pn *planner) lacking(constraints []plugins.SpreadConstraint) (i int, lacking bool) {
+	i = slices.IndexFunc(constraints, func(c plugins.SpreadConstraint) bool { return !pn.ix.keys.has(c.TopologyKey) })
 	return i, i >= 0
 }
 
 // groupsFor estimates how many groups of nodes the tallies of a plan make, up to the number from
 // which on it does not matter.
-func (d *Decider) groupsFor(pl *plan) int {
+func (pn *planner) groupsFor(pl *plan) int {
 	groups := 1
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
 		if pl.hasKey(t.key, i) {
 			continue
 		}
-		if n := d.topology(t.key, false).domains(); n > d.limits.FewDomains {
+		if n := pn.ix.topology(t.key, false).domains(); n > pn.limits.FewDomains {
 			const counts = 4 // nodes are grouped by count then; about this many usually occur
 			groups *= counts
 		} else {
 			groups *= max(1, n)
 		}
-		if groups > max(d.limits.BaseGroups, d.limits.RankingGroups) {
+		if groups > max(pn.limits.BaseGroups, pn.limits.RankingGroups) {
 			break
 		}
 	}
@@ -86,17 +86,17 @@ func (pl *plan) countsVotes() bool {
 }
 
 // planTerms lists what has to be counted for affinity.
-func (d *Decider) planTerms(pl *plan) {
+func (pn *planner) planTerms(pl *plan) {
 	own := pl.example.Class
 	if pl.filtersPods {
-		pl.tallies = append(pl.tallies, d.attracting(pl.affinities.Required())...)
+		pl.tallies = append(pl.tallies, pn.attracting(pl.affinities.Required())...)
 		for i := range own.RequiredAntiAffinity {
-			d.addTally(pl, tallyPlan{purpose: repel, key: own.RequiredAntiAffinity[i].TopologyKey})
+			pn.addTally(pl, tallyPlan{purpose: repel, key: own.RequiredAntiAffinity[i].TopologyKey})
 		}
 		for i := range pl.others.by {
 			by := &pl.others.by[i]
 			for _, key := range by.repelled {
-				d.addTally(pl, tallyPlan{purpose: repelledBy, key: key, strangers: pl.apart(by.affinities)})
+				pn.addTally(pl, tallyPlan{purpose: repelledBy, key: key, strangers: pl.apart(by.affinities)})
 			}
 		}
 	}
@@ -104,13 +104,13 @@ func (d *Decider) planTerms(pl *plan) {
 	if pl.countsVotes() {
 		for _, list := range [][]cluster.WeightedTerm{own.PreferredAffinity, own.PreferredAntiAffinity} {
 			for i := range list {
-				d.addTally(pl, tallyPlan{purpose: vote, key: list[i].TopologyKey})
+				pn.addTally(pl, tallyPlan{purpose: vote, key: list[i].TopologyKey})
 			}
 		}
 		for i := range pl.others.by {
 			by := &pl.others.by[i]
 			for _, v := range by.votes {
-				d.addTally(pl, tallyPlan{purpose: vote, key: v.Key, strangers: pl.apart(by.affinities)})
+				pn.addTally(pl, tallyPlan{purpose: vote, key: v.Key, strangers: pl.apart(by.affinities)})
 			}
 		}
 	}
@@ -118,10 +118,10 @@ func (d *Decider) planTerms(pl *plan) {
 
 // attracting returns tallies for the keys of required affinity. One that no node has rejects all
 // nodes, and the others do not matter.
-func (d *Decider) attracting(keys []string) (all []tallyPlan) {
+func (pn *planner) attracting(keys []string) (all []tallyPlan) {
 	for _, key := range keys {
 		tally := tallyPlan{purpose: attract, key: key}
-		if !d.keys.has(key) {
+		if !pn.ix.keys.has(key) {
 			return []tallyPlan{tally}
 		}
 		all = append(all, tally)
@@ -143,29 +143,29 @@ func (pl *plan) withStrangersSummed() *plan {
 }
 
 // addTally lists a tally of terms once, if a node has the key.
-func (d *Decider) addTally(pl *plan, tally tallyPlan) {
+func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 	for i := range pl.tallies {
 		if t := &pl.tallies[i]; t.purpose == tally.purpose && t.strangers == tally.strangers && t.key == tally.key {
 			return
 		}
 	}
-	if d.keys.has(tally.key) {
+	if pn.ix.keys.has(tally.key) {
 		pl.tallies = append(pl.tallies, tally)
 	}
 }
 
 // start makes an empty tally for the nodes of the cluster.
-func (t *tallyPlan) start(d *Decider) *tally {
+func (t *tallyPlan) start(ix *index) *tally {
 	perNode := t.purpose == spreadSoft && t.constraint.PerNode()
-	topology := d.topology(t.key, perNode)
+	topology := ix.topology(t.key, perNode)
 	n := topology.domains()
 	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self,
-		count: make([]int64, n), byCount: n > d.limits.FewDomains}
+		count: make([]int64, n), byCount: n > ix.limits.FewDomains}
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
 		// Otherwise the domains of the feasible nodes are told apart by their groups.
-		made.byCount = n > d.limits.SoftDomains
+		made.byCount = n > ix.limits.SoftDomains
 	}
 	if t.purpose == spreadHard {
 		made.included = make([]int32, n)

@@ -17,7 +17,8 @@ import (
 //
 // A ranking follows the cluster's log from the position seen on.
 type ranking struct {
-	sheet     // its plan is the one that was made last for a class of the ranking
+	sheet // its plan is the one that was made last for a class of the ranking
+	space *rankScratch
 	seen  int // position in the log
 
 	key        rankingKey
@@ -114,8 +115,8 @@ type reason struct {
 	rejection *plugins.Rejection
 }
 
-func newRanking(d *Decider, p *plan) *ranking {
-	r := &ranking{sheet: sheet{d: d, plan: p}}
+func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
+	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
 	r.rebuild()
 	return r
 }
@@ -143,7 +144,7 @@ const effectBytes = 64
 
 // rebuild reads the whole cluster anew.
 func (r *ranking) rebuild() {
-	c := r.d.c
+	c := r.ix.c
 	r.seen, r.candidates = c.Log.Len(), nil
 	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
 	if r.fine = nil; r.plan.exact {
@@ -165,7 +166,7 @@ func (r *ranking) rebuild() {
 		r.at = make([]position, len(c.Nodes))
 	}
 
-	r.d.meter.Work += effort.CostOfBulk(c, r.plan.example.Class)
+	r.ix.meter.Work += effort.CostOfBulk(c, r.plan.example.Class)
 	for _, n := range c.Nodes {
 		if n != nil {
 			r.assess(n, r.staticOf(n))
@@ -265,7 +266,7 @@ func (r *ranking) reassessAs(node int32, another bool) {
 		}
 	}
 
-	if n := r.d.c.Nodes[node]; n != nil {
+	if n := r.ix.c.Nodes[node]; n != nil {
 		if another || static == none {
 			static = r.staticOf(n)
 		}
@@ -279,8 +280,8 @@ func (r *ranking) reassessAs(node int32, another bool) {
 
 // assess puts an absent node with this static into its group and bucket.
 func (r *ranking) assess(n *cluster.Node, static int32) {
-	r.d.meter.Looked += 1 + len(r.tallies)
-	r.d.meter.Work += effort.CostOfSorting
+	r.ix.meter.Looked += 1 + len(r.tallies)
+	r.ix.meter.Work += effort.CostOfSorting
 	for len(r.values) < len(r.tallies) {
 		r.values = append(r.values, 0)
 	}
@@ -316,14 +317,14 @@ func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
 
 // roomBut does so without one of the pods nominated to the node.
 func (r *ranking) roomBut(node int32, but types.UID) int16 {
-	n, balance := r.d.c.Nodes[node], r.d.balance[node]
+	n, balance := r.ix.c.Nodes[node], r.ix.balance[node]
 	if balance < 0 && n != nil && r.plan.guestsInRoom() {
 		if rejected := r.crowded(n, but); rejected < 0 {
 			return rejected
 		}
 	}
 	if balance &^= hasGuests; r.plan.onlyRoom() {
-		if bucket := r.plan.room.score(&r.d.c.Rooms[node], balance); bucket >= 0 {
+		if bucket := r.plan.room.score(&r.ix.c.Rooms[node], balance); bucket >= 0 {
 			return bucket
 		}
 	}
@@ -336,7 +337,7 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 		}
 	}
 	if r.plan.room != nil {
-		return r.plan.room.score(&r.d.c.Rooms[node], balance)
+		return r.plan.room.score(&r.ix.c.Rooms[node], balance)
 	}
 	var sum, fine int64
 	for _, s := range r.plan.contentScores {
@@ -364,7 +365,7 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	}
 
 	id, known := r.byText[text]
-	if !known && len(r.reasons) >= r.d.limits.Reasons {
+	if !known && len(r.reasons) >= r.ix.limits.Reasons {
 		r.merged = true
 		text = name + "\x02"
 		id, known = r.byText[text]

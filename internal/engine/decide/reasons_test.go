@@ -53,7 +53,7 @@ func TestMoreReasonsThanABucketHasRoomFor(t *testing.T) {
 	if decision := d.Decide(p); decision.Node != nil {
 		t.Fatalf("%s is found, where something lacks", decision.Node.Name)
 	}
-	if r, _ := d.rankingFor(p); !r.merged || len(r.reasons) != d.limits.Reasons+1 {
+	if r, _ := d.cache.rankingFor(p); !r.merged || len(r.reasons) != d.limits.Reasons+1 {
 		t.Errorf("%d reasons, merged: %t", len(r.reasons), r.merged)
 	}
 	if fast, plain := d.Diagnose(p).Message(""), Evaluate(c, d.profile, p).Message(""); fast != plain {

@@ -44,7 +44,7 @@ func (s *roomScore) count(cpu, memory int64) {
 
 // planRoom sets the plan's room if neither the class nor the scorers care about resources other
 // than CPU and memory.
-func (d *Decider) planRoom(pl *plan) {
+func (pn *planner) planRoom(pl *plan) {
 	requests := &pl.example.Class.Requests
 	if !pl.filtersRoom || requests.EphemeralStorage > 0 {
 		return
@@ -57,12 +57,12 @@ func (d *Decider) planRoom(pl *plan) {
 	}
 
 	r := &room{cpu: requests.MilliCPU, memory: requests.Memory}
-	for _, s := range d.profile.Scorers {
+	for _, s := range pn.profile.Scorers {
 		scorer, is := s.Scorer.(plugins.RoomScorer)
 		if !is {
 			continue
 		}
-		switch by := scorer.ScoreByRoom(d.c, pl.example); {
+		switch by := scorer.ScoreByRoom(pn.c, pl.example); {
 		case by.Skips:
 			r.skips = true
 		case by.Only:

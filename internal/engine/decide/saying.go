@@ -65,26 +65,26 @@ const noValue = "\x00"
 
 // saidOf returns what the users' terms say about a class, whose affinities are a. Keys that no node
 // has are left out. What it returns is shared: it must not be changed.
-func (d *Decider) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
-	if users.size < d.limits.ManyTerms || users.values > valuesOfTerm*users.size {
-		return d.ask(users, a)
+func (ix *index) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
+	if users.size < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
+		return ix.ask(users, a)
 	}
-	s := &d.terms.sayings
-	if s.known == nil || s.namespaces != d.c.Namespaces.Version || s.keys != d.keys.version {
-		*s = sayings{known: map[saying]saidBy{}, usual: map[saying]*termSum{}, namespaces: d.c.Namespaces.Version, keys: d.keys.version}
+	s := &ix.terms.sayings
+	if s.known == nil || s.namespaces != ix.c.Namespaces.Version || s.keys != ix.keys.version {
+		*s = sayings{known: map[saying]saidBy{}, usual: map[saying]*termSum{}, namespaces: ix.c.Namespaces.Version, keys: ix.keys.version}
 	}
 
 	if users.mentions == nil {
 		users.mentions = mentionsOf(users)
 	}
-	d.about = users.mentions.describe(d.about[:0], own, true)
-	by, known := s.known[saying{users, string(d.about)}]
+	ix.about = users.mentions.describe(ix.about[:0], own, true)
+	by, known := s.known[saying{users, string(ix.about)}]
 	if known {
 		return by
 	}
 
-	about := string(d.about)
-	by = d.hearUnusual(users, own, a)
+	about := string(ix.about)
+	by = ix.hearUnusual(users, own, a)
 	s.makeRoom(len(s.known), len(about)+sizeOfSaid*(len(by.repelled)+len(by.votes)))
 	s.known[saying{users, about}] = by
 	return by
@@ -99,22 +99,22 @@ func (s *sayings) makeRoom(have, size int) {
 }
 
 // hearUnusual starts from what is usually said, and asks the terms that list values of the class.
-func (d *Decider) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
-	s := &d.terms.sayings
-	d.about = users.mentions.describe(d.about[:0], own, false)
-	usual, known := s.usual[saying{users, string(d.about)}]
+func (ix *index) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
+	s := &ix.terms.sayings
+	ix.about = users.mentions.describe(ix.about[:0], own, false)
+	usual, known := s.usual[saying{users, string(ix.about)}]
 	if !known {
-		usual = d.hearAll(users, own)
-		s.makeRoom(len(s.usual), len(d.about)+sizeOfSaid*(len(usual.repelled)+len(usual.votes)))
-		s.usual[saying{users, string(d.about)}] = usual
+		usual = ix.hearAll(users, own)
+		s.makeRoom(len(s.usual), len(ix.about)+sizeOfSaid*(len(usual.repelled)+len(usual.votes)))
+		s.usual[saying{users, string(ix.about)}] = usual
 	}
 
 	mine := termSum{repelled: maps.Clone(usual.repelled), votes: maps.Clone(usual.votes)}
 	if listing := users.mentions.listing(own); len(listing) > 0 {
-		like := d.unlisted(users, own)
+		like := ix.unlisted(users, own)
 		for _, term := range listing {
-			d.hear(&mine, users, int(term), like, -1)
-			d.hear(&mine, users, int(term), a, 1)
+			ix.hear(&mine, users, int(term), like, -1)
+			ix.hear(&mine, users, int(term), a, 1)
 		}
 	}
 
@@ -122,10 +122,10 @@ func (d *Decider) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugin
 }
 
 // ask holds a class against each of the users' terms.
-func (d *Decider) ask(users *termUsers, a *plugins.Affinities) saidBy {
-	repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !d.keys.has(key) })
+func (ix *index) ask(users *termUsers, a *plugins.Affinities) saidBy {
+	repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !ix.keys.has(key) })
 	slices.Sort(repelled)
-	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, d.hardWeight), func(v plugins.Vote) bool { return !d.keys.has(v.Key) }))
+	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, ix.hardWeight), func(v plugins.Vote) bool { return !ix.keys.has(v.Key) }))
 	votes = slices.DeleteFunc(votes, func(v plugins.Vote) bool { return v.Weight == 0 })
 	slices.SortFunc(votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
 	return saidBy{users.class.Affinities, slices.Compact(repelled), votes}
@@ -133,36 +133,36 @@ func (d *Decider) ask(users *termUsers, a *plugins.Affinities) saidBy {
 
 // hearAll adds up what the users' terms say about classes that they cannot tell from a given one,
 // if no term lists a value of theirs.
-func (d *Decider) hearAll(users *termUsers, own *cluster.PodClass) *termSum {
-	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, d.unlisted(users, own)
+func (ix *index) hearAll(users *termUsers, own *cluster.PodClass) *termSum {
+	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, ix.unlisted(users, own)
 	for term := range users.terms() {
-		d.hear(sum, users, term, like, 1)
+		ix.hear(sum, users, term, like, 1)
 	}
 	return sum
 }
 
 // unlisted returns the affinities of a class that the users' terms cannot tell from a given one,
 // but for values, of which no term lists any.
-func (d *Decider) unlisted(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
+func (ix *index) unlisted(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
 	like := &cluster.PodClass{Namespace: own.Namespace, Labels: labels.Set{}}
 	for key := range own.Labels {
 		if _, named := users.mentions.byKey[key]; named {
 			like.Labels[key] = noValue
 		}
 	}
-	return plugins.NewAffinities(d.c, like)
+	return plugins.NewAffinities(ix.c, like)
 }
 
 // hear adds what one of the users' terms says about the class with these affinities, so many times.
-func (d *Decider) hear(s *termSum, users *termUsers, term int, a *plugins.Affinities, times int) {
+func (ix *index) hear(s *termSum, users *termUsers, term int, a *plugins.Affinities, times int) {
 	alone := users.alone(term)
 	for _, key := range a.RepelledBy(&alone) {
-		if d.keys.has(key) {
+		if ix.keys.has(key) {
 			s.repelled[key] += times
 		}
 	}
-	for _, v := range a.VotesOf(&alone, d.hardWeight) {
-		if d.keys.has(v.Key) {
+	for _, v := range a.VotesOf(&alone, ix.hardWeight) {
+		if ix.keys.has(v.Key) {
 			s.votes[v.Key] += int64(times) * v.Weight
 		}
 	}

@@ -29,13 +29,13 @@ func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 		d := New(c, plugins.Default(), 1)
 		d.limits.ManyTerms = 0
 		c.SetPod(sayingMuch(rng, round))
-		d.sync()
+		d.ix.sync()
 		for i := range 40 {
 			own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: []string{"default", "other"}[rng.IntN(2)], Labels: oddLabels(rng), UID: types.UID(fmt.Sprint(i))}}
 			class := c.Pending(own).Class
 			a := plugins.NewAffinities(c, class)
-			for _, users := range d.terms.known {
-				got, want := d.saidOf(users, class, a), d.ask(users, a)
+			for _, users := range d.ix.terms.known {
+				got, want := d.ix.saidOf(users, class, a), d.ix.ask(users, a)
 				if !slices.Equal(got.repelled, want.repelled) || !slices.Equal(got.votes, want.votes) || got.affinities != want.affinities {
 					t.Fatalf("of %v in %s is remembered %+v, want %+v", own.Labels, own.Namespace, got, want)
 				}
@@ -45,8 +45,8 @@ func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 				c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"team": "default"}}})
 			}
 		}
-		remembered += len(d.terms.sayings.known)
-		usual += len(d.terms.sayings.usual)
+		remembered += len(d.ix.terms.sayings.known)
+		usual += len(d.ix.terms.sayings.usual)
 	}
 	if remembered == 0 || remembered > answers*4/5 || usual == 0 || usual > remembered*4/5 {
 		t.Errorf("%d of %d answers are remembered, from %d usual ones", remembered, answers, usual)
@@ -120,13 +120,13 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 				holds(t, c, d, p, decision)
 			}
 		}
-		if s := &d.terms.sayings; len(s.known) != test.want || len(s.usual) != test.usual {
+		if s := &d.ix.terms.sayings; len(s.known) != test.want || len(s.usual) != test.usual {
 			t.Errorf("%s: %d answers are remembered from %d, want %d from %d", name, len(s.known), len(s.usual), test.want, test.usual)
 		}
 		c.RemovePod(test.pod.UID)
-		d.sync()
-		d.terms.dropUnused()
-		if n := len(d.terms.sayings.known) + len(d.terms.sayings.usual); n != 0 {
+		d.ix.sync()
+		d.ix.terms.dropUnused()
+		if n := len(d.ix.terms.sayings.known) + len(d.ix.terms.sayings.usual); n != 0 {
 			t.Errorf("%s: %d answers of pods that are gone are remembered", name, n)
 		}
 	}
@@ -154,7 +154,7 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	pod := towards("curious")
 	pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}
 	c.SetPod(pod)
-	d.sync()
+	d.ix.sync()
 	most := 0
 	for i := range 800 {
 		own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{}, UID: types.UID(fmt.Sprint(i))}}
@@ -165,20 +165,20 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 		}
 		class := c.Pending(own).Class
 		a := plugins.NewAffinities(c, class)
-		for _, users := range d.terms.known {
-			d.saidOf(users, class, a)
+		for _, users := range d.ix.terms.known {
+			d.ix.saidOf(users, class, a)
 		}
 		size := 0
-		for key := range d.terms.sayings.known {
+		for key := range d.ix.terms.sayings.known {
 			size += len(key.about)
 		}
-		for key := range d.terms.sayings.usual {
+		for key := range d.ix.terms.sayings.usual {
 			size += len(key.about)
 		}
 		most = max(most, size)
 		if i == 350 { // nearly as much as is remembered
 			kept := heap()
-			d.terms.sayings = sayings{}
+			d.ix.terms.sayings = sayings{}
 			if kept -= heap(); kept > 2*sayingsSize {
 				t.Errorf("what is remembered takes %d KiB, want %d at most", kept>>10, 2*sayingsSize>>10)
 			}

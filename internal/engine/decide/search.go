@@ -56,14 +56,14 @@ func (s *survey) find() (node int32, total int64) {
 		s.visit(g, s.b.groups[g.group].tree.root, g.low, g.high)
 	}
 	if s.prefers() {
-		return s.d.tie.preferred, s.best
+		return s.tie.preferred, s.best
 	}
 	return s.draw(), s.best
 }
 
 // prefers reports whether the preferred node is one of the best.
 func (s *survey) prefers() bool {
-	node := s.d.tie.preferred
+	node := s.tie.preferred
 	if node == none || int(node) >= len(s.b.at) {
 		return false
 	}
@@ -229,7 +229,7 @@ func (s *survey) draw() int32 {
 			total += s.pool[i].count
 		}
 
-		n, i := int32(s.d.tie.draw(int(total))), 0
+		n, i := int32(s.tie.draw(int(total))), 0
 		for n >= s.pool[i].count {
 			n -= s.pool[i].count
 			i++

@@ -31,37 +31,37 @@ func (sk *skeleton) bulk() int { return sk.example.Class.Bulk }
 
 // skeletonFor returns the skeleton for a simple class, or nil if classes like it have to be planned
 // one by one.
-func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
+func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 	class := p.Class
-	key := binary.NativeEndian.AppendUint64(d.key[:0], class.Static[0])
+	key := binary.NativeEndian.AppendUint64(pn.key[:0], class.Static[0])
 	key = binary.NativeEndian.AppendUint64(key, class.Static[1])
-	key = binary.NativeEndian.AppendUint64(key, d.c.DeviceClasses.Version)
-	if d.worth != nil {
-		key = append(key, d.worth(p)...)
+	key = binary.NativeEndian.AppendUint64(key, pn.c.DeviceClasses.Version)
+	if pn.worth != nil {
+		key = append(key, pn.worth(p)...)
 	}
-	d.key = key
-	sk := d.skeletons[string(key)]
+	pn.key = key
+	sk := pn.skeletons[string(key)]
 	// A class that requests nothing is no example for the others: scorers may skip it.
 	if class.Requests.MilliCPU+class.Requests.Memory > 0 {
 		switch {
 		case sk == nil:
-			if len(d.skeletons) >= maxSkeletons {
-				clear(d.skeletons)
+			if len(pn.skeletons) >= maxSkeletons {
+				clear(pn.skeletons)
 			}
-			d.dropBulkySkeletons(class.Bulk)
-			sk = d.newSkeleton(p)
-			d.skeletons[string(key)] = sk
+			pn.dropBulkySkeletons(class.Bulk)
+			sk = pn.newSkeleton(p)
+			pn.skeletons[string(key)] = sk
 		case sk.bulk() > bulky && class.Bulk <= bulky:
 			// The plans of smaller classes, which are kept for longer, must not keep this example.
 			number := sk.skeleton
-			*sk = *d.newSkeleton(p)
+			*sk = *pn.newSkeleton(p)
 			sk.skeleton = number
 		}
 	}
 	if sk == nil {
 		return nil
 	}
-	sk.used = d.meter.Clock
+	sk.used = pn.meter.Clock
 	if !sk.suits {
 		return nil
 	}
@@ -70,13 +70,13 @@ func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 
 // dropBulkySkeletons drops those with large examples that were used least recently, until there is
 // room for another one.
-func (d *Decider) dropBulkySkeletons(another int) {
+func (pn *planner) dropBulkySkeletons(another int) {
 	if another == 0 {
 		return
 	}
 	var large []string
 	total := another
-	for key, sk := range d.skeletons {
+	for key, sk := range pn.skeletons {
 		if sk.bulk() > 0 {
 			large, total = append(large, key), total+sk.bulk()
 		}
@@ -85,24 +85,24 @@ func (d *Decider) dropBulkySkeletons(another int) {
 	if total <= cluster.MostBulk {
 		return
 	}
-	slices.SortFunc(large, func(a, b string) int { return cmp.Compare(d.skeletons[a].used, d.skeletons[b].used) })
+	slices.SortFunc(large, func(a, b string) int { return cmp.Compare(pn.skeletons[a].used, pn.skeletons[b].used) })
 	for ; total > cluster.MostBulk && len(large) > 0; large = large[1:] {
-		total -= d.skeletons[large[0]].bulk()
-		delete(d.skeletons, large[0])
+		total -= pn.skeletons[large[0]].bulk()
+		delete(pn.skeletons, large[0])
 	}
 }
 
-func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
+func (pn *planner) newSkeleton(p *cluster.Pod) *skeleton {
 	example := *p
 	example.Class = p.Class.WithoutTarget()
-	d.nextSkeleton++
-	sk := &skeleton{plan: plan{example: &example, skeleton: d.nextSkeleton}}
+	pn.nextSkeleton++
+	sk := &skeleton{plan: plan{example: &example, skeleton: pn.nextSkeleton}}
 	pl := &sk.plan
-	if len(d.profile.Extenders) > 0 || !d.planPlugins(pl) {
+	if len(pn.profile.Extenders) > 0 || !pn.planPlugins(pl) {
 		return sk
 	}
 
-	for _, f := range d.profile.Filters {
+	for _, f := range pn.profile.Filters {
 		switch f := f.(type) {
 		case plugins.Spreader:
 			sk.hard = f
@@ -116,7 +116,7 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 		}
 	}
 
-	for _, s := range d.profile.Scorers {
+	for _, s := range pn.profile.Scorers {
 		if f, is := s.Scorer.(plugins.Spreader); is {
 			sk.soft, sk.weight = f, s.Weight
 		} else if f, is := s.Scorer.(plugins.Selective); is {
@@ -124,7 +124,7 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 		}
 	}
 
-	d.planRoom(pl)
+	pn.planRoom(pl)
 	sk.suits = pl.way == ranked && len(pl.asked)+len(pl.askedScores) == 0 && !pl.perNode && pl.onlyRoom() &&
 		pl.room.bounded() && pl.maxRoom < maxBuckets
 	return sk
@@ -132,14 +132,14 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 
 // planFrom makes the plan of a class from its skeleton. ok is false if the class needs a plan from
 // all plugins instead.
-func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
+func (pn *planner) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	class := p.Class
 	if class.TermError != nil {
 		return nil, false
 	}
 
 	for _, plugin := range sk.ask {
-		if applies(plugin, d.c, p) {
+		if applies(plugin, pn.c, p) {
 			return nil, false
 		}
 	}
@@ -149,19 +149,19 @@ func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	pl.example, pl.room = p, pl.room.of(class)
 	var err error
 	if sk.hard != nil {
-		if pl.hard, err = sk.hard.Hard(d.c, p); err != nil {
+		if pl.hard, err = sk.hard.Hard(pn.c, p); err != nil {
 			return nil, false
 		}
 	}
 
 	pl.soft, pl.everyKey, pl.spreadWeight = nil, false, sk.weight
 	if sk.soft != nil {
-		if pl.soft, pl.everyKey, err = sk.soft.Soft(d.c, p); err != nil {
+		if pl.soft, pl.everyKey, err = sk.soft.Soft(pn.c, p); err != nil {
 			return nil, false
 		}
 	}
 
 	pl.inclusion, pl.tallies = nil, nil
-	d.planTallies(pl)
-	return pl, !d.unsuited(pl)
+	pn.planTallies(pl)
+	return pl, !pn.unsuited(pl)
 }

@@ -10,7 +10,7 @@ import (
 // number of topology keys. Classes about which these terms say the same share the sums, and are
 // decided without a look at every combination of domains.
 type sums struct {
-	d    *Decider
+	ix   *index
 	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
 	of   []int64                // by node
 
@@ -24,14 +24,14 @@ type sumsPart struct {
 }
 
 // add makes pods with the affinities count by weight in their domain of the key. s may be nil.
-func (s *sums) add(d *Decider, affinities [2]uint64, key string, weight int64) *sums {
+func (s *sums) add(ix *index, affinities [2]uint64, key string, weight int64) *sums {
 	if s == nil {
-		s = &sums{d: d, says: map[[2]uint64][]effect{}}
+		s = &sums{ix: ix, says: map[[2]uint64][]effect{}}
 	}
 	i := slices.IndexFunc(s.parts, func(p sumsPart) bool { return p.key == key })
 	if i < 0 {
 		i = len(s.parts)
-		s.parts = append(s.parts, sumsPart{topology: s.d.topology(key, false)})
+		s.parts = append(s.parts, sumsPart{topology: s.ix.topology(key, false)})
 	}
 	s.says[affinities] = append(s.says[affinities], effect{part: i, weight: weight})
 	return s
@@ -50,15 +50,15 @@ func (s *sums) topologies() []sumsPart {
 
 // count reads the whole cluster anew.
 func (s *sums) count() {
-	s.of = make([]int64, len(s.d.c.Nodes))
-	s.d.meter.Looked += len(s.parts) * len(s.of)
+	s.of = make([]int64, len(s.ix.c.Nodes))
+	s.ix.meter.Looked += len(s.parts) * len(s.of)
 	counts := make([][]int64, len(s.parts))
 	for i := range s.parts {
 		counts[i] = make([]int64, s.parts[i].domains())
 	}
 
 	for affinities, effects := range s.says {
-		for pods := range s.d.placed.byTerms[affinities].all {
+		for pods := range s.ix.placed.byTerms[affinities].all {
 			for node, n := range pods.nodes.all {
 				for _, e := range effects {
 					if domain := s.parts[e.part].domain[node]; domain != none {

@@ -18,6 +18,8 @@ type survey struct {
 	sheet
 	b    *base
 	pod  *cluster.Pod
+	tie  *tie
+	own  sheetScratch
 	work int         // about how many nodes were looked at
 	soon bool        // the latest decision for the class was not long ago
 	said *saidEffort // what the terms of strangers have cost, while they are not summed; or nil
@@ -52,43 +54,40 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	if p.Nominated != "" {
 		return Decision{}, false
 	}
-	if m, known := d.byClass[p.Class.ID]; known && m.dropped { // it has to be earned again
-		delete(d.byClass, p.Class.ID)
-		delete(d.effort, p.Class.ID)
-	} else if known || d.earns(d.effort[p.Class.ID]) {
+	if d.cache.hasRanking(p.Class) {
 		return Decision{}, false
 	}
 	if p.Class.Target != "" {
 		return d.tryTarget(p)
 	}
-	known := d.planned(p)
+	known := d.cache.planned(p)
 	if known == nil {
 		return Decision{}, false
 	}
 	s := &d.survey
-	s.begin(d, known)
-	s.pod = p
+	s.begin(d.ix, known, p, d.tie)
 	defer s.end()
 	if !s.count() {
 		return Decision{}, false
 	}
 	s.setApart()
 	decision = s.decide()
-	s.weigh(p.Class)
+	d.cache.recordCost(p.Class, s)
 	return decision, true
 }
 
 // begin prepares a decision.
-func (s *survey) begin(d *Decider, known *recentPlan) {
+func (s *survey) begin(ix *index, known *recentPlan, p *cluster.Pod, t *tie) {
 	b := known.base
 	b.looked = 0
 	b.catchUp()
-	b.used = d.meter.Clock
+	b.used = ix.meter.Clock
 	if b.said != nil {
-		b.said.used = d.meter.Clock // other classes of which the same is said are to find the base
+		b.said.used = ix.meter.Clock // other classes of which the same is said are to find the base
 	}
 	b.served++
-	s.d, s.plan, s.b, s.statics, s.axisOf, s.work, s.soon, s.said = d, known.plan, b, b.statics, known.axisOf, 0, known.soon, known.said
+	s.pod, s.tie, s.ix, s.scratch = p, t, ix, &s.own
+	s.plan, s.b, s.statics, s.axisOf, s.work, s.soon, s.said = known.plan, b, b.statics, known.axisOf, 0, known.soon, known.said
 	s.votesApart = b.votes != nil
 	for len(s.isLone) < len(b.at) {
 		s.isLone = append(s.isLone, 0)
@@ -148,7 +147,7 @@ func (s *survey) count() bool {
 		return true
 	}
 	s.counts = s.counts.sized(s.plan.spreads())
-	classes, all := s.d.counted(s.plan)
+	classes, all := s.plan.counted(s.ix)
 	if all {
 		return false
 	}
@@ -157,7 +156,7 @@ func (s *survey) count() bool {
 		effects := s.plan.effects(pods.class)
 		s.work += pods.nodes.len()
 		for node, n := range pods.nodes.all {
-			s.plan.countsPodsOf(s.d.c.Nodes[node], s.counts)
+			s.plan.countsPodsOf(s.ix.c.Nodes[node], s.counts)
 			for _, e := range effects {
 				t, many := s.tallies[e.tally], int64(n.staying)
 				if t.purpose > spreadSoft {
@@ -195,7 +194,7 @@ func (s *survey) setApart() {
 	for _, node := range s.b.odd {
 		s.putApart(node)
 	}
-	for node := range s.d.guests {
+	for node := range s.ix.guests {
 		s.putApart(node)
 	}
 
@@ -283,7 +282,7 @@ func (s *survey) stand() {
 // crowded reports whether a node cannot take the pod together with the pods nominated to it, as if
 // these had arrived.
 func (s *survey) crowded(node int32) bool {
-	n := s.d.c.Nodes[node]
+	n := s.ix.c.Nodes[node]
 	if len(n.Nominated) == 0 {
 		return false
 	}
@@ -381,5 +380,5 @@ func (s *survey) decide() Decision {
 	if feasible == 1 {
 		total = 0
 	}
-	return Decision{Node: s.d.c.Nodes[node], Total: total, Feasible: feasible}
+	return Decision{Node: s.ix.c.Nodes[node], Total: total, Feasible: feasible}
 }

@@ -83,7 +83,7 @@ func TestSurveysFindTheBest(t *testing.T) {
 		for i := range 60 {
 			p := c.Pending(diversePod(rng, i))
 			decision := d.Decide(p)
-			if len(d.rankings) == 0 {
+			if len(d.cache.rankings) == 0 {
 				surveys++
 			}
 			holds(t, c, d, p, decision)
@@ -165,8 +165,8 @@ func TestNewClassesNeedNoRankings(t *testing.T) {
 			}
 			c.Place(p, decision.Node)
 		}
-		if len(d.rankings) > defaults.FewClasses || len(d.bases) != 1 {
-			t.Errorf("%s: %d rankings and %d bases are kept, want those of the first %d and one base", mode, len(d.rankings), len(d.bases), defaults.FewClasses)
+		if len(d.cache.rankings) > defaults.FewClasses || len(d.cache.bases) != 1 {
+			t.Errorf("%s: %d rankings and %d bases are kept, want those of the first %d and one base", mode, len(d.cache.rankings), len(d.cache.bases), defaults.FewClasses)
 		}
 	}
 }
@@ -186,15 +186,15 @@ func TestExpensiveClassGetsRanking(t *testing.T) {
 		}
 		c.Place(p, decision.Node)
 	}
-	if len(d.rankings) != 1 {
-		t.Errorf("there are %d rankings, want 1", len(d.rankings))
+	if len(d.cache.rankings) != 1 {
+		t.Errorf("there are %d rankings, want 1", len(d.cache.rankings))
 	}
 }
 
 // checkBases holds the trees against the cluster.
 func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
-	d.sync()
-	for _, b := range d.bases {
+	d.ix.sync()
+	for _, b := range d.cache.bases {
 		b.catchUp()
 		for _, s := range [...]*sums{b.votes, b.repelling} {
 			if s == nil {
@@ -282,7 +282,7 @@ func TestFewClassesHaveRankingsAtOnce(t *testing.T) {
 				holds(t, c, d, p, decision)
 				c.Place(p, decision.Node)
 			}
-			if have := len(d.byClass); have != want {
+			if have := len(d.cache.byClass); have != want {
 				t.Errorf("%s, round %d: %d classes have a ranking, want %d", mode, round+1, have, want)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // tryTarget decides a pod that can go to one node only, which it names, such as those of
@@ -16,7 +15,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 		return Decision{}, false
 	}
 
-	sk := d.skeletonFor(p)
+	sk := d.planner.skeletonFor(p)
 	if sk == nil || !sk.selects || slices.ContainsFunc(sk.ask, func(plugin any) bool { return applies(plugin, d.c, p) }) {
 		return Decision{}, false
 	}
@@ -27,7 +26,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 		}
 	}
 
-	if d.mayBeRepelled(class) {
+	if d.ix.mayBeRepelled(class) {
 		return Decision{}, false
 	}
 	n := d.c.Node(class.Target)
@@ -55,16 +54,4 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 		return Decision{}, true
 	}
 	return Decision{Node: n, Feasible: 1}, true
-}
-
-// mayBeRepelled reports whether the required anti-affinity of some pod matches the class.
-func (d *Decider) mayBeRepelled(class *cluster.PodClass) bool {
-	users := d.terms.about(class.Labels)
-	if len(users) == 0 {
-		return false
-	}
-	affinities := plugins.NewAffinities(d.c, class)
-	return slices.ContainsFunc(users, func(u *termUsers) bool {
-		return len(u.class.RequiredAntiAffinity) > 0 && len(d.saidOf(u, class, affinities).repelled) > 0
-	})
 }

@@ -78,7 +78,7 @@ func TestDaemonsKeepNothing(t *testing.T) {
 		}
 		c.Place(p, decision.Node)
 	}
-	if len(d.rankings)+len(d.bases) > 0 || len(d.skeletons) != 1 {
-		t.Errorf("%d rankings, %d bases and %d skeletons are kept", len(d.rankings), len(d.bases), len(d.skeletons))
+	if len(d.cache.rankings)+len(d.cache.bases) > 0 || len(d.planner.skeletons) != 1 {
+		t.Errorf("%d rankings, %d bases and %d skeletons are kept", len(d.cache.rankings), len(d.cache.bases), len(d.planner.skeletons))
 	}
 }

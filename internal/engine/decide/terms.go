@@ -263,10 +263,10 @@ type saidBy struct {
 
 // saidTo returns what all terms say about the pending pod of a plan. Keys that no node has are left
 // out.
-func (d *Decider) saidTo(pl *plan) (s said) {
+func (pl *plan) saidTo(ix *index) (s said) {
 	own := pl.example.Class
-	for _, users := range d.terms.about(own.Labels) {
-		by := d.saidOf(users, own, pl.affinities)
+	for _, users := range ix.terms.about(own.Labels) {
+		by := ix.saidOf(users, own, pl.affinities)
 		if !pl.filtersPods {
 			by.repelled = nil
 		}
@@ -332,17 +332,17 @@ func (s *said) describe(but [2]uint64) []byte {
 
 // sums adds up the votes, and the terms that repel the pending pod, without those of pods with the
 // given affinities; nil: there are none.
-func (s *said) sums(d *Decider, but [2]uint64) (votes, repelling *sums) {
+func (s *said) sums(ix *index, but [2]uint64) (votes, repelling *sums) {
 	for i := range s.by {
 		by := &s.by[i]
 		if by.affinities == but {
 			continue
 		}
 		for _, key := range by.repelled {
-			repelling = repelling.add(d, by.affinities, key, 1)
+			repelling = repelling.add(ix, by.affinities, key, 1)
 		}
 		for _, v := range by.votes {
-			votes = votes.add(d, by.affinities, v.Key, v.Weight)
+			votes = votes.add(ix, by.affinities, v.Key, v.Weight)
 		}
 	}
 	return votes, repelling

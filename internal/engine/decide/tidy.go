@@ -21,52 +21,52 @@ const (
 const idle, often = 1 << 10, 1 << 8
 
 // use notes that the current decision uses the ranking.
-func (d *Decider) use(r *ranking) {
-	r.used = d.meter.Clock
-	d.latest[d.meter.Clock%uint64(len(d.latest))] = r
+func (ca *cache) use(r *ranking) {
+	r.used = ca.meter.Clock
+	ca.latest[ca.meter.Clock%uint64(len(ca.latest))] = r
 }
 
 // drop forgets the ranking. Members that still refer to it keep nothing of what was in it.
-func (d *Decider) drop(r *ranking) {
-	delete(d.rankings, r.key)
+func (ca *cache) drop(r *ranking) {
+	delete(ca.rankings, r.key)
 	*r = ranking{dropped: true}
 }
 
 // dropIdle drops the ranking that has just become idle: rankings take most of the memory.
-func (d *Decider) dropIdle() {
-	oldest := &d.latest[d.meter.Clock%uint64(len(d.latest))]
-	if r := *oldest; r != nil && !r.dropped && d.meter.Clock-r.used > idle {
-		d.drop(r)
+func (ca *cache) dropIdle() {
+	oldest := &ca.latest[ca.meter.Clock%uint64(len(ca.latest))]
+	if r := *oldest; r != nil && !r.dropped && ca.meter.Clock-r.used > idle {
+		ca.drop(r)
 	}
 	*oldest = nil
 }
 
 // tidy drops what has been idle.
-func (d *Decider) tidy() {
-	for _, r := range d.rankings {
-		if d.meter.Clock-r.used > idle {
-			d.drop(r)
+func (ca *cache) tidy() {
+	for _, r := range ca.rankings {
+		if ca.meter.Clock-r.used > idle {
+			ca.drop(r)
 		}
 	}
 
-	maps.DeleteFunc(d.effort, func(_ int32, e classEffort) bool { return d.meter.Clock-e.used > idle })
-	d.byClass = cluster.Shrunk(d.byClass, &d.mostMembers)
-	maps.DeleteFunc(d.byClass, func(_ int32, m *member) bool { return m.dropped || d.meter.Clock-m.asked > idle })
-	d.byClass = cluster.Shrunk(d.byClass, &d.mostMembers)
-	for key, b := range d.bases {
-		if d.meter.Clock-b.used > idle {
-			d.dropBase(key)
+	maps.DeleteFunc(ca.effort, func(_ int32, e classEffort) bool { return ca.meter.Clock-e.used > idle })
+	ca.byClass = cluster.Shrunk(ca.byClass, &ca.mostMembers)
+	maps.DeleteFunc(ca.byClass, func(_ int32, m *member) bool { return m.dropped || ca.meter.Clock-m.asked > idle })
+	ca.byClass = cluster.Shrunk(ca.byClass, &ca.mostMembers)
+	for key, b := range ca.bases {
+		if ca.meter.Clock-b.used > idle {
+			ca.dropBase(key)
 		}
 	}
 
-	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.meter.Clock-sk.used > idle })
-	maps.DeleteFunc(d.saidEffort, func(_ uint64, e *saidEffort) bool { return d.meter.Clock-e.used > idle })
-	for i := range d.plans {
-		if known := &d.plans[i]; known.class != nil && d.meter.Clock-known.used > idle {
+	maps.DeleteFunc(ca.planner.skeletons, func(_ string, sk *skeleton) bool { return ca.meter.Clock-sk.used > idle })
+	maps.DeleteFunc(ca.saidEffort, func(_ uint64, e *saidEffort) bool { return ca.meter.Clock-e.used > idle })
+	for i := range ca.plans {
+		if known := &ca.plans[i]; known.class != nil && ca.meter.Clock-known.used > idle {
 			*known = recentPlan{}
 		}
 	}
-	d.dropTopologies(nil)
+	ca.dropTopologies(nil)
 }
 
 // bulkBytes is about how much memory a byte of a class's bulk takes: short values in long lists are
@@ -74,33 +74,33 @@ func (d *Decider) tidy() {
 const bulkBytes = 8
 
 // makeRoom drops the rankings that were used least recently until a new one fits.
-func (d *Decider) makeRoom(r *ranking) {
-	limit, total := d.mostBytes(), r.bytes()
-	for _, other := range d.rankings {
+func (ca *cache) makeRoom(r *ranking) {
+	limit, total := ca.mostBytes(), r.bytes()
+	for _, other := range ca.rankings {
 		total += other.bytes()
 	}
 
 	if total > limit {
-		defer d.loseDropped()
+		defer ca.loseDropped()
 	}
-	for total > limit && len(d.rankings) > 0 {
+	for total > limit && len(ca.rankings) > 0 {
 		var oldest *ranking
-		for _, other := range d.rankings {
+		for _, other := range ca.rankings {
 			if oldest == nil || other.used < oldest.used {
 				oldest = other
 			}
 		}
 		total -= oldest.bytes()
-		d.drop(oldest)
+		ca.drop(oldest)
 	}
 }
 
 // loseDropped forgets that classes have rankings that were dropped, which would otherwise stay in
 // memory. A class has to earn another one.
-func (d *Decider) loseDropped() {
-	maps.DeleteFunc(d.byClass, func(class int32, m *member) bool {
+func (ca *cache) loseDropped() {
+	maps.DeleteFunc(ca.byClass, func(class int32, m *member) bool {
 		if m.dropped {
-			delete(d.effort, class)
+			delete(ca.effort, class)
 		}
 		return m.dropped
 	})
@@ -111,25 +111,25 @@ const maxBases = 64
 
 // dropBases drops the bases that were used least recently until there is room for another one. All
 // bases may take as much memory as all rankings.
-func (d *Decider) dropBases() {
-	keys, total := make([]string, 0, len(d.bases)), 0
-	for key, b := range d.bases {
+func (ca *cache) dropBases() {
+	keys, total := make([]string, 0, len(ca.bases)), 0
+	for key, b := range ca.bases {
 		keys, total = append(keys, key), total+b.bytes()
 	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(d.bases[a].used, d.bases[b].used) })
-	for ; len(keys) >= maxBases || total > d.mostBytes() && len(keys) > 0; keys = keys[1:] {
-		total -= d.bases[keys[0]].bytes()
-		d.dropBase(keys[0])
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(ca.bases[a].used, ca.bases[b].used) })
+	for ; len(keys) >= maxBases || total > ca.mostBytes() && len(keys) > 0; keys = keys[1:] {
+		total -= ca.bases[keys[0]].bytes()
+		ca.dropBase(keys[0])
 	}
 }
 
-func (d *Decider) dropBase(key string) {
-	b := d.bases[key]
+func (ca *cache) dropBase(key string) {
+	b := ca.bases[key]
 	b.dropped = true
-	delete(d.bases, key)
-	for i := range d.plans {
-		if d.plans[i].base == b {
-			d.plans[i].base = noBase // a plan may stay for long, and must not keep the base
+	delete(ca.bases, key)
+	for i := range ca.plans {
+		if ca.plans[i].base == b {
+			ca.plans[i].base = noBase // a plan may stay for long, and must not keep the base
 		}
 	}
 }
@@ -137,4 +137,4 @@ func (d *Decider) dropBase(key string) {
 // noBase stands for any base that was dropped.
 var noBase = &base{dropped: true}
 
-func (d *Decider) mostBytes() int { return max(leastBytes, bytesPerNode*len(d.c.Nodes)) }
+func (ca *cache) mostBytes() int { return max(leastBytes, bytesPerNode*len(ca.c.Nodes)) }

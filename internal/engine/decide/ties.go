@@ -8,21 +8,21 @@ import (
 // Ties returns all nodes that Decide may choose for a pending pod which is nominated to none: the
 // best ones, by their index. There are none if no node can take the pod.
 func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
-	d.sync()
+	d.ix.sync()
 	d.meter.Work += effort.CostOfDecision
-	if d.selectsTooMuch(p) {
+	if d.ix.selectsTooMuch(p) {
 		return nil, errTermsTooLong
 	}
 
 	for _, f := range d.attempted {
 		f.BeginAttempt()
 	}
-	r, pl := d.rankingFor(p)
+	r, pl := d.cache.rankingFor(p)
 	if pl.way != ranked || len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.tiesPlainly(p)
 	}
 
-	held, failed := r.holdBack(p, nil, false)
+	held, failed := r.holdBack(p, questions{}, false)
 	defer func() {
 		for _, node := range held {
 			r.reassess(node)

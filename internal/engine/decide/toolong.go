@@ -23,18 +23,18 @@ const manyLabels = 1000
 // selectsTooMuch reports whether to hold the pod's own terms against the classes that they may
 // select, or its labels against the terms of others, would take more than half of an attempt's
 // effort. An object has room for tens of thousands of terms, and of labels.
-func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
+func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	class := p.Class
-	if len(class.Labels) >= manyLabels && d.looksAtLabels(class) > d.limits.Effort/2 {
+	if len(class.Labels) >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {
 		return true
 	}
 	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+
-		len(class.PreferredAntiAffinity) < d.limits.ManyTerms {
+		len(class.PreferredAntiAffinity) < ix.limits.ManyTerms {
 		return false
 	}
 
 	terms, _ := sizeOf(class)
-	most, found := d.limits.Effort/2/max(1, terms), &d.placed
+	most, found := ix.limits.Effort/2/max(1, terms), &ix.placed
 	if len(found.classes) <= most {
 		return false
 	}
@@ -57,8 +57,8 @@ func (d *Decider) selectsTooMuch(p *cluster.Pod) bool {
 
 // looksAtLabels is about how many labels it takes to look at, to hold those of a class against the
 // terms of others.
-func (d *Decider) looksAtLabels(class *cluster.PodClass) (looks int) {
-	for _, users := range d.terms.about(class.Labels) {
+func (ix *index) looksAtLabels(class *cluster.PodClass) (looks int) {
+	for _, users := range ix.terms.about(class.Labels) {
 		for term := range users.terms() {
 			looks += users.selector(term).Looks(class.Labels)
 		}

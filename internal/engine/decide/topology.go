@@ -132,16 +132,16 @@ func (t *topology) each(domain int32, f func(node int32)) {
 
 // dropTopologies forgets the topologies that no ranking and no base uses, except for the given
 // ones.
-func (d *Decider) dropTopologies(except []topologyAxis) {
+func (ca *cache) dropTopologies(except []topologyAxis) {
 	const few = 8 // not worth the trouble
-	if len(d.topologies) <= few {
+	if len(ca.ix.topologies) <= few {
 		return
 	}
 	used := map[*topology]bool{}
 	for i := range except {
 		used[except[i].topology] = true
 	}
-	for _, r := range d.rankings {
+	for _, r := range ca.rankings {
 		for _, t := range r.tallies {
 			used[t.topology] = true
 			for i := range t.parts {
@@ -149,7 +149,7 @@ func (d *Decider) dropTopologies(except []topologyAxis) {
 			}
 		}
 	}
-	for _, b := range d.bases {
+	for _, b := range ca.bases {
 		for i := range b.axes {
 			used[b.axes[i].topology] = true
 		}
@@ -159,5 +159,5 @@ func (d *Decider) dropTopologies(except []topologyAxis) {
 			}
 		}
 	}
-	maps.DeleteFunc(d.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })
+	maps.DeleteFunc(ca.ix.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })
 }

@@ -88,8 +88,8 @@ func (t *tree) insert(b *base, node int32) {
 
 	wasAlike := t.cells[i].alike
 	t.hold(b, i, node, &p)
-	if c := &t.cells[i]; len(c.nodes) > b.d.limits.LeafSize && !c.alike {
-		if wasAlike && len(c.nodes) > b.d.limits.LeafSize+1 {
+	if c := &t.cells[i]; len(c.nodes) > b.ix.limits.LeafSize && !c.alike {
+		if wasAlike && len(c.nodes) > b.ix.limits.LeafSize+1 {
 			t.splitOff(b, i)
 		} else {
 			t.divide(b, i)
@@ -227,7 +227,7 @@ func (t *tree) fill(b *base, i int32, nodes []int32) {
 		p := b.point(node)
 		t.hold(b, i, node, &p)
 	}
-	if c := &t.cells[i]; len(c.nodes) > b.d.limits.LeafSize && !c.alike {
+	if c := &t.cells[i]; len(c.nodes) > b.ix.limits.LeafSize && !c.alike {
 		t.divide(b, i)
 	}
 }
@@ -244,7 +244,7 @@ func (t *tree) remove(b *base, node int32) {
 		t.collapse(at.cell)
 		return
 	}
-	if last <= b.d.limits.LeafSize { // the nodes of a larger one are alike
+	if last <= b.ix.limits.LeafSize { // the nodes of a larger one are alike
 		c.box, c.alike = emptyBox, true
 		for k, node := range c.nodes {
 			p := b.point(node)

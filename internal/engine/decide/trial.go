@@ -156,7 +156,7 @@ func (t *trial) rejection() (plugin string, rejection *plugins.Rejection) {
 }
 
 func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
-	if t.questions != nil || !t.r.plan.usualOrder {
+	if t.questions.judges != nil || !t.r.plan.usualOrder {
 		return t.judgeInOrder()
 	}
 	if early := t.static.early; early != nil {
@@ -189,7 +189,7 @@ func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 		plugin = step.name
 		switch {
 		case step.asked != none:
-			if judge := t.questions[step.asked]; judge != nil {
+			if judge := t.questions.judges[step.asked]; judge != nil {
 				rejection = judge(t.node)
 			}
 		case step.judge != nil:

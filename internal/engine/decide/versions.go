@@ -13,23 +13,23 @@ type versions struct {
 
 // versions returns them as they are now. Labels of namespaces count only where a term selects by
 // them.
-func (d *Decider) versions(class *cluster.PodClass) versions {
-	c := d.c
+func (ix *index) versions(class *cluster.PodClass) versions {
+	c := ix.c
 	v := versions{
 		services:    c.Services.Version,
 		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
-		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version, learnt: d.learnt(),
+		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: ix.keys.version, learnt: ix.learnt(),
 	}
-	if class.SelectsNamespaces || d.terms.selective > 0 {
+	if class.SelectsNamespaces || ix.terms.selective > 0 {
 		v.namespaces = c.Namespaces.Version
 	}
 	return v
 }
 
 // learnt is the version of what scorers have learnt.
-func (d *Decider) learnt() (sum uint64) {
-	for _, l := range d.learners {
-		sum += l.Version(d.c)
+func (ix *index) learnt() (sum uint64) {
+	for _, l := range ix.learners {
+		sum += l.Version(ix.c)
 	}
 	return sum
 }

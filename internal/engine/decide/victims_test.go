@@ -133,7 +133,7 @@ func TestVictimsAreFollowed(t *testing.T) {
 				if w.d.meter.Work == looked {
 					kept++
 				}
-				r, _ := w.d.rankingFor(p)
+				r, _ := w.d.cache.rankingFor(p)
 				fresh := &trial{r: r, p: p, budgets: newBudgets(w.c, w.d.profile, p)}
 				for node := range r.candidates.byNode {
 					kept, now := r.candidates.byNode[node], fresh.cost(int32(node))

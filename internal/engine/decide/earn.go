@@ -5,28 +5,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// weigh records what the decision cost. A class whose surveys have cost as much as a ranking would,
-// and whose pods keep coming, gets one.
-func (s *survey) weigh(class *cluster.PodClass) {
+// recordCost records what a survey for a class cost. A class whose surveys have cost as much as a ranking
+// would, and whose pods keep coming, gets one.
+func (ca *cache) recordCost(class *cluster.PodClass, s *survey) {
 	const little = 64 // not worth recording
-	d := s.d
 	s.work += s.b.looked
-	d.meter.Work += s.work / effort.LooksAJudgement
-	if d.meter.Looked += s.work; s.work < little && !s.soon {
+	ca.meter.Work += s.work / effort.LooksAJudgement
+	if ca.meter.Looked += s.work; s.work < little && !s.soon {
 		return
 	}
 	if s.said != nil && s.work >= little {
 		s.said.work += s.work
 	}
-	e := d.effort[class.ID]
+
+	e := ca.effort[class.ID]
 	if s.work >= little {
 		e.work += s.work
-		e.tallies, e.last, e.every = len(s.tallies), s.work, int(min(d.meter.Clock-e.used, idle))
+		e.tallies, e.last, e.every = len(s.tallies), s.work, int(min(ca.meter.Clock-e.used, idle))
 	} else {
 		e.soon++
 	}
-	e.used = d.meter.Clock
-	d.effort[class.ID] = e
+	e.used = ca.meter.Clock
+	ca.effort[class.ID] = e
 }
 
 // classEffort is what the surveys of a class have cost.
@@ -42,9 +42,9 @@ type classEffort struct {
 // little to catch up on takes less than a survey that looks at next to nothing; after so many of
 // these it will have paid for itself. One that has to catch up on the placements of many other
 // classes takes longer than a survey that looks at little.
-func (d *Decider) earns(e classEffort) bool {
-	catching := 2 * d.limits.RankingCost // looks that a placement costs a ranking
-	return e.used > 0 && len(d.effort)+len(d.byClass) <= d.limits.FewClasses ||
-		e.work > d.limits.RankingCost*len(d.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||
-		e.soon > 64+len(d.c.Nodes)/32
+func (ca *cache) earns(e classEffort) bool {
+	catching := 2 * ca.limits.RankingCost // looks that a placement costs a ranking
+	return e.used > 0 && len(ca.effort)+len(ca.byClass) <= ca.limits.FewClasses ||
+		e.work > ca.limits.RankingCost*len(ca.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||
+		e.soon > 64+len(ca.c.Nodes)/32
 }

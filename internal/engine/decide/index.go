@@ -1,0 +1,187 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// index is what all plans, rankings and bases share of the cluster: which nodes are in which domains, which labels nodes
+// have, which pods are where, and what the affinity of these pods asks for. It follows the cluster's log.
+//
+// Every entry of the Decider begins with sync: all layers above assume that the index is at the end of the log.
+type index struct {
+	c      *cluster.Cluster
+	limits *effort.Limits
+	meter  *effort.Meter
+
+	hardWeight int32             // see plugins.TermCounter
+	learners   []plugins.Learner // the scorers that are one
+
+	synced       int    // position in the log
+	nodesVersion uint64 // grows when a node comes, goes or changes
+
+	// Topologies are made when a plan first needs them. Their numbers are never reused, so that keys of bases, which
+	// contain them, never mean another one.
+	topologies   map[topologyKey]*topology
+	nextTopology int32
+	keys         labelKeys
+
+	terms   terms
+	about   []byte // scratch space of saidOf
+	placed  placed
+	budgets budgetNews
+	guests  map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
+
+	// balance is, by node, the score for how evenly its CPU and memory are requested: the score
+	// with a pod added is compared with it. Where pods are nominated to the node, hasGuests is set,
+	// which makes it negative.
+	balance []int8
+}
+
+type topologyKey struct {
+	label   string
+	perNode bool
+}
+
+// newIndex reads the whole cluster.
+func newIndex(c *cluster.Cluster, profile *plugins.Profile, limits *effort.Limits, meter *effort.Meter) *index {
+	ix := &index{
+		c: c, limits: limits, meter: meter, topologies: map[topologyKey]*topology{},
+		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
+	}
+
+	for _, s := range profile.Scorers {
+		if f, is := s.Scorer.(plugins.TermCounter); is {
+			ix.hardWeight, _ = f.TermWeights()
+		}
+		if l, is := s.Scorer.(plugins.Learner); is {
+			ix.learners = append(ix.learners, l)
+		}
+	}
+
+	ix.readAnew()
+	return ix
+}
+
+// sync follows the log for everything that rankings and bases share.
+func (ix *index) sync() {
+	changes, known := ix.c.Log.Since(ix.synced)
+	if !known {
+		ix.readAnew()
+		return
+	}
+
+	for i := range changes {
+		change := &changes[i]
+		ix.weigh(change.Node)
+		switch change.Kind {
+		case cluster.NodeChanged:
+			ix.nodesVersion++
+			ix.readNode(change.Node)
+			ix.expect(change.Node)
+		case cluster.PodAdded:
+			ix.terms.add(change.Class)
+			ix.placed.count(change.Class, change.Node, change.Terminating, 1)
+		case cluster.PodRemoved:
+			ix.terms.remove(change.Class)
+			ix.placed.count(change.Class, change.Node, change.Terminating, -1)
+		case cluster.Nomination:
+			ix.expect(change.Node)
+		}
+	}
+
+	ix.synced = ix.c.Log.Len()
+}
+
+func (ix *index) readAnew() {
+	ix.synced = ix.c.Log.Len()
+	ix.nodesVersion++
+	ix.terms = newTerms(ix.terms.version + 1)
+	ix.placed = newPlaced()
+	clear(ix.guests)
+
+	for i, n := range ix.c.Nodes {
+		ix.weigh(int32(i))
+		ix.readNode(int32(i))
+		ix.expect(int32(i))
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			ix.terms.add(p.Class)
+			ix.placed.count(p.Class, n.Index, p.Terminating, 1)
+		}
+	}
+}
+
+// readNode rereads a node's labels.
+func (ix *index) readNode(node int32) {
+	ix.keys.update(ix.c, node)
+	for _, t := range ix.topologies {
+		t.update(ix.c, node)
+	}
+}
+
+// expect records which pods are nominated to a node: their terms count, in case they arrive.
+func (ix *index) expect(node int32) {
+	before := ix.guests[node]
+	var now []*cluster.PodClass
+	if n := ix.c.Nodes[node]; n != nil {
+		for _, p := range n.Nominated {
+			ix.terms.add(p.Class)
+			now = append(now, p.Class)
+		}
+	}
+	for _, class := range before {
+		ix.terms.remove(class)
+	}
+	if len(now) > 0 {
+		ix.guests[node] = now
+	} else {
+		delete(ix.guests, node)
+	}
+}
+
+// weigh computes a node's balance; see index.
+func (ix *index) weigh(node int32) {
+	for int(node) >= len(ix.balance) {
+		ix.balance = append(ix.balance, 0)
+	}
+	ix.balance[node] = 0
+	if room := &ix.c.Rooms[node]; room.CPU > 0 && room.Memory > 0 {
+		ix.balance[node] = int8(plugins.BalanceScore(room.RequestedCPU, room.CPU, room.RequestedMemory, room.Memory))
+	}
+	if n := ix.c.Nodes[node]; n != nil && len(n.Nominated) > 0 {
+		ix.balance[node] |= hasGuests
+	}
+}
+
+// hasGuests marks the balance of a node that pods are nominated to.
+const hasGuests = -128
+
+func (ix *index) topology(label string, perNode bool) *topology {
+	key := topologyKey{label, perNode}
+	t, known := ix.topologies[key]
+	if !known {
+		t = newTopology(ix.c, label, perNode)
+		t.id = ix.nextTopology
+		ix.nextTopology++
+		ix.topologies[key] = t
+	}
+	return t
+}
+
+// mayBeRepelled reports whether the required anti-affinity of some pod matches the class.
+func (ix *index) mayBeRepelled(class *cluster.PodClass) bool {
+	users := ix.terms.about(class.Labels)
+	if len(users) == 0 {
+		return false
+	}
+	affinities := plugins.NewAffinities(ix.c, class)
+	return slices.ContainsFunc(users, func(u *termUsers) bool {
+		return len(u.class.RequiredAntiAffinity) > 0 && len(ix.saidOf(u, class, affinities).repelled) > 0
+	})
+}
