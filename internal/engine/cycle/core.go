@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -112,6 +113,7 @@ func assemble(s *common) *Core {
 
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
 	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates}
+	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups, Preemption: gates.Preemption}
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}

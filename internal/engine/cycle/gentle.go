@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -81,35 +82,14 @@ func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	if len(leavers) == 0 {
 		return nil, nil
 	}
-	gone := &absence{c: pr.cluster}
-	defer gone.end()
+	gone := gang.Without(pr.cluster)
+	defer gone.RestoreAfter(0)
 	for _, p := range leavers {
-		gone.add(p)
+		gone.Remove(p)
 	}
-	defer pr.keepPromises(b.Waiting.Class.Priority)()
+	defer gang.ProtectNominations(pr.cluster, b.Waiting.Class.Priority)()
 	found := b.profile.Decide(b.Waiting)
 	return found.Node, found.Err
-}
-
-// keepPromises has pods of lower priority keep the room of their nominations from a pod of this
-// priority, until release is called.
-func (pr *preemptions) keepPromises(priority int32) (release func()) {
-	var were []*cluster.Pod
-	for _, n := range pr.cluster.NominatedNodes() {
-		for _, p := range slices.Clone(n.Nominated) {
-			if p.Class.Priority < priority {
-				raised := *p
-				raised.Class = topPriority(pr.cluster, p)
-				pr.cluster.Nominate(&raised, n.Name)
-				were = append(were, p)
-			}
-		}
-	}
-	return func() {
-		for _, p := range were {
-			pr.cluster.Nominate(p, p.Nominated)
-		}
-	}
 }
 
 // delay is the time at which a pod that was found unschedulable may preempt.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
@@ -13,9 +14,9 @@ import (
 
 // displaceWithin displaces pods while others are shielded, then lowers the shield. If it is not ok,
 // the pods that it displaced are back.
-func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*cluster.Pod, ok bool) {
-	before := len(gone.pods)
-	defer stand.lower()
+func (a *groupAttempt) displaceWithin(gone *gang.RemovedPods, stand *gang.ProtectedPods) (units [][]*cluster.Pod, ok bool) {
+	before := gone.Len()
+	defer stand.Release()
 	units, ok = a.displaceInSomeOrder(gone)
 	a.arranged = a.arranged[:0]
 	for _, m := range a.placed {
@@ -23,7 +24,7 @@ func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*
 	}
 	a.undo(0)
 	if !ok {
-		gone.back(slices.Clone(gone.pods[before:]))
+		gone.RestoreAfter(before)
 	}
 	return units, ok
 }
@@ -31,8 +32,8 @@ func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*
 // displaceInSomeOrder displaces pods for the members in their order and, where they differ and that
 // does not suffice, in other orders. At last it searches for a placement on nodes that all pods of
 // lower priority have left, as upstream does first: it takes more pods than are needed.
-func (a *groupAttempt) displaceInSomeOrder(gone *absence) (units [][]*cluster.Pod, ok bool) {
-	before := len(gone.pods)
+func (a *groupAttempt) displaceInSomeOrder(gone *gang.RemovedPods) (units [][]*cluster.Pod, ok bool) {
+	before := gone.Len()
 	if units, ok = a.displace(gone, a.members); ok || !a.differ() {
 		return units, ok
 	}
@@ -43,20 +44,20 @@ func (a *groupAttempt) displaceInSomeOrder(gone *absence) (units [][]*cluster.Po
 		}
 		ordered := order()
 		a.undo(0)
-		gone.back(slices.Clone(gone.pods[before:]))
+		gone.RestoreAfter(before)
 		if units, ok = a.displace(gone, ordered); ok {
 			return units, true
 		}
 	}
 
 	a.undo(0)
-	gone.back(slices.Clone(gone.pods[before:]))
+	gone.RestoreAfter(before)
 	return a.displaceAll(gone)
 }
 
 // displaceAll displaces all pods that are less important than every member, searches for a
 // placement, and has those come back at once that are on nodes without members.
-func (a *groupAttempt) displaceAll(gone *absence) (units [][]*cluster.Pod, ok bool) {
+func (a *groupAttempt) displaceAll(gone *gang.RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	for _, n := range a.cluster.Nodes {
 		if n == nil {
 			continue
@@ -66,7 +67,7 @@ func (a *groupAttempt) displaceAll(gone *absence) (units [][]*cluster.Pod, ok bo
 		}
 		units = append(units, a.displaceFrom(n, gone)...)
 	}
-	if len(gone.pods) == 0 || !a.placeInAnyOrder() {
+	if gone.Len() == 0 || !a.placeInAnyOrder() {
 		return nil, false
 	}
 
@@ -77,10 +78,10 @@ func (a *groupAttempt) displaceAll(gone *absence) (units [][]*cluster.Pod, ok bo
 	a.undo(0)
 	needed := units[:0]
 	for _, unit := range units {
-		if slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return taken[gone.from[p.UID]] }) {
+		if slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return taken[gone.NodeOf(p)] }) {
 			needed = append(needed, unit)
 		} else {
-			gone.back(unit)
+			gone.Restore(unit)
 		}
 	}
 	return needed, a.placeInAnyOrder()
@@ -98,18 +99,18 @@ func (a *groupAttempt) placeInAnyOrder() bool {
 }
 
 // displaceFrom displaces the pods of one node that are less important than every member.
-func (a *groupAttempt) displaceFrom(n *cluster.Node, gone *absence) (units [][]*cluster.Pod) {
+func (a *groupAttempt) displaceFrom(n *cluster.Node, gone *gang.RemovedPods) (units [][]*cluster.Pod) {
 	for _, p := range slices.Clone(n.Pods) {
 		if p.Node == nil || p.Class.Priority >= a.priority() || a.groups.Of(p.UID) == a.group {
 			continue
 		}
-		unit := a.podGroups.unitOf(p)
-		if a.keeps() && a.podGroups.breaksBudget(unit) {
+		unit := a.podGroups.units.Of(p)
+		if a.keeps() && a.podGroups.units.BreakBudget(unit) {
 			continue
 		}
 		a.effort += costOfRemoval * len(unit)
 		for _, other := range unit {
-			gone.add(other)
+			gone.Remove(other)
 		}
 		units = append(units, unit)
 	}
@@ -124,19 +125,19 @@ func (a *groupAttempt) lowUnit(g *groups.Group) bool {
 
 // displaceUnits displaces such groups, too, the lowest first, until that is enough: a search on
 // nodes sees the priorities of their pods. If it is not ok, what it displaced stays away.
-func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok bool) {
+func (a *groupAttempt) displaceUnits(gone *gang.RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	low := slices.DeleteFunc(slices.Clone(a.groups.Sorted()), func(g *groups.Group) bool { return !a.lowUnit(g) })
 	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })
 	for _, g := range low {
 		if a.spent() {
 			return nil, false
 		}
-		unit := a.podGroups.membersOnNodes(g)
-		if len(unit) == 0 || a.keeps() && a.podGroups.breaksBudget(unit) {
+		unit := a.podGroups.units.OnNodes(g)
+		if len(unit) == 0 || a.keeps() && a.podGroups.units.BreakBudget(unit) {
 			continue
 		}
 		for _, p := range unit {
-			gone.add(p)
+			gone.Remove(p)
 		}
 		units = append(units, unit)
 		if more, ok := a.displaceWithin(gone, a.shields(a.keeps())); ok {
@@ -150,7 +151,7 @@ func (a *groupAttempt) displaceUnits(gone *absence) (units [][]*cluster.Pod, ok 
 // displace places members one after the other. If one fits nowhere, its victims are removed as for
 // a single pod, with all pods that leave together with them. It is not ok if too few can be placed.
 // What rejects a member even with its victims gone may be what it has to wait for.
-func (a *groupAttempt) displace(gone *absence, order []*member) (units [][]*cluster.Pod, ok bool) {
+func (a *groupAttempt) displace(gone *gang.RemovedPods, order []*member) (units [][]*cluster.Pod, ok bool) {
 	hopeless, highest := failures{}, a.highest()
 	for _, m := range order {
 		if hopeless.of(m, a.cluster.Log.Len()) != nil {
@@ -171,7 +172,7 @@ func (a *groupAttempt) displace(gone *absence, order []*member) (units [][]*clus
 		if found.Node == nil {
 			if found.Err == nil {
 				hopeless.add(m, a.cluster.Log.Len())
-				a.noteWhy(m, found.Plugins, len(gone.pods) > 0)
+				a.noteWhy(m, found.Plugins, gone.Len() > 0)
 			}
 			continue
 		}
@@ -182,10 +183,10 @@ func (a *groupAttempt) displace(gone *absence, order []*member) (units [][]*clus
 			if a.groups.Of(victim.UID) == a.group { // placed in this attempt, so that no shield protects it
 				return nil, false
 			}
-			unit := a.podGroups.unitOf(victim)
+			unit := a.podGroups.units.Of(victim)
 			a.effort += costOfRemoval * len(unit)
 			for _, p := range unit {
-				gone.add(p)
+				gone.Remove(p)
 			}
 			units = append(units, unit)
 		}
@@ -218,8 +219,5 @@ func (a *groupAttempt) raise(m *member, highest int32) {
 	if m.Waiting.Class.Priority >= highest {
 		return
 	}
-	n, stand := m.found.Node, *m.Waiting
-	a.cluster.RemovePod(m.Pod.UID)
-	stand.Node, stand.Class = nil, topPriority(a.cluster, m.Waiting)
-	a.cluster.Place(&stand, n)
+	gang.ReplacePod(a.cluster, m.Waiting, m.found.Node)
 }

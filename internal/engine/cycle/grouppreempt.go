@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -83,12 +84,12 @@ func (a *groupAttempt) planRoom() *roomPlan {
 // planHere plans for the members as they are confined now. Pods that were preempted before and are
 // leaving count as gone: if that is enough, no other pod has to leave.
 func (a *groupAttempt) planHere() *roomPlan {
-	gone := &absence{c: a.cluster}
-	defer gone.end()
+	gone := gang.Without(a.cluster)
+	defer gone.RestoreAfter(0)
 	gentle, highest := a.profile.GentlePreemption, a.highest()
 	for _, p := range a.preemptions.onTheirWay() {
 		if gentle || p.Class.Priority < highest || a.lowUnit(a.groups.Of(p.UID)) {
-			gone.add(p)
+			gone.Remove(p)
 		}
 	}
 	defer a.undo(0)
@@ -97,20 +98,20 @@ func (a *groupAttempt) planHere() *roomPlan {
 			return p
 		}
 	}
-	if a.fitsWithout() || len(gone.pods) > 0 && a.differ() && a.placeInAnyOrder() {
+	if a.fitsWithout() || gone.Len() > 0 && a.differ() && a.placeInAnyOrder() {
 		p := a.plan(nil)
-		p.waits = len(gone.pods) > 0
+		p.waits = gone.Len() > 0
 		return p
 	}
 	a.undo(0)
 	stand := a.shields(true)
-	shielded := len(stand.pods)
+	shielded := stand.Len()
 	units, ok := a.displaceWithin(gone, stand)
 	if !ok && shielded > 0 && !a.keeps() {
-		if stand = a.shields(false); len(stand.pods) < shielded {
+		if stand = a.shields(false); stand.Len() < shielded {
 			units, ok = a.displaceWithin(gone, stand)
 		}
-		stand.lower()
+		stand.Release()
 	}
 	if !ok {
 		units, ok = a.displaceUnits(gone)
@@ -138,11 +139,11 @@ func (a *groupAttempt) planHere() *roomPlan {
 		}
 	}
 	a.until = until
-	if a.keeps() && a.podGroups.breaksBudget(slices.Concat(leave...)) {
+	if a.keeps() && a.podGroups.units.BreakBudget(slices.Concat(leave...)) {
 		return nil
 	}
 	p := a.plan(leave)
-	p.waits = len(leave)+len(gone.pods) > 0
+	p.waits = len(leave)+gone.Len() > 0
 	return p
 }
 
@@ -150,11 +151,11 @@ func (a *groupAttempt) planHere() *roomPlan {
 // it was. First only the members on its nodes move; if that is not enough, and the members differ,
 // all are placed anew, in any order, unless what they request together is not free. together is
 // leastTogether.
-func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amounts) bool {
+func (a *groupAttempt) spare(unit []*cluster.Pod, gone *gang.RemovedPods, together amounts) bool {
 	var were []place
 	var nodes []*cluster.Node
 	for _, p := range unit {
-		nodes = append(nodes, gone.from[p.UID])
+		nodes = append(nodes, gone.NodeOf(p))
 	}
 	there := func(m *member) bool { return slices.Contains(nodes, m.found.Node) }
 	for _, m := range slices.Backward(a.placed) {
@@ -165,7 +166,7 @@ func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amount
 	}
 	a.placed = slices.DeleteFunc(a.placed, there)
 	stay := len(a.placed)
-	gone.back(unit)
+	gone.Restore(unit)
 	a.effort += costOfRemoval * len(unit)
 	if a.fitsWithout() {
 		return true
@@ -180,7 +181,7 @@ func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amount
 		a.undo(0)
 	}
 	for _, p := range unit {
-		gone.add(p)
+		gone.Remove(p)
 	}
 	for _, p := range were {
 		_ = a.count(p.member, p.found) // as it was counted before
@@ -189,10 +190,10 @@ func (a *groupAttempt) spare(unit []*cluster.Pod, gone *absence, together amount
 }
 
 // planBeside plans without victims, and beside all pods that are nominated to nodes.
-func (a *groupAttempt) planBeside(gone *absence) *roomPlan {
-	defer a.preemptions.keepPromises(a.priority())()
+func (a *groupAttempt) planBeside(gone *gang.RemovedPods) *roomPlan {
+	defer gang.ProtectNominations(a.cluster, a.priority())()
 	defer a.undo(0)
-	if len(gone.pods) == 0 || !a.fitsWithout() {
+	if gone.Len() == 0 || !a.fitsWithout() {
 		return nil
 	}
 	p := a.plan(nil)
@@ -218,8 +219,9 @@ func (a *groupAttempt) highest() int32 {
 	return highest
 }
 
-func (a *groupAttempt) shields(budgets bool) *shield {
-	return a.podGroups.shields(a.group, a.profile, a.priority(), a.highest(), budgets)
+func (a *groupAttempt) shields(budgets bool) *gang.ProtectedPods {
+	by := gang.Preemptor{Group: a.group, Lowest: a.priority(), Highest: a.highest(), Gentle: a.profile.GentlePreemption}
+	return a.podGroups.units.Protect(by, budgets)
 }
 
 func (a *groupAttempt) fitsWithout() bool {
@@ -236,7 +238,7 @@ func (a *groupAttempt) keeps() bool {
 func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {
-		breaks[unit[0]] = a.podGroups.breaksBudget(unit)
+		breaks[unit[0]] = a.podGroups.units.BreakBudget(unit)
 	}
 	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int {
 		if breaks[x[0]] != breaks[y[0]] {
@@ -245,7 +247,7 @@ func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
 			}
 			return 1
 		}
-		return moreImportant(x[0], y[0])
+		return gang.CompareImportance(x[0], y[0])
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 )
 
 // reserve returns the nodes on which room is held for members of a group that fits nowhere, by pod;
@@ -147,20 +148,20 @@ func (a *groupAttempt) emptiestFirst(nodes []*cluster.Node) []*cluster.Node {
 // sooner than many pods on one node. It leaves the cluster as it was. It returns nil if the members
 // do not fit even when all of these pods have ended, or if the effort is used up before.
 func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended int) {
-	gone := &absence{c: a.cluster}
-	defer gone.end()
+	gone := gang.Without(a.cluster)
+	defer gone.RestoreAfter(0)
 	defer a.undo(0)
 	fits := func() bool { return a.pass(a.members, false) == nil && len(a.placed) >= a.need }
 	done := fits()
 
 	for !done {
-		before, untried := len(gone.pods), 0
+		before, untried := gone.Len(), 0
 		for _, n := range nodes {
 			p := a.nextToEnd(n)
 			if p == nil {
 				continue
 			}
-			gone.add(p)
+			gone.Remove(p)
 			if a.effort += costOfRemoval; a.spent() {
 				return nil, 0
 			}
@@ -171,13 +172,13 @@ func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended i
 				}
 			}
 		}
-		if len(gone.pods) == before {
+		if gone.Len() == before {
 			return nil, 0
 		}
 		done = done || fits()
 	}
 
-	return a.plan(nil).places, len(gone.pods)
+	return a.plan(nil).places, gone.Len()
 }
 
 // nextToEnd returns the pod of a node that is expected to end first: one that is terminating, or

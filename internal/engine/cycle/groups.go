@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -28,6 +29,7 @@ type podGroups struct {
 	ready      *readiness
 	placements *placements
 	gates      groups.Gates // which features are on
+	units      gang.Units
 }
 
 // seen takes in a PodGroup.
@@ -78,7 +80,7 @@ func (gs *podGroups) gone(name cluster.Name) {
 // unitsChanged wakes waiting pods when a group with pods on nodes has appeared, changed or gone:
 // which pods they may preempt depends on whether it is disrupted as a whole, and on its priority.
 func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
-	if !gs.gates.Preemption || len(gs.membersOnNodes(g)) == 0 {
+	if !gs.gates.Preemption || len(gs.units.OnNodes(g)) == 0 {
 		return
 	}
 	for _, item := range gs.queue.Sorted() {

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -93,7 +94,7 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 	}
 
 	if found.Node != nil {
-		pr.podGroups.asUnits(&found)
+		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
 	pr.observer().Preempted(len(found.Victims))
 	if found.Node == nil {
@@ -113,25 +114,26 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 // are shielded, then without that.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	pr.forgetCounted()
-	own, priority := pr.groupOf(b.item), b.Waiting.Class.Priority
-	stand := pr.podGroups.shields(own, b.profile, priority, priority, true)
-	shielded := len(stand.pods)
+	priority := b.Waiting.Class.Priority
+	by := gang.Preemptor{Group: pr.groupOf(b.item), Lowest: priority, Highest: priority, Gentle: b.profile.GentlePreemption}
+	stand := pr.podGroups.units.Protect(by, true)
+	shielded := stand.Len()
 	found := preemptBehind(stand, b)
 	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets &&
 		priority < rules.SystemCritical {
 		return found
 	}
-	stand = pr.podGroups.shields(own, b.profile, priority, priority, false)
-	if len(stand.pods) == shielded { // no budget made the difference
-		stand.lower()
+	stand = pr.podGroups.units.Protect(by, false)
+	if stand.Len() == shielded { // no budget made the difference
+		stand.Release()
 		return found
 	}
 	return preemptBehind(stand, b)
 }
 
 // preemptBehind looks for victims while the shield stands. It is lowered even if a plugin panics.
-func preemptBehind(stand *shield, b *placement) decide.Preemption {
-	defer stand.lower()
+func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
+	defer stand.Release()
 	return b.profile.Preempt(b.Waiting)
 }
 

@@ -1,0 +1,201 @@
+package gang
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// Units knows which pods leave together, and which may leave for whom. A unit is a pod, or all pods
+// of a group that is disrupted as a whole.
+//
+// Preemption is the gate of that name: without it groups have neither a priority nor a disruption
+// mode, and every pod is a unit of its own.
+type Units struct {
+	Cluster    *cluster.Cluster
+	Groups     *groups.Set
+	Preemption bool
+}
+
+// Of returns the pods that leave together with a victim, which comes first.
+func (u Units) Of(victim *cluster.Pod) []*cluster.Pod {
+	unit := []*cluster.Pod{victim}
+	if !u.Preemption {
+		return unit
+	}
+
+	if g := u.Groups.Of(victim.UID); g != nil && g.Whole() {
+		for _, p := range u.OnNodes(g) {
+			if p != victim {
+				unit = append(unit, p)
+			}
+		}
+	}
+	return unit
+}
+
+// Complete adds to victims the pods that leave together with them.
+func (u Units) Complete(victims []*cluster.Pod) (all []*cluster.Pod) {
+	if !u.Preemption || !u.Groups.AnyWhole() {
+		return victims
+	}
+	for _, victim := range victims {
+		if !slices.Contains(all, victim) {
+			all = append(all, u.Of(victim)...)
+		}
+	}
+	return all
+}
+
+// OnNodes lists the pods of a group that count on nodes, sorted by UID.
+func (u Units) OnNodes(g *groups.Group) (list []*cluster.Pod) {
+	for uid := range g.Members {
+		if p := u.Cluster.Pod(uid); p != nil && p.Node != nil {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *cluster.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	return list
+}
+
+// BreakBudget tells whether a disruption budget forbids that all of the pods leave. Pods that are
+// already leaving do not count.
+func (u Units) BreakBudget(pods []*cluster.Pod) bool {
+	leave := map[*cluster.Budget]int32{}
+	for _, p := range pods {
+		for _, budget := range u.Cluster.BudgetsOf(p.Class) {
+			if _, counted := budget.Status.DisruptedPods[p.Name]; !counted && !p.Terminating {
+				leave[budget]++
+			}
+		}
+	}
+
+	for budget, n := range leave {
+		if allowed := budget.Status.DisruptionsAllowed; allowed-n < min(0, allowed) {
+			return true
+		}
+	}
+	return false
+}
+
+// A Preemptor is a pod or a group that looks for victims.
+type Preemptor struct {
+	Group           *groups.Group // nil for a lone pod
+	Lowest, Highest int32         // priorities of its pods; for a lone pod both are its own
+	// Gentle: the profile spares all groups of at least the preemptor's priority. What replaces one
+	// of their pods would wait with that priority, and could preempt the preemptor in turn.
+	Gentle bool
+}
+
+// Protect keeps pods from being chosen as victims for reasons that a search on their nodes cannot
+// see: they are of the preemptor's own group, or their group leaves as a whole and is as important
+// as the preemptor. With budgets, also groups are protected that could not leave without violating
+// one. The caller releases them.
+func (u Units) Protect(by Preemptor, budgets bool) *ProtectedPods {
+	protected := &ProtectedPods{cluster: u.Cluster}
+	if by.Group != nil {
+		for _, p := range u.OnNodes(by.Group) {
+			protected.addBelow(p, by.Highest)
+		}
+	}
+	if !u.Preemption || !by.Gentle && !u.Groups.AnyWhole() {
+		return protected
+	}
+
+	for _, g := range u.Groups.Sorted() {
+		if g == by.Group || g.Object == nil || !by.Gentle && !g.Whole() {
+			continue
+		}
+		unit := u.OnNodes(g)
+		if g.Priority() < by.Lowest && !(g.Whole() && budgets && u.BreakBudget(unit)) {
+			continue
+		}
+		for _, p := range unit {
+			if g.Whole() || !p.Preempted {
+				protected.addBelow(p, by.Lowest)
+			}
+		}
+	}
+
+	return protected
+}
+
+// ProtectedPods count on their nodes with the highest priority there is, so that no search for
+// victims chooses them. They must be released in the step in which they were protected.
+type ProtectedPods struct {
+	cluster *cluster.Cluster
+	pods    []*cluster.Pod // as they were
+}
+
+// Len is how many pods are protected.
+func (s *ProtectedPods) Len() int { return len(s.pods) }
+
+// addBelow protects a pod if a preemptor of this priority could choose it.
+func (s *ProtectedPods) addBelow(p *cluster.Pod, priority int32) {
+	if p.Class.Priority < priority {
+		ReplacePod(s.cluster, p, p.Node)
+		s.pods = append(s.pods, p)
+	}
+}
+
+// Release puts the pods back as they were. A second call does nothing.
+func (s *ProtectedPods) Release() {
+	for _, p := range s.pods {
+		n := s.cluster.Pod(p.UID).Node
+		s.cluster.RemovePod(p.UID)
+		s.cluster.Place(p, n)
+	}
+	s.pods = nil
+}
+
+// ReplacePod puts a copy with the highest priority in the place of a pod that counts on a node.
+func ReplacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
+	raised := *p
+	c.RemovePod(p.UID)
+	raised.Node, raised.Class = nil, topPriority(c, p)
+	c.Place(&raised, n)
+}
+
+// topPriority returns the class of a pod with the highest priority there is.
+func topPriority(c *cluster.Cluster, p *cluster.Pod) *cluster.PodClass {
+	as := v1.Pod{Spec: p.Class.Spec.Object()}
+	as.Namespace, as.Name, as.UID, as.Labels = p.Namespace(), p.Name, p.UID, p.Class.Labels
+	if p.Class.Controller != nil {
+		as.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
+	}
+	as.Spec.Priority = new(int32(math.MaxInt32))
+	return c.Pending(&as).Class
+}
+
+// ProtectNominations has pods of lower priority keep the room of their nominations from a pod of
+// this priority, until release is called.
+func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
+	var were []*cluster.Pod
+	for _, n := range c.NominatedNodes() {
+		for _, p := range slices.Clone(n.Nominated) {
+			if p.Class.Priority < priority {
+				raised := *p
+				raised.Class = topPriority(c, p)
+				c.Nominate(&raised, n.Name)
+				were = append(were, p)
+			}
+		}
+	}
+
+	return func() {
+		for _, p := range were {
+			c.Nominate(p, p.Nominated)
+		}
+	}
+}
+
+// CompareImportance orders pods as upstream does: by priority, then by how long they have run.
+func CompareImportance(a, b *cluster.Pod) int {
+	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID))
+}
