@@ -11,6 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -33,10 +34,9 @@ type attempts struct {
 	profiles    *profiles
 	hindsight   *hindsight
 
-	asking      int            // questions asked aside and not answered yet
-	preparing   map[string]int // pods for which something is prepared aside, by namespace
-	searchLimit int            // see Options.SearchLimit
-	mostWork    int            // the constant of this name, or searchLimit; tests change it
+	asking    int            // questions asked aside and not answered yet
+	preparing map[string]int // pods for which something is prepared aside, by namespace
+	limits    gang.Limits    // of attempts for groups; tests change them
 }
 
 // schedule starts an attempt for a pod that was popped from the queue.
@@ -146,7 +146,7 @@ func (as *attempts) unplaced(b *placement) {
 	if failure.Rejector != "" {
 		rejectors = append(rejectors, failure.Rejector)
 	}
-	rejectors = withNames(rejectors, more)
+	rejectors = gang.WithNames(rejectors, more)
 	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
 	as.remember(b, nominate, w)
 	as.reject(b, w, nominate)

@@ -44,6 +44,9 @@ type Core struct {
 	flushed     time.Time // when the queue was last searched for pods that have waited too long
 }
 
+// DefaultSearchLimit is the default of Options.SearchLimit.
+const DefaultSearchLimit = gang.DefaultSearchLimit
+
 // Options configure a core.
 type Options struct {
 	Profiles []Profile
@@ -124,7 +127,10 @@ func assemble(s *common) *Core {
 		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions,
 		placements: c.placements, podGroups: c.podGroups,
 		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, hindsight: c.hindsight, preparing: map[string]int{},
-		searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), mostWork: max(mostWork, s.options.SearchLimit),
+		limits: gang.Limits{
+			Search: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), Work: max(gang.DefaultWorkLimit, s.options.SearchLimit),
+			Unhurried: s.options.Unhurried,
+		},
 	}
 
 	c.placements.outcome = c.attempts

@@ -150,14 +150,3 @@ func (pr *preemptions) lapse() {
 		pr.alarms = pr.alarms[1:]
 	}
 }
-
-// delayed tells whether the group chooses no victims yet. Its delay is over with that of the first
-// member that was found unschedulable.
-func (a *groupAttempt) delayed() bool {
-	for _, m := range a.members {
-		if !a.preemptions.delayed(m.item) {
-			return false
-		}
-	}
-	return true
-}

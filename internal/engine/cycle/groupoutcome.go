@@ -10,31 +10,40 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // What becomes of a group once it was decided: its members are placed, wait for room that is being
 // made, or return to the queue.
 
-// commit starts the placement of each member that has a node, and rejects the others. If
+const notReachedMessage = "the attempt for the pod group took too long and ended before this pod was looked at; it is " +
+	"tried again after its back-off"
+
+var errNotReached = &Fault{Message: notReachedMessage, Verdict: true}
+
+// startPlacements starts the placement of each member that has a node, and rejects the others. If
 // out-of-tree plugins refuse so many that fewer are left than the group needs, all are given up.
-func (a *groupAttempt) commit() {
-	placed := a.placed
+func (a *groupAttempt) startPlacements() {
+	var placed []*member
+	for _, m := range a.attempt.Placed() {
+		placed = append(placed, a.byAsked[m])
+	}
 	a.group.Last, a.group.Shortened, a.group.Reached = groups.Attempt{}, 0, nil
-	a.letGo()
+	a.releaseRoom()
 	for _, m := range placed {
-		a.decisions.place(m.placement, m.Node, m.found.Total, m.found.Feasible)
+		a.decisions.place(m.placement, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
 		a.placements.enter(m.placement)
 		a.news.came(m.Waiting, nil)
-		if was := m.nominee; was != nil && was.Nominated != m.Node {
+		if was := m.asked.Nominee; was != nil && was.Nominated != m.Node {
 			a.news.left(was, a.cluster.Node(was.Nominated), nil)
 		}
 	}
 
 	left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
 	waits, err := a.askOutside(placed)
-	if len(waits) < a.need && err != nil {
-		a.giveUp(left, waits, err)
+	if len(waits) < a.attempt.Need && err != nil {
+		a.giveUp(placed, left, waits, err)
 		return
 	}
 
@@ -50,7 +59,7 @@ func (a *groupAttempt) commit() {
 		return
 	}
 
-	a.begin()
+	a.attempt.BeginAfterPlacing()
 	for _, m := range left {
 		a.leaveOut(m)
 	}
@@ -58,13 +67,13 @@ func (a *groupAttempt) commit() {
 
 // giveUp takes back the members that plugins have let through, where these are too few, and rejects
 // those that found no node: nobody has to leave for them.
-func (a *groupAttempt) giveUp(left []*member, through map[*member]waits, why error) {
+func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]waits, why error) {
 	reason := v1.PodReasonSchedulerError
 	if refused := (*rejection)(nil); errors.As(why, &refused) {
 		reason = v1.PodReasonUnschedulable
 	}
 	a.writeUnscheduled(reason, why.Error())
-	for _, m := range a.placed {
+	for _, m := range placed {
 		if _, in := through[m]; in {
 			a.placements.takeBack(m.placement, errGroupBroken)
 		}
@@ -79,30 +88,31 @@ func (a *groupAttempt) giveUp(left []*member, through map[*member]waits, why err
 // makeRoomForRest makes room for members that found no node although their group was placed: with
 // the priority of the group, as for a group that needs one pod.
 func (a *groupAttempt) makeRoomForRest(left []*member) {
-	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains,
-		closest: a.closest, rest: true}
+	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, byAsked: a.byAsked, rest: true}
+	var asked []*gang.Member
 	for _, m := range left {
 		m.sibling = false
-		if m.refused != nil {
+		if m.asked.Err != nil {
 			m.end(false)
-			a.fail(m.placement, m.refused)
+			a.fail(m.placement, m.asked.Err)
 			continue
 		}
-		if m.failure == unreached {
+		if !m.asked.Reached() {
 			m.end(false)
-			a.fail(m.placement, errUnreached)
+			a.fail(m.placement, errNotReached)
 			continue
 		}
-		rest.members = append(rest.members, m)
+		rest.members, asked = append(rest.members, m), append(asked, m.asked)
 	}
 
 	if len(rest.members) == 0 {
 		return
 	}
+	rest.attempt = a.attempt.ForRest(asked)
 	switch promised, plan := rest.findRoom(); {
 	case promised != nil:
 		rest.awaitRoom(promised)
-	case plan != nil && plan.waits:
+	case plan != nil && plan.Waits:
 		rest.makeGroupRoom(plan)
 	default:
 		rest.rejectAll()
@@ -134,22 +144,22 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, firs
 // itself like any pod.
 func (a *groupAttempt) leaveOut(m *member) {
 	m.sibling = false
-	if m.refused != nil {
+	if m.asked.Err != nil {
 		m.end(false)
-		a.fail(m.placement, m.refused)
+		a.fail(m.placement, m.asked.Err)
 		return
 	}
-	if m.failure == unreached || a.over() {
+	if !m.asked.Reached() || a.attempt.IsOver() {
 		m.end(false)
-		a.fail(m.placement, errUnreached)
+		a.fail(m.placement, errNotReached)
 		return
 	}
-	if a.domains == 0 && a.knownToFail(m.placement) {
+	if !a.attempt.InDomains() && a.knownToFail(m.placement) {
 		m.end(false)
 		a.reject(m.placement, a.profile.failed.why, nil)
 		return
 	}
-	if a.domains > 0 { // it is confined to one
+	if a.attempt.InDomains() { // it is confined to one
 		m.end(false)
 		a.reject(m.placement, a.why(m), new(string))
 		return
@@ -166,12 +176,13 @@ func (a *groupAttempt) leaveOut(m *member) {
 // group. If domains were left out, or the bound was reached, it is tried again after its back-off.
 func (a *groupAttempt) rejectAll() {
 	a.noteRejectors()
-	nodes := a.reserve()
-	a.noteReached()
-	message := a.reason()
+	nodes := a.reserveRoom()
+	verdict, next := a.attempt.Conclude()
+	a.group.Shortened, a.group.Reached = next.Shortened, next.Reached
+	message := verdict.Reason()
 	for _, m := range a.members {
 		m.end(false)
-		if (a.cut || a.further) && len(nodes) == 0 {
+		if verdict.IsTriedAgain() && len(nodes) == 0 {
 			a.preemptions.unfit(m.item)
 			a.fail(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
 			continue
@@ -187,51 +198,30 @@ func (a *groupAttempt) rejectAll() {
 
 // why returns why a member is rejected.
 func (a *groupAttempt) why(m *member) *why {
-	if m.failure == nil {
-		return &why{message: waitingForQuorum, plugins: withNames([]string{groups.GangScheduling}, a.rejectors)}
+	if m.asked.Failure == nil {
+		return &why{message: waitingForQuorum, plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
 	}
-	if m.failure == unreached {
-		return &why{message: unreachedMessage}
+	if !m.asked.Reached() {
+		return &why{message: notReachedMessage}
 	}
-	rejectors := withNames(m.rejectors(), a.rejectors)
-	if a.domains > 0 { // another domain may become the best one
+	rejectors := gang.WithNames(m.asked.RejectedBy(), a.rejectors)
+	if a.attempt.InDomains() { // another domain may become the best one
 		rejectors = nil
 	}
-	return &why{m.failure.Message(strings.Join(m.rescue.messages, ", ")), rejectors, m.failure.Pending, m.failure.Reasons}
+	return &why{m.asked.Failure.Message(strings.Join(m.rescue.messages, ", ")), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
 }
 
 // noteRejectors notes what has rejected members that differ: where one of them fits now, another
 // one may find its place free, so what helps any of them may help all.
 func (a *groupAttempt) noteRejectors() {
-	if !a.differ() {
+	if !a.attempt.OrderMatters() {
 		return
 	}
 	for _, m := range a.members {
-		if m.failure != unreached {
-			a.rejectors = withNames(a.rejectors, m.rejectors())
+		if m.asked.Reached() {
+			a.rejectors = gang.WithNames(a.rejectors, m.asked.RejectedBy())
 		}
 	}
-}
-
-// rejectors are the plugins that rejected the member, also with its victims gone.
-func (m *member) rejectors() (names []string) {
-	if m.failure != nil {
-		names = slices.Clone(m.failure.Plugins)
-		if m.failure.Rejector != "" {
-			names = append(names, m.failure.Rejector)
-		}
-	}
-	return withNames(names, m.rescue.rejectors)
-}
-
-// withNames adds the names that are not in the list yet.
-func withNames(list, more []string) []string {
-	for _, name := range more {
-		if !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-	}
-	return list
 }
 
 // failAll returns all members to the queue after an error, even if it is that of one member.
@@ -239,8 +229,8 @@ func (a *groupAttempt) failAll(err error) {
 	a.reserved.over(a.group)
 	for _, m := range a.members {
 		own := err
-		if m.refused != nil {
-			own = m.refused
+		if m.asked.Err != nil {
+			own = m.asked.Err
 		}
 		m.end(false)
 		a.fail(m.placement, own)
@@ -250,18 +240,18 @@ func (a *groupAttempt) failAll(err error) {
 
 // makeGroupRoom evicts the victims of a plan, and keeps the room for the members by nominating each
 // to its node. The group is not tried again before all removals were answered.
-func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
+func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	g := a.group
 	a.reserved.over(g)
 	all := &round{began: a.now}
 	nodes := map[*member]string{}
-	for _, p := range plan.places {
-		nodes[p.member] = p.found.Node.Name
-		if plan.beside {
+	for _, p := range plan.Places {
+		nodes[a.byAsked[p.Member]] = p.Decision.Node.Name
+		if plan.Beside {
 			continue
 		}
-		for _, waiting := range slices.Clone(p.found.Node.Nominated) {
-			if waiting.Class.Priority < a.priority() && a.groups.Of(waiting.UID) != g {
+		for _, waiting := range slices.Clone(p.Decision.Node.Nominated) {
+			if waiting.Class.Priority < a.attempt.LowestPriority() && a.groups.Of(waiting.UID) != g {
 				a.nominations.moveOn(waiting)
 			}
 		}
@@ -269,7 +259,7 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 
 	count := 0
 	var names []decision.Name
-	for _, unit := range plan.victims {
+	for _, unit := range plan.Victims {
 		for _, victim := range unit {
 			count++
 			names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
@@ -299,7 +289,7 @@ func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
 	for _, m := range a.members {
 		m.end(false)
 		w := a.why(m)
-		if m.failure == nil || m.failure == unreached {
+		if m.asked.Failure == nil || !m.asked.Reached() {
 			w.message = waitingForVictims
 		}
 		node := nodes[m]

@@ -3,13 +3,15 @@ package cycle
 import (
 	"cmp"
 	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/gang"
 )
 
 // memberRescue is what PostFilter plugins did for a member of a group that found no node.
 type memberRescue struct {
-	node                string // the node that a plugin nominated
-	messages, rejectors []string
-	final               bool // no other plugin is to be asked
+	node     string // the node that a plugin nominated
+	messages []string
+	final    bool // no other plugin is to be asked
 }
 
 // findRoom looks for room for a group that does not fit: it asks the PostFilter plugins about the
@@ -17,8 +19,8 @@ type memberRescue struct {
 // group. Where groups have a priority of their own, that comes last, as in upstream, whose
 // DefaultPreemption is not for their pods then. promised is set if plugins made room for as many
 // members as are needed.
-func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) {
-	a.begin()
+func (a *groupAttempt) findRoom() (promised map[*member]string, plan *gang.RoomPlan) {
+	a.attempt.Begin()
 	by := a.profile.rescue
 	preempter := slices.IndexFunc(by, func(r rescuer) bool { return r.preempts })
 	if preempter < 0 {
@@ -33,9 +35,7 @@ func (a *groupAttempt) findRoom() (promised map[*member]string, plan *roomPlan) 
 	if promised = a.rescueMembers(before); promised != nil {
 		return promised, nil
 	}
-	rest := a.withoutFinal()
-	plan = rest.planRoom()
-	if a.cut, a.shortened = rest.cut, rest.shortened; plan == nil {
+	if plan = a.planRoomOfRest(); plan == nil {
 		promised = a.rescueMembers(after)
 	}
 
@@ -49,20 +49,14 @@ func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string)
 	if !slices.ContainsFunc(a.members, hasClaims) {
 		by = otherThanForClaims(by)
 	}
-	if len(by) == 0 || len(a.members) < a.need {
+	if len(by) == 0 || len(a.members) < a.attempt.Need {
 		return nil
 	}
 
-	if a.domains > 0 {
-		said := a.failures()
-		a.confine(a.group.TopologyKey(), a.closest)
-		a.sayAgain(said)
-	}
-
-	a.lift()
-	defer a.putBack()
-	defer a.undo(0)
-	if a.pass(a.members, false) != nil {
+	a.suspendNominations()
+	defer a.resumeNominations()
+	defer a.attempt.Rewind()
+	if a.attempt.PlaceInClosest() != nil {
 		return nil
 	}
 
@@ -80,7 +74,7 @@ func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string)
 		helped = helped || m.rescue.node != ""
 	}
 
-	if !helped || len(promised) < a.need {
+	if !helped || len(promised) < a.attempt.Need {
 		return nil
 	}
 	return promised
@@ -89,7 +83,7 @@ func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string)
 // rescueMember asks plugins about one member. A plugin for device claims is not asked about a pod
 // that has none.
 func (a *groupAttempt) rescueMember(m *member, by []rescuer) {
-	if m.rescue.final || m.failure == nil || m.failure.Nodes == 0 {
+	if m.rescue.final || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
 		return
 	}
 	if hasClaims(m) {
@@ -97,15 +91,15 @@ func (a *groupAttempt) rescueMember(m *member, by []rescuer) {
 	} else {
 		by = otherThanForClaims(by)
 	}
-	if a.domains > 0 {
+	if a.attempt.InDomains() {
 		by = confinedRescuers(m, by)
 	}
 	node, messages, rejectors, final := a.rescue(m.placement, by)
-	if node != nil && a.isInClosest(*node) {
+	if node != nil && a.attempt.IsInClosest(a.cluster.Node(*node)) {
 		m.rescue.node = *node
 	}
-	m.rescue.messages, m.rescue.rejectors = append(m.rescue.messages, messages...), append(m.rescue.rejectors, rejectors...)
-	m.rescue.final = final
+	m.rescue.messages, m.rescue.final = append(m.rescue.messages, messages...), final
+	m.asked.Rejectors = append(m.asked.Rejectors, rejectors...)
 }
 
 // confinedRescuers have plugins see the member as it is confined to a domain. One for device claims
@@ -116,7 +110,7 @@ func confinedRescuers(m *member, by []rescuer) []rescuer {
 		if ask := by[i].ask; !by[i].forClaims {
 			by[i].ask = func(as *attempts, b *placement) Rescue {
 				was := b.Waiting
-				b.Waiting = m.asked
+				b.Waiting = m.asked.Asked
 				defer func() { b.Waiting = was }()
 				return ask(as, b)
 			}
@@ -125,31 +119,30 @@ func confinedRescuers(m *member, by []rescuer) []rescuer {
 	return by
 }
 
-// isInClosest tells whether a member may go to a node: with a topology key, it must be in the
-// domain where the others are.
-func (a *groupAttempt) isInClosest(node string) bool {
-	n := a.cluster.Node(node)
-	if a.domains == 0 || n == nil {
-		return true
-	}
-	domain, has := labelOf(n, a.group.TopologyKey())
-	return has && domain == a.closest
-}
-
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
 
 func otherThanForClaims(by []rescuer) []rescuer {
 	return slices.DeleteFunc(slices.Clone(by), func(r rescuer) bool { return r.forClaims })
 }
 
-// withoutFinal is the attempt without the members about which a plugin has said that no other one
-// is to be asked. Where groups have a priority of their own, upstream preempts for the whole group
-// whatever such a plugin says.
-func (a *groupAttempt) withoutFinal() *groupAttempt {
-	if a.podGroups.gates.Preemption {
-		return a
+// planRoom plans which pods leave for the members of an attempt.
+func (a *groupAttempt) planRoom(attempt *gang.Attempt) *gang.RoomPlan {
+	if !attempt.MayPreempt() {
+		return nil
 	}
-	rest := *a
-	rest.members = slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.rescue.final })
-	return &rest
+	a.preemptions.forgetCounted()
+	return attempt.PlanRoom()
+}
+
+// planRoomOfRest plans that for all members but those about which a plugin has said that no other
+// one is to be asked. Where groups have a priority of their own, upstream preempts for the whole
+// group whatever such a plugin says.
+func (a *groupAttempt) planRoomOfRest() *gang.RoomPlan {
+	if a.podGroups.gates.Preemption {
+		return a.planRoom(a.attempt)
+	}
+	rest := a.attempt.Without(func(m *gang.Member) bool { return a.byAsked[m].rescue.final })
+	plan := a.planRoom(rest)
+	a.attempt.AdoptBound(rest)
+	return plan
 }

@@ -27,9 +27,10 @@ func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	if a.rest || a.podGroups.started(g) {
 		return
 	}
-	g.Last = groups.Attempt{Tried: len(a.members), Needed: a.need, Message: message}
+	verdict := a.attempt.Verdict()
+	g.Last = groups.Attempt{Tried: verdict.Tried, Needed: verdict.Needed, Message: message}
 	if reason != v1.PodReasonSchedulerError { // then nobody knows
-		g.Last.Fit = a.fit()
+		g.Last.Fit = verdict.Fit
 	}
 	if !g.Done && !g.Scheduled() {
 		a.podGroups.write(g, metav1.ConditionFalse, reason, message)
@@ -59,70 +60,6 @@ func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reaso
 	if g.Said = text(&condition); g.Said != last {
 		gs.do(WriteGroup{Group: g.Object, Condition: condition})
 	}
-}
-
-// reason returns why the group as a whole is not placed: how many of its pods fit, and what stopped
-// the next one.
-func (a *groupAttempt) reason() string {
-	if len(a.members) < a.need {
-		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; the others are kept out by gates of their own",
-			a.need, len(a.members))
-	}
-	if a.noDomain != "" {
-		return a.noDomain
-	}
-	var stopped *member
-	for _, m := range a.members {
-		if m.failure != nil && m.failure != unreached {
-			stopped = m
-			break
-		}
-	}
-	needed := "1 is"
-	if a.need > 1 {
-		needed = fmt.Sprintf("%d are", a.need)
-	}
-	message := fmt.Sprintf("%d of %d pods fit, %s needed at once", a.fit(), len(a.members), needed)
-	if a.domains > 0 {
-		message = fmt.Sprintf("0/%d placements are available, in the best one %s", a.domains, message)
-	}
-	if stopped != nil {
-		message += fmt.Sprintf("; %s: %s", podName(stopped.Pod), stopped.failure.Message(""))
-	} else {
-		message += "."
-	}
-	if a.delayed() {
-		message += fmt.Sprintf(" No pod is preempted before the group has been unschedulable for %s.", a.profile.PreemptionDelay)
-	}
-	if a.gaveUp {
-		message += fmt.Sprintf(" The search for other placements ended at its limit, after %d judgements of nodes.", a.searched)
-	}
-	if left := a.notReached(); left > 0 {
-		message += fmt.Sprintf(" It took too long to look at the other %d pods.", left)
-	} else if a.shortened {
-		message += " It took too long to look for all ways to place the pods."
-	}
-	switch {
-	case a.cut: // it is tried again in any case
-	case a.further:
-		message += " The group is tried again after its back-off, and the next attempt comes further."
-	case a.shortened:
-		message += " A higher --pod-group-search-limit allows more."
-	}
-	if a.cut {
-		message += " Not all domains could be tried at once; the group is tried again after its back-off."
-	}
-	return message
-}
-
-// fit is how many members found a node in the first pass.
-func (a *groupAttempt) fit() (count int) {
-	for _, m := range a.members {
-		if m.failure == nil {
-			count++
-		}
-	}
-	return count
 }
 
 // ungrouped reports, at a pod's first attempt, that its group is ignored because groups are

@@ -1,12 +1,11 @@
 package cycle
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decision"
-	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -36,9 +35,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	if len(items) == 0 {
 		return nil
 	}
-	slices.SortFunc(items, func(a, b *queue.Item) int {
-		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
-	})
+	slices.SortFunc(items, compareMembers)
 	if incomplete != "" {
 		t := &decision.GroupTrial{Incomplete: true, Message: incomplete}
 		for _, item := range items {
@@ -49,71 +46,71 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 
 	a, foreign := c.attempts.newGroup(g, items)
 	if foreign != nil {
-		return &decision.GroupTrial{Tried: len(a.members), Needed: a.need, Message: foreign.Error()}
+		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: foreign.Error()}
 	}
-	return a.trial()
+	return a.preview()
 }
 
-// trial decides the members, and takes all of it back.
-func (a *groupAttempt) trial() *decision.GroupTrial {
-	a.lift()
-	err := a.decide()
-	t := &decision.GroupTrial{Tried: len(a.members), Fit: a.fit(), Needed: a.need}
+// preview decides the members, and takes all of it back.
+func (a *groupAttempt) preview() *decision.GroupTrial {
+	a.suspendNominations()
+	err := a.attempt.Place()
+	verdict := a.attempt.Verdict()
+	t := &decision.GroupTrial{Tried: verdict.Tried, Fit: verdict.Fit, Needed: verdict.Needed}
 	nodes := map[*member]string{}
-	note := func(places []place) {
-		for _, p := range places {
-			nodes[p.member] = p.found.Node.Name
-		}
-	}
-	fits := len(a.placed) >= a.need
+	fits := a.attempt.HasEnough()
 	if err == nil && fits {
-		note(a.plan(nil).places)
-		t.Fit = len(a.placed)
+		a.noteNodes(nodes, a.attempt.CurrentPlaces())
+		t.Fit = len(a.attempt.Placed())
 	}
-	a.undo(0)
-	a.putBack()
+	a.attempt.Rewind()
+	a.resumeNominations()
+
 	switch {
 	case err != nil:
 		t.Fit, t.Message = 0, err.Error()
 	case !fits:
-		t.Message = a.reason()
-		if plan := a.planRoom(); plan != nil {
-			note(plan.places)
-			if !plan.waits { // it fits as things are, in another way
-				t.Fit, t.Message = len(plan.places), ""
-			}
-			for _, unit := range plan.victims {
-				for _, victim := range unit {
-					t.Victims = append(t.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-				}
-			}
+		t.Message = verdict.Reason()
+		if plan := a.planRoom(a.attempt); plan != nil {
+			a.describePlan(t, plan)
+			a.noteNodes(nodes, plan.Places)
 		}
 	}
 	for _, m := range a.members {
-		p := decision.GroupPlace{Name: m.Pod.Name, Node: nodes[m]}
-		if p.Node == "" && m.failure != nil && m.failure != unreached {
-			p.Message = m.failure.Message("")
-		} else if p.Node == "" {
-			p.Message = a.why(m).message
-		}
-		t.Pods = append(t.Pods, p)
+		t.Pods = append(t.Pods, a.describePlace(m, nodes[m]))
 	}
 	return t
 }
 
-// newGroup returns an attempt for pending members, given in the order in which they are decided.
-// foreign is set if they are not all of one profile.
-func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAttempt, foreign error) {
-	first := items[0].Pod.Spec.SchedulerName
-	a = &groupAttempt{attempts: as, group: g, profile: as.profiles.byName[first], need: as.podGroups.missing(g)}
-	for _, item := range items {
-		p := as.profiles.byName[item.Pod.Spec.SchedulerName]
-		if p != a.profile && foreign == nil {
-			foreign = errSeveralSchedulers(first, item.Pod.Spec.SchedulerName)
-		}
-		m := &member{placement: as.newPlacement(p, item)}
-		m.sibling, m.asked = true, as.nominations.contender(m.Waiting, item.Pod)
-		a.members = append(a.members, m)
+// noteNodes notes where members would go.
+func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) {
+	for _, p := range places {
+		nodes[a.byAsked[p.Member]] = p.Decision.Node.Name
 	}
-	return a, foreign
+}
+
+// describePlan has a trial say which pods would leave, or that the group fits as things are, in
+// another way.
+func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan) {
+	if !plan.Waits {
+		t.Fit, t.Message = len(plan.Places), ""
+	}
+	for _, unit := range plan.Victims {
+		for _, victim := range unit {
+			t.Victims = append(t.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+		}
+	}
+}
+
+// describePlace says where a member would go, or why it goes nowhere.
+func (a *groupAttempt) describePlace(m *member, node string) decision.GroupPlace {
+	p := decision.GroupPlace{Name: m.Pod.Name, Node: node}
+	switch failure := m.asked.Failure; {
+	case node != "":
+	case failure != nil && m.asked.Reached():
+		p.Message = failure.Message("")
+	default:
+		p.Message = a.why(m).message
+	}
+	return p
 }

@@ -9,6 +9,7 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -25,7 +26,7 @@ func TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.attempts.mostWork = most
+		core.attempts.limits.Work = most
 		core.Step(churnBegins, Follows{})
 		core.Step(churnBegins, Led{})
 		for i := range racks {
@@ -67,7 +68,7 @@ func TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt(t *testing.T) {
 		if full && removed != 1 || !full && bound != members {
 			t.Errorf("full %t: %d are bound, %d leave", full, bound, removed)
 		}
-		if most := most << mostDoublings * 4; longest > most {
+		if most := most << gang.MostDoublings * 4; longest > most {
 			t.Errorf("full %t: an attempt took %d judgements, want no more than %d", full, longest, most)
 		}
 	}

@@ -141,3 +141,6 @@ func (ps *placements) timeOut() {
 	}
 	ps.checkConditions()
 }
+
+// waits are how long Permit plugins make a pod wait at most, by plugin.
+type waits = map[string]time.Duration

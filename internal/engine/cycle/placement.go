@@ -148,6 +148,9 @@ func (r *rejection) Error() string {
 	return f.Message("")
 }
 
+// RefusedBy names the plugin: the pod may do on another node.
+func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
+
 // assume counts the pod on the node, reserves what it needs beyond room, and starts its binding.
 func (ps *placements) assume(b *placement, n *cluster.Node) {
 	b.Node = n.Name

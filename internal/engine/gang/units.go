@@ -139,7 +139,7 @@ func (s *ProtectedPods) Len() int { return len(s.pods) }
 // addBelow protects a pod if a preemptor of this priority could choose it.
 func (s *ProtectedPods) addBelow(p *cluster.Pod, priority int32) {
 	if p.Class.Priority < priority {
-		ReplacePod(s.cluster, p, p.Node)
+		replacePod(s.cluster, p, p.Node)
 		s.pods = append(s.pods, p)
 	}
 }
@@ -154,8 +154,8 @@ func (s *ProtectedPods) Release() {
 	s.pods = nil
 }
 
-// ReplacePod puts a copy with the highest priority in the place of a pod that counts on a node.
-func ReplacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
+// replacePod puts a copy with the highest priority in the place of a pod that counts on a node.
+func replacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 	raised := *p
 	c.RemovePod(p.UID)
 	raised.Node, raised.Class = nil, topPriority(c, p)
@@ -195,7 +195,7 @@ func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
 	}
 }
 
-// CompareImportance orders pods as upstream does: by priority, then by how long they have run.
-func CompareImportance(a, b *cluster.Pod) int {
+// compareImportance orders pods as upstream does: by priority, then by how long they have run.
+func compareImportance(a, b *cluster.Pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID))
 }

@@ -1,0 +1,201 @@
+package gang
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Attempt decides the pods of a group together. It is the one type that the cycle calls: it has the
+// layers do their part in order, and each call leaves the cluster as its comment says.
+//
+//	Place            leaves members counted on nodes, until Rewind
+//	PlanRoom         } leave the cluster as it was
+//	PlanReservation  }
+//	Verdict          says what it came to
+type Attempt struct {
+	*Request
+	bound     *Bound
+	tentative *Tentative
+	placer    *Placer
+	domains   *Domains
+	rooms     *RoomMaker
+}
+
+// New returns an attempt. It does nothing yet.
+func New(r *Request) *Attempt {
+	a := &Attempt{Request: r}
+	a.bound = &Bound{limits: r.Limits, decider: r.Decider, rand: r.Rand, members: len(r.Members), earlier: r.Earlier}
+	a.tentative = &Tentative{cluster: r.Cluster, host: r.Host}
+	a.placer = &Placer{Request: r, bound: a.bound, tentative: a.tentative}
+	a.domains = &Domains{Request: r, bound: a.bound, placer: a.placer}
+	a.rooms = &RoomMaker{Request: r, bound: a.bound, tentative: a.tentative, placer: a.placer, domains: a.domains}
+	return a
+}
+
+// Without returns the attempt for fewer members, with the state that this one has now; AdoptBound
+// takes over what it spent. No member may be counted on a node.
+func (a *Attempt) Without(leftOut func(*Member) bool) *Attempt {
+	r := *a.Request
+	r.Members = slices.DeleteFunc(slices.Clone(a.Members), leftOut)
+	rest := New(&r)
+
+	*rest.bound = *a.bound
+	rest.bound.members = len(r.Members)
+	rest.placer.searched, rest.placer.gaveUp, rest.placer.declined = a.placer.searched, a.placer.gaveUp, a.placer.declined
+	rest.domains.count, rest.domains.none, rest.domains.closest = a.domains.count, a.domains.none, a.domains.closest
+	return rest
+}
+
+// AdoptBound notes that an attempt for fewer members ended at its bound.
+func (a *Attempt) AdoptBound(rest *Attempt) {
+	a.bound.cut, a.bound.shortened = rest.bound.cut, rest.bound.shortened
+}
+
+// ForRest returns an attempt for members that found no node although their group was placed: as for
+// a group that needs one pod, in the domain of the others.
+func (a *Attempt) ForRest(members []*Member) *Attempt {
+	r := *a.Request
+	r.Members, r.Need, r.Earlier = members, 1, Memory{}
+	rest := New(&r)
+	rest.domains.count, rest.domains.closest = a.domains.count, a.domains.closest
+	return rest
+}
+
+// Begin begins a part of the attempt that has the whole bound.
+func (a *Attempt) Begin() { a.bound.begin() }
+
+// BeginAfterPlacing is Begin for what remains once the group was placed: what earlier attempts left
+// no longer counts.
+func (a *Attempt) BeginAfterPlacing() {
+	a.bound.earlier = Memory{}
+	a.bound.begin()
+}
+
+// IsOver tells whether the current part has to end.
+func (a *Attempt) IsOver() bool { return a.bound.isOver() }
+
+// Placed lists the members that count on nodes now, in the order in which they were placed.
+func (a *Attempt) Placed() []*Member { return a.tentative.placed }
+
+// HasEnough tells whether these are as many as are needed.
+func (a *Attempt) HasEnough() bool { return a.placer.hasEnough() }
+
+// Rewind takes all members off their nodes.
+func (a *Attempt) Rewind() { a.tentative.Rewind(0) }
+
+// Place looks for nodes, and leaves every member that has one counted there, also after an error.
+// They may be too few.
+//
+// Members that are nominated keep their room from the others. As things are now, a member that has
+// no node may fit where only that room is left: so where it matters, the others are tried again
+// without nominations, or all are, if too few have a node.
+func (a *Attempt) Place() error {
+	if len(a.Members) < a.Need {
+		return nil // the others are kept out by their own gates
+	}
+
+	err := a.placeAsNominated()
+	switch {
+	case err != nil || a.bound.shortened || len(a.Placed()) == len(a.Members) || !a.haveNominations():
+		return err
+	case a.HasEnough():
+		return a.withoutNominations(a.placer.repeatPass)
+	}
+	a.Rewind()
+	return a.withoutNominations(a.placeAsNominated)
+}
+
+// placeAsNominated places members where they leave those that are nominated their room.
+func (a *Attempt) placeAsNominated() error {
+	a.bound.begin()
+	if a.TopologyKey != "" {
+		return a.domains.placeWithin()
+	}
+	return a.placer.place()
+}
+
+// haveNominations tells whether members may keep room from each other.
+func (a *Attempt) haveNominations() bool {
+	return len(a.Members) > 1 && slices.ContainsFunc(a.Members, func(m *Member) bool {
+		return m.Nominee != nil || a.Cluster.Nominated(m.Pod.UID) != nil
+	})
+}
+
+// withoutNominations places members while those that have no node keep no room where they are
+// nominated. Those that still have none are nominated again.
+func (a *Attempt) withoutNominations(place func() error) error {
+	nominees := map[*Member]*cluster.Pod{}
+	for _, m := range a.Members {
+		if p := a.Cluster.Nominated(m.Pod.UID); p != nil {
+			nominees[m] = p
+			a.Cluster.Unnominate(p.UID)
+		}
+	}
+
+	err := place()
+	for _, m := range a.Members {
+		switch p := nominees[m]; {
+		case p == nil:
+		case m.Node != nil:
+			m.Nominee = p
+		default:
+			a.Cluster.Nominate(p, p.Nominated)
+		}
+	}
+
+	return err
+}
+
+// PlaceInClosest places as many members as one pass can, in the domain in which most of them found
+// a node, and leaves them there. Why the others found none stays noted.
+func (a *Attempt) PlaceInClosest() error {
+	if a.InDomains() {
+		a.domains.confineToClosest()
+	}
+	return a.placer.pass(a.Members)
+}
+
+// PlaceAs counts the members as a plan has them. It returns false, with none placed, if they are
+// too few.
+func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
+	a.tentative.PlaceAll(plan.Places)
+	if !a.HasEnough() {
+		a.Rewind()
+		return false
+	}
+	return true
+}
+
+// CurrentPlaces returns where members count now.
+func (a *Attempt) CurrentPlaces() []Place { return a.tentative.listPlaces() }
+
+// PlanRoom looks for a way to place as many members as are needed if pods of lower priority leave.
+// It returns nil if that would not help, or if no pod may leave for the group. It leaves the
+// cluster as it was.
+func (a *Attempt) PlanRoom() *RoomPlan {
+	if !a.MayPreempt() {
+		return nil
+	}
+	return a.rooms.planRoom()
+}
+
+// PlanReservation looks for the nodes on which the group is likely to fit soonest as pods end. It
+// leaves the cluster as it was.
+func (a *Attempt) PlanReservation() []Place { return a.rooms.planReservation() }
+
+// InDomains tells whether the group is to be in one domain of a topology key.
+func (a *Attempt) InDomains() bool { return a.domains.count > 0 }
+
+// IsInClosest tells whether members may go to a node: with a topology key, it must be in the domain
+// that they came closest to fit in.
+func (a *Attempt) IsInClosest(n *cluster.Node) bool {
+	if !a.InDomains() || n == nil {
+		return true
+	}
+	domain, has := a.domainOf(n)
+	return has && domain == a.domains.closest
+}
+
+// OrderMatters tells whether members differ, so that what helps any of them may help all.
+func (a *Attempt) OrderMatters() bool { return a.orderMatters() }

@@ -1,0 +1,283 @@
+package gang
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// amounts are what a pod requests, or what is free on a node, of CPU, memory, the other resource of
+// a leastRequest, and pods. They are integers, so that a node with just enough is never left out;
+// sums saturate.
+type amounts struct{ cpu, memory, other, pods int64 }
+
+func (x amounts) plus(y amounts) amounts {
+	return amounts{rules.Sum(x.cpu, y.cpu), rules.Sum(x.memory, y.memory), rules.Sum(x.other, y.other), rules.Sum(x.pods, y.pods)}
+}
+
+// atLeastZero has 0 for what is negative: a node may have less than its pods request.
+func (x amounts) atLeastZero() amounts {
+	return amounts{max(x.cpu, 0), max(x.memory, 0), max(x.other, 0), max(x.pods, 0)}
+}
+
+func requestOf(p *cluster.PodClass, other v1.ResourceName) amounts {
+	return amounts{p.Requests.MilliCPU, p.Requests.Memory, p.Requests.Scalars[other], 1}
+}
+
+// A leaveRule tells whether a pod may leave for a group, and with what priority that is to be
+// compared.
+type leaveRule func(p *cluster.Pod) (priority int64, leaves bool)
+
+// leftAlready is the priority of a pod whose leaving costs nothing.
+const leftAlready = math.MinInt64
+
+// vacancy is what is free on some nodes, and what becomes free with the pods that may leave.
+type vacancy struct {
+	nodes   []amounts
+	leavers []leaver
+}
+
+type leaver struct {
+	amounts
+	node     int
+	priority int64
+}
+
+// vacancyOn sums up nodes. A nil rule lets no pod leave.
+func vacancyOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leaveRule) (v vacancy) {
+	for i, n := range nodes {
+		left := amounts{
+			cpu:    n.Size.MilliCPU - n.Requested.MilliCPU,
+			memory: n.Size.Memory - n.Requested.Memory,
+			other:  n.Size.Scalars[other] - n.Requested.Scalars[other],
+			pods:   n.Size.Pods - int64(len(n.Pods)),
+		}
+		if mayLeave != nil {
+			for _, p := range n.Pods {
+				switch priority, may := mayLeave(p); {
+				case may && priority == leftAlready:
+					left = left.plus(requestOf(p.Class, other))
+				case may:
+					v.leavers = append(v.leavers, leaver{requestOf(p.Class, other), i, priority})
+				}
+			}
+		}
+		v.nodes = append(v.nodes, left)
+	}
+
+	return v
+}
+
+// listPriorities lists those of the pods that may leave, the lowest first.
+func (v vacancy) listPriorities() (list []int64) {
+	for i := range v.leavers {
+		if n := len(list); n == 0 || list[n-1] != v.leavers[i].priority {
+			list = append(list, v.leavers[i].priority)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// without is what is free when all pods up to a priority have left that may.
+func (v vacancy) without(priority int64) vacancy {
+	nodes := slices.Clone(v.nodes)
+	for i := range v.leavers {
+		if l := &v.leavers[i]; l.priority <= priority {
+			nodes[l.node] = nodes[l.node].plus(l.amounts)
+		}
+	}
+	return vacancy{nodes: nodes}
+}
+
+// sumFree sums up what is free on all nodes.
+func (v vacancy) sumFree() (free amounts) {
+	for i := range v.nodes {
+		free = free.plus(v.nodes[i].atLeastZero())
+	}
+	return free
+}
+
+// leastRequest is the least that a member requests of each resource. It names the other resource
+// that is looked at; "" if none is.
+type leastRequest struct {
+	amounts
+	name v1.ResourceName
+}
+
+// countOn returns how many members at most fit into what is free on a node.
+func (r leastRequest) countOn(left amounts) int {
+	most := left.pods
+	if r.cpu > 0 {
+		most = min(most, left.cpu/r.cpu)
+	}
+	if r.memory > 0 {
+		most = min(most, left.memory/r.memory)
+	}
+	if r.other > 0 {
+		most = min(most, left.other/r.other)
+	}
+	return int(max(0, min(most, math.MaxInt32)))
+}
+
+// countIn returns how many members at most fit on the nodes.
+func (r leastRequest) countIn(v vacancy) (sum int) {
+	for i := range v.nodes {
+		sum += r.countOn(v.nodes[i])
+	}
+	return sum
+}
+
+// fewestLeavers returns how many pods at least have to leave, of those up to a priority, until as
+// many members fit as are needed: if the largest leave, and what they leave can be put together.
+func (r leastRequest) fewestLeavers(v vacancy, priority int64, need int) int {
+	free := v.sumFree()
+	lacks := amounts{cpu: times(need, r.cpu) - free.cpu, memory: times(need, r.memory) - free.memory, other: times(need, r.other) - free.other}
+
+	fewest := max(1, int64(need)-free.pods) // every pod leaves one slot
+	fewest = max(fewest, countLargest(v.leavers, priority, lacks.cpu, func(l *leaver) int64 { return l.cpu }))
+	fewest = max(fewest, countLargest(v.leavers, priority, lacks.memory, func(l *leaver) int64 { return l.memory }))
+	fewest = max(fewest, countLargest(v.leavers, priority, lacks.other, func(l *leaver) int64 { return l.other }))
+	return int(fewest)
+}
+
+// countLargest returns how many of the largest leavers up to a priority have what is lacking of one
+// resource; all of them if even these have not.
+func countLargest(leavers []leaver, priority, lacks int64, amountOf func(*leaver) int64) (count int64) {
+	if lacks <= 0 {
+		return 0
+	}
+
+	var sizes []int64
+	for i := range leavers {
+		if leavers[i].priority <= priority {
+			sizes = append(sizes, amountOf(&leavers[i]))
+		}
+	}
+	slices.Sort(sizes)
+
+	for _, size := range slices.Backward(sizes) {
+		if lacks <= 0 {
+			break
+		}
+		lacks -= size
+		count++
+	}
+	return count
+}
+
+// times multiplies and saturates.
+func times(count int, amount int64) int64 {
+	if amount > 0 && int64(count) > math.MaxInt64/amount {
+		return math.MaxInt64
+	}
+	return int64(count) * amount
+}
+
+// domainBound is the least that it can cost to make room for a group in a domain, judged by CPU,
+// memory, one more resource and the number of pods alone. It costs nothing where the group may fit
+// as things are.
+type domainBound struct {
+	domain  string
+	highest int64 // the highest priority of a pod that has to leave
+	count   int   // how many have to leave
+}
+
+func (b *domainBound) compare(o *domainBound) int {
+	return cmp.Or(cmp.Compare(b.highest, o.highest), cmp.Compare(b.count, o.count))
+}
+
+// boundOn returns the bound for a set of nodes. It is not ok if too few members fit there even when
+// all pods have left that may. It never promises too little room: a profile without a filter by
+// room lets every node pass.
+func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave leaveRule) (b domainBound, ok bool) {
+	b.highest = leftAlready
+	if r.roomFilter() == nil {
+		return b, true
+	}
+
+	v := vacancyOn(nodes, least.name, mayLeave)
+	if least.countIn(v) >= r.Need {
+		return b, true
+	}
+
+	// The members fit once all pods up to some priority have left: the lowest such is the bound.
+	priorities := v.listPriorities()
+	i, _ := slices.BinarySearchFunc(priorities, r.Need, func(priority int64, need int) int {
+		return cmp.Compare(least.countIn(v.without(priority)), need)
+	})
+	if i == len(priorities) {
+		return b, false
+	}
+
+	b.highest, b.count = priorities[i], least.fewestLeavers(v, priorities[i], r.Need)
+	return b, true
+}
+
+// roomFilter returns the profile's filter by room, or nil.
+func (r *Request) roomFilter() plugins.RoomFilter {
+	for _, f := range r.Profile.Filters {
+		if byRoom, is := f.(plugins.RoomFilter); is {
+			return byRoom
+		}
+	}
+	return nil
+}
+
+// leastRequest returns the least that a member requests of each resource.
+func (r *Request) leastRequest() leastRequest {
+	least := leastRequest{amounts{math.MaxInt64, math.MaxInt64, math.MaxInt64, 1}, r.commonResource()}
+	for _, m := range r.Members {
+		own := requestOf(m.Waiting.Class, least.name)
+		least.cpu, least.memory, least.other = min(least.cpu, own.cpu), min(least.memory, own.memory), min(least.other, own.other)
+	}
+	return least
+}
+
+// commonResource returns a resource beside CPU and memory that every member requests of its node,
+// as GPUs. None is where there are device classes: a node may have it as devices.
+func (r *Request) commonResource() v1.ResourceName {
+	filter, first := r.roomFilter(), r.Members[0].Waiting.Class
+	if filter == nil || r.Cluster.DeviceClasses.Len() > 0 {
+		return ""
+	}
+
+	names := filter.Others(&first.Requests)
+	for _, m := range r.Members {
+		if len(names) == 0 {
+			return ""
+		}
+		if m.Waiting.Class != first {
+			own := filter.Others(&m.Waiting.Class.Requests)
+			names = slices.DeleteFunc(names, func(name v1.ResourceName) bool { return !slices.Contains(own, name) })
+		}
+	}
+
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+// leastTogether is the least CPU, and the least memory, that as many members as are needed request
+// together.
+func (r *Request) leastTogether() (sum amounts) {
+	cpu, memory := make([]int64, len(r.Members)), make([]int64, len(r.Members))
+	for i, m := range r.Members {
+		own := requestOf(m.Waiting.Class, "")
+		cpu[i], memory[i] = own.cpu, own.memory
+	}
+	slices.Sort(cpu)
+	slices.Sort(memory)
+
+	for i := range min(r.Need, len(r.Members)) {
+		sum = sum.plus(amounts{cpu: cpu[i], memory: memory[i], pods: 1})
+	}
+	return sum
+}

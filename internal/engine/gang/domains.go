@@ -1,0 +1,283 @@
+package gang
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Domains places a group within one domain of its topology key: the nodes that have the same value
+// for that label. Members are confined to a domain as if each selected its nodes.
+type Domains struct {
+	*Request
+	bound  *Bound
+	placer *Placer
+
+	count   int    // how many the topology key has, at least 1; 0 if the group has no such key
+	none    string // says that there is none
+	closest string // the one that most members found a node in; the failures of the others are those there
+	fills   fills
+	byName  map[string][]*cluster.Node // made by nodesByDomain
+}
+
+// domainResult is a group's placement in one domain.
+type domainResult struct {
+	domain   string
+	places   []Place
+	failures []*decide.Failure // why members found no node, in their order
+	full     float64           // how much of the domain is requested with the group there, in percent; see fills
+}
+
+// placeWithin tries the domains of the group's topology key that may be better than the best so
+// far, as long as the effort lasts, and leaves the members counted in the best one.
+func (d *Domains) placeWithin() error {
+	domains, err := d.listDomains()
+	if err != nil {
+		return err
+	}
+	if d.count = max(1, len(domains)); len(domains) == 0 {
+		d.rejectForLackOfDomains()
+		return nil
+	}
+
+	d.fills = newFills(d.Request)
+	d.fills.sortByFullest(domains)
+	list := d.listPromising(domains, nil)
+	if len(list) == 0 {
+		list = []domainBound{{domain: d.findRoomiest(domains)}} // for the reasons
+	}
+
+	fitting, err := d.tryDomains(list)
+	if err != nil || len(fitting) == 0 {
+		return err
+	}
+	best := d.chooseBest(fitting)
+	d.closest = best.domain
+	d.confine(best.domain)
+	d.setFailures(best.failures)
+	for _, p := range best.places {
+		if err := d.placer.tentative.Place(p.Member, p.Decision); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rejectForLackOfDomains notes for all members that no node has the label.
+func (d *Domains) rejectForLackOfDomains() {
+	d.none = "no feasible placements found: no node has the label " + d.TopologyKey
+	failure := &decide.Failure{Nodes: d.Cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{d.none}}}
+	for _, m := range d.Members {
+		m.Failure = failure
+	}
+}
+
+// tryDomains places the members in one domain after the other, and returns those in which enough of
+// them fit. If there is none, the reasons are those in the domain that came closest.
+func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err error) {
+	most := -1
+	var failures []*decide.Failure
+	for b := range inTurn(d.bound, list) {
+		if len(fitting) > 0 && d.cannotBeBetter(b.domain, fitting) {
+			continue
+		}
+
+		d.confine(b.domain)
+		if err := d.placeConfined(); err != nil {
+			return nil, err
+		}
+		if placed := len(d.placer.tentative.placed); placed > most {
+			most, d.closest, failures = placed, b.domain, d.listFailures()
+		}
+		if d.placer.hasEnough() {
+			fitting = append(fitting, d.describePlacement(b.domain))
+		}
+		d.placer.tentative.Rewind(0)
+	}
+
+	if len(fitting) == 0 {
+		d.setFailures(failures)
+	}
+	return fitting, nil
+}
+
+// chooseBest returns the best domain. The score is upstream's: how full the domain would be, so
+// that the tightest wins, plus how many pods of the group would be there, each out of 100.
+func (d *Domains) chooseBest(fitting []domainResult) domainResult {
+	most := 0
+	for i := range fitting {
+		most = max(most, d.PlacedBefore+len(fitting[i].places))
+	}
+	score := func(r domainResult) float64 {
+		return r.full + 100*float64(d.PlacedBefore+len(r.places))/float64(most)
+	}
+	return slices.MaxFunc(fitting, func(x, y domainResult) int {
+		return cmp.Or(cmp.Compare(score(x), score(y)), cmp.Compare(y.domain, x.domain))
+	})
+}
+
+// cannotBeBetter tells whether the domain cannot be better than one in which all members found a
+// node. Of equally good domains the first by name wins.
+func (d *Domains) cannotBeBetter(domain string, fitting []domainResult) bool {
+	most := d.fills.withAll(domain)
+	return slices.ContainsFunc(fitting, func(r domainResult) bool {
+		return len(r.places) == len(d.Members) && (r.full > most || r.full == most && r.domain < domain)
+	})
+}
+
+// describePlacement returns the placement that was found in the domain.
+func (d *Domains) describePlacement(domain string) domainResult {
+	placed := d.placer.tentative.placed
+	r := domainResult{domain: domain, failures: d.listFailures(), full: d.fills.withAll(domain)}
+	if len(placed) < len(d.Members) {
+		r.full = d.fills.withSome(domain, placed)
+	}
+	r.places = d.placer.tentative.listPlaces()
+	return r
+}
+
+// listDomains lists the values of the key that nodes have. If members that count have nodes
+// already, it is only the value of those nodes.
+func (d *Domains) listDomains() ([]string, error) {
+	pinned, bare := map[string]bool{}, []string(nil)
+	for uid := range d.Group.Counted {
+		p := d.Cluster.Pod(uid)
+		if p == nil || p.Node == nil {
+			continue
+		}
+		if value, ok := d.domainOf(p.Node); ok {
+			pinned[value] = true
+		} else {
+			bare = append(bare, p.Node.Name)
+		}
+	}
+
+	switch {
+	case len(bare) > 0: // always the same one: the members are in no order
+		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), d.TopologyKey)
+	case len(pinned) > 1:
+		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v", d.TopologyKey, slices.Sorted(maps.Keys(pinned)))
+	case len(pinned) == 1:
+		return slices.Sorted(maps.Keys(pinned)), nil
+	}
+	return slices.Sorted(maps.Keys(d.nodesByDomain())), nil
+}
+
+// nodesByDomain returns the nodes of each domain.
+func (d *Domains) nodesByDomain() map[string][]*cluster.Node {
+	if d.byName == nil {
+		d.byName = map[string][]*cluster.Node{}
+		for n := range d.eachNode {
+			if domain, ok := d.domainOf(n); ok {
+				d.byName[domain] = append(d.byName[domain], n)
+			}
+		}
+	}
+	return d.byName
+}
+
+// domainOf returns the node's value of the topology key.
+func (r *Request) domainOf(n *cluster.Node) (domain string, ok bool) {
+	if r.TopologyKey == v1.LabelHostname {
+		return n.Hostname, n.HasHostname
+	}
+	domain, ok = n.Labels.Map[r.TopologyKey]
+	return domain, ok
+}
+
+// listPromising lists the domains in which as many members as are needed may fit once the pods have
+// left that may (nil: none). Those come first where that costs least; the others stay in order.
+func (d *Domains) listPromising(domains []string, mayLeave leaveRule) (list []domainBound) {
+	nodes, least := d.nodesByDomain(), d.leastRequest()
+	for _, domain := range domains {
+		if b, ok := d.boundOn(nodes[domain], least, mayLeave); ok {
+			b.domain = domain
+			list = append(list, b)
+		}
+	}
+	slices.SortStableFunc(list, func(x, y domainBound) int { return x.compare(&y) })
+	return list
+}
+
+// findRoomiest returns the first of the domains that hold most members.
+func (d *Domains) findRoomiest(domains []string) (roomiest string) {
+	nodes, least := d.nodesByDomain(), d.leastRequest()
+	most := -1
+	for _, domain := range domains {
+		if n := least.countIn(vacancyOn(nodes[domain], least.name, nil)); n > most {
+			roomiest, most = domain, n
+		}
+	}
+	return roomiest
+}
+
+// confine limits decisions about members to one domain. What was said of them before is forgotten.
+func (d *Domains) confine(domain string) {
+	d.bound.addEffort(costOfDomain)
+	confined := map[*cluster.PodClass]*cluster.PodClass{} // members of one class make one class there
+	for _, m := range d.Members {
+		class := confined[m.Waiting.Class]
+		if class == nil {
+			pod := selectDomain(m.Pod, d.TopologyKey, domain)
+			class = d.Host.Contender(d.Cluster.Pending(pod), pod).Class
+			confined[m.Waiting.Class] = class
+		}
+		asked := *m.Waiting
+		asked.Class = class
+		m.Asked, m.Failure = &asked, nil
+	}
+}
+
+// confineToClosest confines members to the domain that most of them found a node in. Why the others
+// found none stays noted.
+func (d *Domains) confineToClosest() {
+	failures := d.listFailures()
+	d.confine(d.closest)
+	d.setFailures(failures)
+}
+
+// selectDomain returns the pod as if it selected the nodes of a domain.
+func selectDomain(of *v1.Pod, key, domain string) *v1.Pod {
+	pod := *of
+	pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
+	if pod.Spec.NodeSelector == nil {
+		pod.Spec.NodeSelector = map[string]string{}
+	}
+
+	own, selects := pod.Spec.NodeSelector[key]
+	pod.Spec.NodeSelector[key] = domain
+	if selects && own != domain { // no node has both
+		pod.Spec.NodeSelector[key] = ""
+	}
+	return &pod
+}
+
+// placeConfined places members that are confined to a domain.
+func (d *Domains) placeConfined() error {
+	defer d.nameDomains()
+	return d.placer.place()
+}
+
+// nameDomains has the failures of confined members say of the nodes elsewhere that they are: it is
+// not the pod that does not select them. Members that are alike share a failure.
+func (d *Domains) nameDomains() {
+	for _, m := range d.Members {
+		if m.Failure == nil || m.Failure.Reasons[plugins.AffinityMismatch] == 0 {
+			continue
+		}
+		reason := "node(s) in other domains of " + d.TopologyKey
+		if spec := m.Waiting.Class.Spec; len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+			reason = plugins.AffinityMismatch + " or in other domains of " + d.TopologyKey
+		}
+		nodes := m.Failure.Reasons[plugins.AffinityMismatch]
+		delete(m.Failure.Reasons, plugins.AffinityMismatch)
+		m.Failure.Reasons[reason] += nodes
+	}
+}

@@ -1,0 +1,122 @@
+package gang
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// fills is how much of the nodes of each domain is requested, and how much there is, of each
+// resource by which the profile scores nodes. It is computed before members are placed.
+type fills struct {
+	*Request
+	scored    []config.ResourceSpec // the resources, with their weights
+	byDomain  map[string]*fill
+	requested []float64 // by all members
+}
+
+// fill has an entry per scored resource.
+type fill struct{ requested, all []float64 }
+
+// newFills sums up the nodes of every domain.
+func newFills(r *Request) fills {
+	f := fills{Request: r, scored: scoredResources(r), byDomain: map[string]*fill{}}
+	f.requested = f.sumRequests(r.Members)
+
+	for n := range r.eachNode {
+		domain, ok := r.domainOf(n)
+		if !ok {
+			continue
+		}
+		sum := f.byDomain[domain]
+		if sum == nil {
+			sum = &fill{make([]float64, len(f.scored)), make([]float64, len(f.scored))}
+			f.byDomain[domain] = sum
+		}
+		for j := range f.scored {
+			requested, all := fillOf(n, &r.Cluster.Rooms[n.Index], v1.ResourceName(f.scored[j].Name))
+			sum.requested[j], sum.all[j] = sum.requested[j]+float64(requested), sum.all[j]+float64(all)
+		}
+	}
+
+	return f
+}
+
+// scoredResources are those by which the profile scores nodes; CPU and memory if it scores by none.
+func scoredResources(r *Request) []config.ResourceSpec {
+	if filter := r.roomFilter(); filter != nil {
+		return filter.Scored()
+	}
+	return []config.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1}, {Name: string(v1.ResourceMemory), Weight: 1}}
+}
+
+// fillOf returns how much of a resource is requested on a node, and how much the node has.
+func fillOf(n *cluster.Node, room *cluster.Room, name v1.ResourceName) (requested, all int64) {
+	switch name {
+	case v1.ResourceCPU:
+		return room.NonZeroCPU, room.CPU
+	case v1.ResourceMemory:
+		return room.NonZeroMemory, room.Memory
+	case v1.ResourceEphemeralStorage:
+		return n.Requested.EphemeralStorage, n.Size.EphemeralStorage
+	}
+	return n.Requested.Scalars[name], n.Size.Scalars[name]
+}
+
+// sumRequests sums up what members request.
+func (f *fills) sumRequests(members []*Member) []float64 {
+	sum := make([]float64, len(f.scored))
+	for _, m := range members {
+		class := m.Waiting.Class
+		for j := range f.scored {
+			switch name := v1.ResourceName(f.scored[j].Name); name {
+			case v1.ResourceCPU:
+				sum[j] += float64(class.NonZeroCPU)
+			case v1.ResourceMemory:
+				sum[j] += float64(class.NonZeroMemory)
+			case v1.ResourceEphemeralStorage:
+				sum[j] += float64(class.Requests.EphemeralStorage)
+			default:
+				sum[j] += float64(class.Requests.Scalars[name])
+			}
+		}
+	}
+	return sum
+}
+
+// withAll is how full the domain is if all members find a node there, in percent.
+func (f *fills) withAll(domain string) float64 { return f.percentWith(domain, f.requested) }
+
+// withSome is how full the domain is with some members.
+func (f *fills) withSome(domain string, members []*Member) float64 {
+	return f.percentWith(domain, f.sumRequests(members))
+}
+
+// percentWith is how full the domain is if so much more of each resource is requested. Resources
+// that the group does not request, and that only some nodes have, do not count.
+func (f *fills) percentWith(domain string, more []float64) float64 {
+	of := f.byDomain[domain]
+	sum, weights := 0.0, 0.0
+	for j, resource := range f.scored {
+		if of.all[j] <= 0 || f.requested[j] == 0 && cluster.IsScalar(v1.ResourceName(resource.Name)) {
+			continue
+		}
+		sum += float64(resource.Weight) * 100 * min(1, (of.requested[j]+more[j])/of.all[j])
+		weights += float64(resource.Weight)
+	}
+	return sum / max(weights, 1)
+}
+
+// sortByFullest puts the domains first that would be fullest with all members, of equal ones the
+// first by name. There may be thousands of domains, and as many members.
+func (f *fills) sortByFullest(domains []string) {
+	full := make(map[string]float64, len(domains))
+	for _, domain := range domains {
+		full[domain] = f.withAll(domain)
+	}
+	slices.SortFunc(domains, func(x, y string) int { return cmp.Or(cmp.Compare(full[y], full[x]), cmp.Compare(x, y)) })
+}

@@ -1,0 +1,271 @@
+package gang
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// Placer finds nodes for as many members as possible on the cluster as it is, or as it is
+// hypothetically. It tries one order after the other, then searches.
+type Placer struct {
+	*Request
+	bound     *Bound
+	tentative *Tentative
+
+	searched int  // judgements of nodes by the search
+	gaveUp   bool // the search ended at its limit
+	declined bool // a plugin at Reserve has turned down the node that was found for a member
+}
+
+// hasEnough tells whether as many members count on nodes as are needed.
+func (p *Placer) hasEnough() bool { return len(p.tentative.placed) >= p.Need }
+
+// place looks for nodes for as many members as possible. If the first pass, in upstream's order,
+// places as many as the group needs, that stands. It is also the last pass if order cannot matter:
+// all members take the same room then, so no order places more. Otherwise members that need each
+// other get another chance after all have been tried, then other orders are tried, and finally
+// placements are searched for. It ends early at the bound of the attempt.
+func (p *Placer) place() error {
+	if err := p.passFirst(); err != nil || p.isDone() {
+		return err
+	}
+	if !p.orderMatters() || len(p.tentative.placed) == 0 && !p.declined {
+		return nil // without a first one no order helps
+	}
+	if err := p.repeatPass(); err != nil || p.isDone() {
+		return err
+	}
+
+	for _, order := range []func() []*Member{p.orderBySize, p.orderByFailure} {
+		ordered := order()
+		p.tentative.Rewind(0)
+		if err := p.pass(ordered); err != nil {
+			return err
+		}
+		if err := p.repeatPass(); err != nil || p.isDone() {
+			return err
+		}
+	}
+
+	p.tentative.Rewind(0)
+	if p.searchPlacement() {
+		return p.repeatPass() // more than are needed may fit
+	}
+	return nil
+}
+
+// isDone tells whether no other order is to be tried.
+func (p *Placer) isDone() bool { return p.hasEnough() || p.bound.shortened }
+
+// passFirst is the pass that notes why members fit nowhere, and goes by what the last attempt had
+// found if that was shortened. It ends early at the bound of the attempt.
+func (p *Placer) passFirst() error {
+	failed := failures{}
+	for i, m := range p.Members {
+		if m.Node != nil {
+			continue
+		}
+		if other := failed.find(m, p.Cluster.Log.Len()); other != nil {
+			m.Failure = other.Failure
+			continue
+		}
+		if p.bound.isOver() {
+			p.endFirst(p.Members[i:])
+			return nil
+		}
+
+		placed, err := p.tryAgain(m)
+		if err != nil {
+			return err
+		}
+		if !placed {
+			m.Failure = p.Decider.Diagnose(m.Asked)
+			failed.note(m, p.Cluster.Log.Len())
+		}
+	}
+
+	return nil
+}
+
+// endFirst notes at the bound which members were not looked at, and what the next attempt can begin
+// with.
+func (p *Placer) endFirst(rest []*Member) {
+	p.bound.shortened = true
+	for _, m := range rest {
+		if m.Node == nil {
+			m.Failure = NotReached
+		}
+	}
+	p.bound.reached = mapNodes(p.tentative.placed)
+}
+
+// pass tries each member that is not placed, in the given order. It ends early at the bound of the
+// attempt.
+func (p *Placer) pass(order []*Member) error {
+	failed := failures{}
+	for _, m := range order {
+		if m.Node != nil || failed.find(m, p.Cluster.Log.Len()) != nil {
+			continue
+		}
+		if p.bound.isOver() {
+			p.bound.shortened = true
+			return nil
+		}
+
+		placed, err := p.tryMember(m)
+		if err != nil {
+			return err
+		}
+		if !placed {
+			failed.note(m, p.Cluster.Log.Len())
+		}
+	}
+
+	return nil
+}
+
+// passFits tells whether one pass over all members leaves enough of them on nodes.
+func (p *Placer) passFits() bool { return p.pass(p.Members) == nil && p.hasEnough() }
+
+// repeatPass retries the members without a node as long as each round places some: a member may
+// need one that was placed after it was tried.
+func (p *Placer) repeatPass() error {
+	for {
+		before := len(p.tentative.placed)
+		if before == len(p.Members) {
+			return nil
+		}
+		if err := p.pass(p.Members); err != nil || len(p.tentative.placed) == before {
+			return err
+		}
+	}
+}
+
+// placeAnyhow places as many members as are needed, if there is a way. Why members fit nowhere as
+// things are stays noted.
+func (p *Placer) placeAnyhow() bool {
+	failures, gaveUp := p.listFailures(), p.gaveUp
+	defer func() {
+		p.setFailures(failures)
+		p.gaveUp = gaveUp
+	}()
+	return p.place() == nil && p.hasEnough()
+}
+
+// tryMember decides a member and counts it on its node. It returns false if there is none.
+func (p *Placer) tryMember(m *Member) (placed bool, err error) {
+	p.bound.addEffort(costOfDecision)
+	return p.takeNode(m, p.Decider.Decide(m.Asked))
+}
+
+// tryAgain is tryMember, but if the last attempt was shortened, and the node that it found for the
+// member still takes it, that is the one: so this attempt gets further. Members that depend on
+// other pods or on what a plugin answers are decided anew.
+func (p *Placer) tryAgain(m *Member) (placed bool, err error) {
+	n := p.Cluster.Node(p.Earlier.Reached[m.Pod.UID])
+	class := m.Waiting.Class
+	if n == nil || class.HasAffinity() || len(class.Spec.TopologySpreadConstraints)+len(class.Spec.ResourceClaims) > 0 ||
+		len(p.Profile.Outside)+len(p.Profile.Extenders) > 0 || !p.Decider.Takes(m.Asked, n) {
+		return p.tryMember(m)
+	}
+	return p.takeNode(m, decide.Decision{Node: n, Feasible: 1})
+}
+
+// takeNode counts a member on the node that was found for it, if there is one.
+func (p *Placer) takeNode(m *Member, found decide.Decision) (placed bool, err error) {
+	if found.Err != nil {
+		m.Err = found.Err
+		return false, found.Err
+	}
+	if found.Node == nil {
+		return false, nil
+	}
+
+	if err := p.tentative.Place(m, found); err != nil {
+		if isRefusal(err) {
+			p.declined = true
+			return false, nil
+		}
+		m.Err = err
+		return false, err
+	}
+	return true, nil
+}
+
+// orderBySize orders members by the largest share that they request of any resource of the cluster.
+func (p *Placer) orderBySize() []*Member {
+	cpu, memory, others := p.sumCluster()
+	share := func(m *Member) float64 {
+		r := &m.Waiting.Class.Requests
+		largest := max(float64(r.MilliCPU)/max(cpu, 1), float64(r.Memory)/max(memory, 1))
+		for name, amount := range r.Scalars {
+			largest = max(largest, float64(amount)/max(others[name], 1))
+		}
+		return largest
+	}
+	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int { return cmp.Compare(share(y), share(x)) })
+}
+
+// sumCluster sums up what all nodes have of CPU, memory and the other resources, as GPUs, that
+// members request.
+func (p *Placer) sumCluster() (cpu, memory float64, others map[v1.ResourceName]float64) {
+	for i := range p.Cluster.Rooms {
+		cpu, memory = cpu+float64(p.Cluster.Rooms[i].CPU), memory+float64(p.Cluster.Rooms[i].Memory)
+	}
+
+	others = map[v1.ResourceName]float64{}
+	for _, m := range p.Members {
+		for name := range m.Waiting.Class.Requests.Scalars {
+			others[name] = 0
+		}
+	}
+	if len(others) == 0 {
+		return cpu, memory, nil
+	}
+
+	for n := range p.eachNode {
+		for name := range others {
+			others[name] += float64(n.Size.Scalars[name])
+		}
+	}
+	return cpu, memory, others
+}
+
+// orderByFailure orders members so that those that found no node in the last pass come first.
+func (p *Placer) orderByFailure() []*Member {
+	placed := func(m *Member) int {
+		if m.Node == nil {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int { return cmp.Compare(placed(x), placed(y)) })
+}
+
+// failures are the members that failed while the log was at a position, one of each class: as long
+// as nothing has changed, the others of the class fail, too. Members of two sizes may take turns.
+type failures struct {
+	position int
+	byClass  map[*cluster.PodClass]*Member
+}
+
+func (f *failures) note(m *Member, position int) {
+	if f.position != position || f.byClass == nil {
+		f.position, f.byClass = position, map[*cluster.PodClass]*Member{}
+	}
+	f.byClass[m.Asked.Class] = m
+}
+
+// find returns a member like the given one that has failed, or nil. One that is nominated may fit
+// where others do not.
+func (f *failures) find(m *Member, position int) *Member {
+	if f.position != position || m.Waiting.Nominated != "" {
+		return nil
+	}
+	return f.byClass[m.Asked.Class]
+}

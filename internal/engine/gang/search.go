@@ -1,0 +1,163 @@
+package gang
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// search is one search for a placement, depth first, with backtracking. It takes the members from
+// the largest on, and tries the better nodes first. Members that depend on other pods are tried at
+// every point of that order.
+//
+// It is exact up to two symmetries: of empty nodes that are alike only one is tried, and members
+// that are alike are placed in the order of their nodes. It ends when its judgements come to until.
+type search struct {
+	*Placer
+	order     []*Member // members that are tried in this order
+	dependent []*Member // members that depend on which pods were placed before, tried at any point
+	plain     bool      // no member selects nodes or has volumes or devices: to all of them like nodes are the same
+	until     int       // of searched
+	ended     bool      // it came to until
+}
+
+// searchPlacement searches for a placement of as many members as are needed, and leaves them there.
+func (p *Placer) searchPlacement() bool {
+	devices := p.Cluster.ResourceSlices.Len() > 0 // nodes that are alike may have different ones
+	s := &search{Placer: p, plain: true, until: p.bound.endOfSearch(p.searched)}
+	for _, m := range p.orderBySize() {
+		if dependsOnOthers(m) {
+			s.dependent = append(s.dependent, m)
+		} else {
+			s.order = append(s.order, m)
+		}
+		spec := m.Waiting.Class.Spec
+		s.plain = s.plain && len(spec.NodeSelector)+len(spec.Volumes) == 0 && spec.Affinity == nil &&
+			(!devices || len(spec.ResourceClaims)+len(m.Waiting.Class.Requests.Scalars) == 0)
+	}
+	return s.placeFrom(0)
+}
+
+// placeFrom places as many members as are needed: of order from the i-th on, of dependent those not
+// placed.
+func (s *search) placeFrom(i int) bool {
+	if s.hasEnough() {
+		return true
+	}
+	if !s.canSuffice(i) {
+		return false
+	}
+
+	// The next one in order comes first, then any that depends on those placed so far.
+	if i < len(s.order) && s.tryNodes(s.order[i], i+1) {
+		return true
+	}
+	var tried []*cluster.PodClass
+	for _, m := range s.dependent {
+		if s.ended {
+			return false
+		}
+		if m.Node != nil || slices.Contains(tried, m.Asked.Class) {
+			continue
+		}
+		if s.tryNodes(m, i) {
+			return true
+		}
+		tried = append(tried, m.Asked.Class)
+	}
+
+	return !s.ended && i < len(s.order) && s.placeFrom(i+1) // without that one
+}
+
+// canSuffice tells whether enough members would be placed if all that are left were.
+func (s *search) canSuffice(i int) bool {
+	left := len(s.order) - i
+	for _, m := range s.dependent {
+		if m.Node == nil {
+			left++
+		}
+	}
+	return len(s.tentative.placed)+left >= s.Need
+}
+
+// tryNodes tries all nodes for a member, and with each continues from the i-th of order on.
+func (s *search) tryNodes(m *Member, i int) bool {
+	if s.searched += s.Cluster.Len(); s.searched > s.until {
+		s.ended, s.gaveUp = true, true
+		return false
+	}
+
+	first := s.firstNodeFor(m)
+	verdicts, feasible := s.feasibleNodes(m, first)
+	tried := map[likeness]bool{}
+	for _, v := range verdicts {
+		if key := likenessOf(v.Node); first < 0 && s.plain {
+			if tried[key] {
+				continue
+			}
+			tried[key] = true
+		}
+
+		position := len(s.tentative.placed)
+		if s.tentative.Place(m, decide.Decision{Node: v.Node, Total: v.Total, Feasible: feasible}) != nil {
+			continue
+		}
+		if s.placeFrom(i) {
+			return true
+		}
+		s.tentative.Rewind(position)
+		if s.ended {
+			return false
+		}
+	}
+
+	return false
+}
+
+// firstNodeFor returns the index of the first node to be tried: a member that is like the one
+// placed last goes to no node before that one's. It is -1 for all others.
+func (s *search) firstNodeFor(m *Member) int32 {
+	last := len(s.tentative.placed) - 1
+	if last < 0 || m.Waiting.Class.HasAffinity() || dependsOnOthers(m) {
+		return -1
+	}
+	if before := s.tentative.placed[last]; decidedAlike(before, m) {
+		return before.Node.Index
+	}
+	return -1
+}
+
+// feasibleNodes lists the nodes from the first on that can take a member, the best first.
+func (s *search) feasibleNodes(m *Member, first int32) (verdicts []*decide.NodeVerdict, feasible int) {
+	e := s.Decider.Evaluate(m.Asked)
+	if e.Err != nil {
+		return nil, 0
+	}
+	for j := range e.Nodes {
+		if v := &e.Nodes[j]; v.Rejection == nil && v.Node.Index >= first {
+			verdicts = append(verdicts, v)
+		}
+	}
+	slices.SortStableFunc(verdicts, func(a, b *decide.NodeVerdict) int { return b.Compare(a) })
+	return verdicts, e.Feasible
+}
+
+// likeness is equal for nodes that are alike: empty ones with the same parts. A node that has pods,
+// or nominated ones, is like no other.
+type likeness struct {
+	labels   *cluster.LabelSet
+	taints   *cluster.TaintSet
+	images   *cluster.ImageSet
+	features *cluster.FeatureSet
+	size     *cluster.Size
+	node     *cluster.Node // set if it has pods or nominated ones
+}
+
+func likenessOf(n *cluster.Node) likeness {
+	l := likeness{labels: n.Labels, taints: n.Taints, images: n.Images, features: n.Features, size: n.Size}
+	if len(n.Pods)+len(n.Nominated) > 0 {
+		l.node = n
+	}
+	return l
+}

@@ -1,0 +1,99 @@
+package gang
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// Tentative counts members on nodes in the cluster model itself, so that each decision sees those
+// before it, and takes them back. Nothing of it is reported or written.
+//
+// Invariant: exactly the members in placed count on nodes and have something reserved; their Node
+// is set, and that of all others is nil. It is no pure stack: a reprieve takes members from the
+// middle. All of it goes through the log of the cluster, by whose length passes see that something
+// has changed.
+type Tentative struct {
+	cluster *cluster.Cluster
+	host    Host
+	placed  []*Member // in the order in which they were placed
+}
+
+// Place counts a member on the node that was found for it, and reserves what it needs there.
+func (t *Tentative) Place(m *Member, found decide.Decision) error {
+	m.Node, m.Found = found.Node, found
+	if err := t.host.Reserve(m, found.Node); err != nil {
+		t.releaseMember(m)
+		return err
+	}
+
+	m.Nominee = t.cluster.Nominated(m.Pod.UID)
+	t.cluster.Place(m.Waiting, found.Node)
+	t.placed = append(t.placed, m)
+	return nil
+}
+
+// PlaceAll counts members as they were counted before. One that is refused now is left out.
+func (t *Tentative) PlaceAll(places []Place) {
+	for _, p := range places {
+		_ = t.Place(p.Member, p.Decision)
+	}
+}
+
+// Rewind takes back all placed members but the first keep.
+func (t *Tentative) Rewind(keep int) {
+	for len(t.placed) > keep {
+		last := len(t.placed) - 1
+		m := t.placed[last]
+		t.placed = t.placed[:last]
+		t.takeOff(m)
+	}
+}
+
+// removeFrom takes back the members on some nodes, the last one first, and returns where they were.
+func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
+	onThem := func(m *Member) bool { return slices.Contains(nodes, m.Found.Node) }
+	for _, m := range slices.Backward(t.placed) {
+		if onThem(m) {
+			were = append(were, Place{m, m.Found})
+			t.takeOff(m)
+		}
+	}
+
+	t.placed = slices.DeleteFunc(t.placed, onThem)
+	return were
+}
+
+// takeOff takes a member that is no longer in placed off its node, and nominates it as before.
+func (t *Tentative) takeOff(m *Member) {
+	t.cluster.RemovePod(m.Pod.UID)
+	t.releaseMember(m)
+	if m.Nominee != nil {
+		t.cluster.Nominate(m.Nominee, m.Nominee.Nominated)
+		m.Nominee = nil
+	}
+}
+
+// releaseMember gives back what was reserved for a member that does not count on a node.
+func (t *Tentative) releaseMember(m *Member) {
+	t.host.Release(m)
+	m.Node, m.Waiting.NodeName = nil, ""
+}
+
+// listPlaces returns where members count now.
+func (t *Tentative) listPlaces() (places []Place) {
+	for _, m := range t.placed {
+		places = append(places, Place{m, m.Found})
+	}
+	return places
+}
+
+// protectMember keeps a member that was just placed from being a victim of the next one, whose
+// priority is at most the given one: if that is higher, the member counts on its node with the
+// highest priority there is, until it is taken off.
+func (t *Tentative) protectMember(m *Member, highest int32) {
+	if m.Waiting.Class.Priority < highest {
+		replacePod(t.cluster, m.Waiting, m.Node)
+	}
+}
