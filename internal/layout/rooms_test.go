@@ -9,9 +9,10 @@ import (
 
 // rooms are the folders of the root module, from the ground up. A room may import those that come
 // before it in this list, and none that come after it: so no arrow runs back up, and no two rooms
-// import each other.
+// import each other. A folder that is listed inside of another one is a room of its own.
 var rooms = []string{
-	"deploy", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/kube", "internal/engine", "internal/admission", "internal/world", "internal/controller", "internal/node",
+	"deploy", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/kube",
+	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
 
@@ -52,9 +53,16 @@ func TestLittleIsPublic(t *testing.T) {
 	}
 }
 
-// roomOf is the place of a package's room in rooms; -1 if it has none.
+// roomOf is the place of a package's room in rooms, the innermost one; -1 if it has none.
 func roomOf(path string) int {
-	return slices.IndexFunc(rooms, func(room string) bool { return path == room || strings.HasPrefix(path, room+"/") })
+	innermost := -1
+	for i, room := range rooms {
+		inside := path == room || strings.HasPrefix(path, room+"/")
+		if inside && (innermost < 0 || len(room) > len(rooms[innermost])) {
+			innermost = i
+		}
+	}
+	return innermost
 }
 
 type goPackage struct {

@@ -46,31 +46,36 @@ const waitingForQuorum = "pod group is unschedulable, waiting for minCount pods 
 
 // errSeveralSchedulers returns upstream's error for a group whose pods name different schedulers.
 func errSeveralSchedulers(one, another string) error {
-	return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q", one, another)
+	return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q",
+		one, another)
 }
 
 // newGroup returns an attempt for pending members, given in the order in which they are decided.
 // foreign is set if they are not all of one profile.
 func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAttempt, foreign error) {
 	first := items[0].Pod.Spec.SchedulerName
-	a = &groupAttempt{attempts: as, group: g, profile: as.profiles.byName[first], byAsked: map[*gang.Member]*member{}}
-	var asked []*gang.Member
-	for _, item := range items {
+	a = &groupAttempt{
+		attempts: as, group: g, profile: as.profiles.byName[first], byAsked: make(map[*gang.Member]*member, len(items)),
+	}
+	members, asked := make([]member, len(items)), make([]gang.Member, len(items))
+	var request []*gang.Member
+	for i, item := range items {
 		p := as.profiles.byName[item.Pod.Spec.SchedulerName]
 		if p != a.profile && foreign == nil {
 			foreign = errSeveralSchedulers(first, item.Pod.Spec.SchedulerName)
 		}
 
-		m := &member{placement: as.newPlacement(p, item)}
+		m := &members[i]
+		m.placement, m.asked = as.newPlacement(p, item), &asked[i]
 		m.sibling = true
-		m.asked = &gang.Member{
+		asked[i] = gang.Member{
 			Pod: item.Pod, Waiting: m.Waiting, Asked: as.nominations.contender(m.Waiting, item.Pod),
 			Delayed: as.preemptions.delayed(item),
 		}
-		a.members, asked, a.byAsked[m.asked] = append(a.members, m), append(asked, m.asked), m
+		a.members, request, a.byAsked[m.asked] = append(a.members, m), append(request, m.asked), m
 	}
 
-	a.attempt = gang.New(a.newRequest(asked))
+	a.attempt = gang.New(a.newRequest(request))
 	return a, foreign
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/gang"
 )
 
-// reserveRoom returns the nodes on which room is held for members of a group that fits nowhere, by pod;
-// nil if none is.
+// reserveRoom returns the nodes on which room is held for members of a group that fits nowhere, by
+// pod; nil if none is.
 func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	bounds := a.profile.Reservations
 	if a.rest || len(a.members) < a.attempt.Need {
@@ -40,8 +40,8 @@ func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	return nodes
 }
 
-// suspendNominations withdraws the nominations of members for which room is held while the group is decided, so
-// that they do not keep room from each other.
+// suspendNominations withdraws the nominations of members for which room is held while the group
+// is decided, so that they do not keep room from each other.
 func (a *groupAttempt) suspendNominations() {
 	if a.reserved.isFor(a.group) {
 		a.suspended = a.reserved.lift()
@@ -54,8 +54,8 @@ func (a *groupAttempt) resumeNominations() {
 	a.suspended = nil
 }
 
-// releaseRoom ends the reservation of a group that is placed. Room that no member took may help other
-// pods.
+// releaseRoom ends the reservation of a group that is placed. Room that no member took may help
+// other pods.
 func (a *groupAttempt) releaseRoom() {
 	a.reserved.over(a.group)
 	a.group.Since = time.Time{}

@@ -42,7 +42,8 @@ func (a *Attempt) Without(leftOut func(*Member) bool) *Attempt {
 
 	*rest.bound = *a.bound
 	rest.bound.members = len(r.Members)
-	rest.placer.searched, rest.placer.gaveUp, rest.placer.declined = a.placer.searched, a.placer.gaveUp, a.placer.declined
+	rest.placer.searched, rest.placer.gaveUp = a.placer.searched, a.placer.gaveUp
+	rest.placer.declined = a.placer.declined
 	rest.domains.count, rest.domains.none, rest.domains.closest = a.domains.count, a.domains.none, a.domains.closest
 	return rest
 }

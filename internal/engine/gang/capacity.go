@@ -18,7 +18,10 @@ import (
 type amounts struct{ cpu, memory, other, pods int64 }
 
 func (x amounts) plus(y amounts) amounts {
-	return amounts{rules.Sum(x.cpu, y.cpu), rules.Sum(x.memory, y.memory), rules.Sum(x.other, y.other), rules.Sum(x.pods, y.pods)}
+	return amounts{
+		cpu: rules.Sum(x.cpu, y.cpu), memory: rules.Sum(x.memory, y.memory),
+		other: rules.Sum(x.other, y.other), pods: rules.Sum(x.pods, y.pods),
+	}
 }
 
 // atLeastZero has 0 for what is negative: a node may have less than its pods request.
@@ -138,7 +141,11 @@ func (r leastRequest) countIn(v vacancy) (sum int) {
 // many members fit as are needed: if the largest leave, and what they leave can be put together.
 func (r leastRequest) fewestLeavers(v vacancy, priority int64, need int) int {
 	free := v.sumFree()
-	lacks := amounts{cpu: times(need, r.cpu) - free.cpu, memory: times(need, r.memory) - free.memory, other: times(need, r.other) - free.other}
+	lacks := amounts{
+		cpu:    times(need, r.cpu) - free.cpu,
+		memory: times(need, r.memory) - free.memory,
+		other:  times(need, r.other) - free.other,
+	}
 
 	fewest := max(1, int64(need)-free.pods) // every pod leaves one slot
 	fewest = max(fewest, countLargest(v.leavers, priority, lacks.cpu, func(l *leaver) int64 { return l.cpu }))
@@ -235,7 +242,9 @@ func (r *Request) leastRequest() leastRequest {
 	least := leastRequest{amounts{math.MaxInt64, math.MaxInt64, math.MaxInt64, 1}, r.commonResource()}
 	for _, m := range r.Members {
 		own := requestOf(m.Waiting.Class, least.name)
-		least.cpu, least.memory, least.other = min(least.cpu, own.cpu), min(least.memory, own.memory), min(least.other, own.other)
+		least.cpu = min(least.cpu, own.cpu)
+		least.memory = min(least.memory, own.memory)
+		least.other = min(least.other, own.other)
 	}
 	return least
 }

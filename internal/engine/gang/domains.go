@@ -163,7 +163,8 @@ func (d *Domains) listDomains() ([]string, error) {
 	case len(bare) > 0: // always the same one: the members are in no order
 		return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", slices.Min(bare), d.TopologyKey)
 	case len(pinned) > 1:
-		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v", d.TopologyKey, slices.Sorted(maps.Keys(pinned)))
+		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v",
+			d.TopologyKey, slices.Sorted(maps.Keys(pinned)))
 	case len(pinned) == 1:
 		return slices.Sorted(maps.Keys(pinned)), nil
 	}
@@ -272,8 +273,8 @@ func (d *Domains) nameDomains() {
 		if m.Failure == nil || m.Failure.Reasons[plugins.AffinityMismatch] == 0 {
 			continue
 		}
-		reason := "node(s) in other domains of " + d.TopologyKey
-		if spec := m.Waiting.Class.Spec; len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		reason, spec := "node(s) in other domains of "+d.TopologyKey, m.Waiting.Class.Spec
+		if len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
 			reason = plugins.AffinityMismatch + " or in other domains of " + d.TopologyKey
 		}
 		nodes := m.Failure.Reasons[plugins.AffinityMismatch]

@@ -208,7 +208,9 @@ func (p *Placer) orderBySize() []*Member {
 		}
 		return largest
 	}
-	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int { return cmp.Compare(share(y), share(x)) })
+	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int {
+		return cmp.Compare(share(y), share(x))
+	})
 }
 
 // sumCluster sums up what all nodes have of CPU, memory and the other resources, as GPUs, that
@@ -244,7 +246,9 @@ func (p *Placer) orderByFailure() []*Member {
 		}
 		return 1
 	}
-	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int { return cmp.Compare(placed(x), placed(y)) })
+	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int {
+		return cmp.Compare(placed(x), placed(y))
+	})
 }
 
 // failures are the members that failed while the log was at a position, one of each class: as long

@@ -18,7 +18,7 @@ type RemovedPods struct {
 
 // Without returns a set of removed pods that is empty yet.
 func Without(c *cluster.Cluster) *RemovedPods {
-	return &RemovedPods{cluster: c, from: map[types.UID]*cluster.Node{}}
+	return &RemovedPods{cluster: c}
 }
 
 // Len is how many pods are removed now.
@@ -26,6 +26,9 @@ func (r *RemovedPods) Len() int { return len(r.pods) }
 
 // Remove takes pods off their nodes.
 func (r *RemovedPods) Remove(pods ...*cluster.Pod) {
+	if r.from == nil {
+		r.from = map[types.UID]*cluster.Node{}
+	}
 	for _, p := range pods {
 		r.from[p.UID] = p.Node
 		r.pods = append(r.pods, p)

@@ -45,8 +45,8 @@ type Host interface {
 	Reserve(m *Member, n *cluster.Node) error
 	// Release gives back all that was reserved for a member, also by a Reserve that failed.
 	Release(m *Member)
-	// Contender returns the pod as it competes with others for room: with the priority of its group,
-	// where groups have one.
+	// Contender returns the pod as it competes with others for room: with the priority of its
+	// group, where groups have one.
 	Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod
 	// Leaving lists the pods that were preempted and are leaving their nodes, sorted.
 	Leaving() []*cluster.Pod
@@ -72,8 +72,8 @@ type Member struct {
 	Found   decide.Decision // the last decision by which it was counted
 	Nominee *cluster.Pod    // its nomination, while it counts on a node
 
-	// Failure is why the first pass found no node for it; nil if it found one. It is [NotReached] if
-	// the pass ended before.
+	// Failure is why the first pass found no node for it; nil if it found one. It is [NotReached]
+	// if the pass ended before.
 	Failure *decide.Failure
 	// Err ended the attempt: of the member's decision, or of a plugin at Reserve.
 	Err error

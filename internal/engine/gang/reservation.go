@@ -67,7 +67,9 @@ func (r *RoomMaker) sortByUse(nodes []*cluster.Node) []*cluster.Node {
 		room := &r.Cluster.Rooms[n.Index]
 		return float64(room.RequestedCPU) / float64(max(room.CPU, 1))
 	}
-	return slices.SortedStableFunc(slices.Values(nodes), func(x, y *cluster.Node) int { return cmp.Compare(requested(x), requested(y)) })
+	return slices.SortedStableFunc(slices.Values(nodes), func(x, y *cluster.Node) int {
+		return cmp.Compare(requested(x), requested(y))
+	})
 }
 
 // placeOnceEnded places as many members as are needed as if pods that may end had ended: the oldest

@@ -46,8 +46,8 @@ func (p *RoomPlan) cost() *domainBound {
 	return c
 }
 
-// MayPreempt tells whether other pods may leave for the group: the profile preempts, and all members
-// do. Otherwise no room is planned.
+// MayPreempt tells whether other pods may leave for the group: the profile preempts, and so do all
+// members. Otherwise no room is planned.
 func (r *Request) MayPreempt() bool {
 	return r.Profile.Preemption && len(r.Members) >= r.Need && !slices.ContainsFunc(r.Members, func(m *Member) bool {
 		policy := m.Waiting.Class.Spec.PreemptionPolicy
@@ -156,7 +156,7 @@ func (r *RoomMaker) planBeside(gone *RemovedPods) *RoomPlan {
 
 // describePlan returns the placement that is counted now, with the units that leave for it.
 func (r *RoomMaker) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan {
-	p := &RoomPlan{Victims: victims, Waits: waits}
+	p := &RoomPlan{Victims: victims, Waits: waits, Places: make([]Place, 0, len(r.tentative.placed))}
 	for _, m := range r.tentative.placed {
 		p.Places = append(p.Places, Place{m, decide.Decision{Node: m.Node}})
 	}

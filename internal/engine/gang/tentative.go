@@ -82,7 +82,8 @@ func (t *Tentative) releaseMember(m *Member) {
 }
 
 // listPlaces returns where members count now.
-func (t *Tentative) listPlaces() (places []Place) {
+func (t *Tentative) listPlaces() []Place {
+	places := make([]Place, 0, len(t.placed))
 	for _, m := range t.placed {
 		places = append(places, Place{m, m.Found})
 	}

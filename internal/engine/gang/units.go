@@ -197,5 +197,9 @@ func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
 
 // compareImportance orders pods as upstream does: by priority, then by how long they have run.
 func compareImportance(a, b *cluster.Pod) int {
-	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(
+		cmp.Compare(b.Class.Priority, a.Class.Priority),
+		a.Started.Compare(b.Started),
+		cmp.Compare(a.UID, b.UID),
+	)
 }

@@ -70,8 +70,8 @@ func (v *Verdict) IsTriedAgain() bool { return v.Cut || v.Further }
 // the next one.
 func (v *Verdict) Reason() string {
 	if v.Tried < v.Needed {
-		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; the others are kept out by gates of their own",
-			v.Needed, v.Tried)
+		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; "+
+			"the others are kept out by gates of their own", v.Needed, v.Tried)
 	}
 	if v.NoDomain != "" {
 		return v.NoDomain
