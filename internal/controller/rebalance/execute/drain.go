@@ -93,8 +93,8 @@ type Drainer struct {
 	under   []*departure // pods that were evicted, in order
 	unsure  []*departure // evictions that were refused when they were repeated, since an answer was lost
 	refused map[types.UID]putOff
-	surges  []*surge
-	tried   map[types.UID]int    // surges of each pod
+	surges  *surges
+	tried   map[types.UID]int    // surges of each pod that were given up
 	stays   map[types.UID]string // pods that do not leave since their surges failed, and why
 	stopped string               // why the drain ends, while it is closing
 	waits   string               // the last message about pods that wait for budgets
@@ -144,16 +144,21 @@ func (p *departure) expected() time.Time {
 const statefulSet = "StatefulSet"
 
 // NewDrainer returns a Drainer that has seen nothing of the cluster.
-func NewDrainer(options DrainOptions) *Drainer {
-	return &Drainer{
-		options: options, cluster: newCluster(), waiting: map[Ticket]string{}, refused: map[types.UID]putOff{},
+func NewDrainer(options DrainOptions) *Drainer { return newDrainer(options, newCluster()) }
+
+// newDrainer returns a Drainer that has seen a cluster.
+func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
+	d := &Drainer{
+		options: options, cluster: cluster, waiting: map[Ticket]string{}, refused: map[types.UID]putOff{},
 		tried: map[types.UID]int{}, stays: map[types.UID]string{},
 	}
+	d.surges = &surges{host: d, cluster: cluster, grace: options.Grace}
+	return d
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
 func (d *Drainer) Step(now time.Time, event Event) []Action {
-	d.now, d.actions = now, nil
+	d.now, d.surges.now, d.actions = now, now, nil
 	if d.begun.IsZero() {
 		d.begun = now
 		if d.options.Returned == nil {
@@ -220,6 +225,11 @@ func (d *Drainer) wall() time.Time {
 
 func (d *Drainer) do(action Action) { d.actions = append(d.actions, action) }
 
+func (d *Drainer) nextTicket() Ticket {
+	d.tickets++
+	return d.tickets
+}
+
 // foretold reports whether a pod that has got a node is a successor on the planned node.
 func (d *Drainer) foretold(pod *v1.Pod) bool {
 	return slices.ContainsFunc(d.under, func(p *departure) bool {
@@ -272,7 +282,7 @@ func (d *Drainer) settles(object metav1.Object) {
 // recover puts back what an earlier run has left behind, and then plans.
 func (d *Drainer) recover() {
 	if !d.options.DryRun {
-		d.surges = d.leftBehind()
+		d.surges.recover(func(p *v1.Pod) bool { return slices.Contains(d.options.Nodes, p.Spec.NodeName) })
 	}
 	d.stage = recovering
 }
@@ -282,7 +292,7 @@ func (d *Drainer) ask(then stage) {
 	leaving := d.options.Leaving
 	leaving.Returned, leaving.Begun = maps.Clone(d.options.Returned), then == replanning
 	leaving.Surging = map[types.UID]bool{}
-	for _, s := range d.surges {
+	for _, s := range d.surges.list {
 		leaving.Surging[s.UID] = true
 	}
 	d.do(PlanDrain{State: &rebalance.State{AsOf: d.wall(), Objects: slices.Collect(maps.Values(d.cluster.objects))}, Leaving: &leaving})
@@ -341,9 +351,9 @@ func (d *Drainer) cordon() {
 			d.do(DrainTold{Result: Cordoned, Node: name, Message: "already cordoned"})
 			continue
 		}
-		d.tickets++
-		d.waiting[d.tickets] = name
-		d.do(Cordon{Ticket: d.tickets, Node: name})
+		ticket := d.nextTicket()
+		d.waiting[ticket] = name
+		d.do(Cordon{Ticket: ticket, Node: name})
 	}
 }
 

@@ -25,8 +25,7 @@ func (d *Drainer) answered(e Answered) {
 		d.do(DrainTold{Result: Cordoned, Node: name, Message: "cordoned"})
 		return
 	}
-	if i := slices.IndexFunc(d.surges, func(s *surge) bool { return s.ticket == e.Ticket }); i >= 0 {
-		d.surgeAnswered(d.surges[i], e)
+	if d.surges.answered(e) {
 		return
 	}
 	if d.evicting == nil || e.Ticket != d.ticket {
@@ -102,8 +101,8 @@ func (d *Drainer) advance() {
 		return
 	case closing:
 		d.at = time.Time{}
-		d.followSurges()
-		if len(d.surges) == 0 {
+		d.surges.follow(d.stopped)
+		if len(d.surges.list) == 0 {
 			d.end(d.stopped)
 		}
 		return
@@ -120,8 +119,8 @@ func (d *Drainer) advance() {
 
 	if d.stage == recovering {
 		d.at = time.Time{}
-		switch d.followSurges(); {
-		case len(d.surges) > 0:
+		switch d.surges.follow(""); {
+		case len(d.surges.list) > 0:
 		case d.options.OnlyRestore:
 			d.end("")
 			return
@@ -135,7 +134,7 @@ func (d *Drainer) advance() {
 	}
 	if d.stage == emptying {
 		d.at = time.Time{}
-		d.followSurges()
+		d.surges.follow("")
 		d.follow()
 	}
 
@@ -230,7 +229,7 @@ func (d *Drainer) proceed() {
 			d.stale = true
 		}
 	}
-	for _, s := range d.surges {
+	for _, s := range d.surges.list {
 		if until := s.since.Add(landsFor); s.step <= growing && !s.placed && d.now.Before(until) {
 			d.wake(until)
 			return
@@ -242,7 +241,7 @@ func (d *Drainer) proceed() {
 			continue
 		}
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		if victim != nil && d.surging(victim) != nil {
+		if victim != nil && d.surges.of(victim) != nil {
 			continue
 		}
 		if d.stale || d.now.Sub(d.planned) > plannedFor || victim == nil || victim.DeletionTimestamp != nil {
@@ -256,7 +255,7 @@ func (d *Drainer) proceed() {
 		next := &departure{Departure: *p, owner: workloadOf(victim), known: known}
 		if p.Surge != nil {
 			d.next++
-			d.beginSurge(next)
+			d.surges.begin(next)
 			return
 		}
 		if next.follows() && p.To != "" {
@@ -277,8 +276,7 @@ func (d *Drainer) proceed() {
 }
 
 func (d *Drainer) evict(p *departure) {
-	d.tickets++
-	d.evicting, d.ticket = p, d.tickets
+	d.evicting, d.ticket = p, d.nextTicket()
 	if p.room != nil {
 		d.room = p
 	}
@@ -308,7 +306,7 @@ func (d *Drainer) rest() {
 		}
 		left++
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		if victim == nil || victim.DeletionTimestamp != nil || d.surging(victim) != nil {
+		if victim == nil || victim.DeletionTimestamp != nil || d.surges.of(victim) != nil {
 			continue
 		}
 		why := p.Waits
@@ -326,7 +324,7 @@ func (d *Drainer) rest() {
 
 	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
 	switch {
-	case d.stale, retry, left > 0 && len(waits) == 0 && len(d.under)+len(d.surges) == 0, len(waits) > 0 && !d.now.Before(again):
+	case d.stale, retry, left > 0 && len(waits) == 0 && len(d.under)+len(d.surges.list) == 0, len(waits) > 0 && !d.now.Before(again):
 		d.ask(replanning)
 	case len(waits) > 0:
 		d.wake(again)
@@ -334,7 +332,7 @@ func (d *Drainer) rest() {
 			d.waits = told
 			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0], Held: held})
 		}
-	case len(d.under)+len(d.surges) == 0 && !ending:
+	case len(d.under)+len(d.surges.list) == 0 && !ending:
 		d.end(strings.Join(slices.Sorted(maps.Values(d.stays)), "; "))
 	case ending && d.options.Overdue > 0 && !d.now.Before(d.planned.Add(retryAfter)):
 		d.ask(replanning)
@@ -345,9 +343,9 @@ func (d *Drainer) rest() {
 
 // end ends the drain, once surges are put back; why is what stopped it, or "".
 func (d *Drainer) end(why string) {
-	if len(d.surges) > 0 {
+	if len(d.surges.list) > 0 {
 		d.stage, d.stopped = closing, why
-		d.followSurges()
+		d.surges.follow(why)
 		return
 	}
 	d.stage = drained

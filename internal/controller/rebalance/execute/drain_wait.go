@@ -87,20 +87,20 @@ func unreadiness(p *v1.Pod) string {
 }
 
 // explain says what a surge waits for, if that takes long.
-func (d *Drainer) explain(s *surge, victim, next *v1.Pod) {
-	if at := s.since.Add(explainsAfter); d.now.Before(at) {
-		d.wake(at)
+func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
+	if at := s.since.Add(explainsAfter); ss.now.Before(at) {
+		ss.host.wake(at)
 		return
 	}
-	why := d.removable(victim, next)
+	why := ss.removable(victim, next)
 	switch {
 	case next == nil:
-		why = cmp.Or(d.cluster.notMade(s.Namespace, s.Owner), "no pod more was made yet")
+		why = cmp.Or(ss.cluster.notMade(s.Namespace, s.Owner), "no pod more was made yet")
 	case !ready(next):
 		why = "its successor " + unreadiness(next)
 	}
 	if why != "" && why != s.told {
 		s.told = why
-		d.do(DrainTold{Result: Awaited, Pod: &s.Departure, Message: why})
+		ss.host.surgeTold(s, Awaited, "", why)
 	}
 }

@@ -146,8 +146,7 @@ func (r *Roller) empty(stage rollStage) {
 	options.Nodes = slices.DeleteFunc(slices.Clone(r.turn.Nodes), func(name string) bool { return r.cluster.node(name) == nil })
 	options.Fitting = stage == turnEmptying && len(r.turn.Opens) > 0
 	options.Returned = map[types.UID]bool{}
-	r.drainer = NewDrainer(options)
-	r.drainer.cluster = r.cluster
+	r.drainer = newDrainer(options, r.cluster)
 	r.drain(Listed{})
 }
 

@@ -21,7 +21,7 @@ const (
 	surgesFor  = 15 * time.Minute // after which another run takes its note for left behind
 	failsFor   = 30 * time.Second // for how long a successor's container may fail to start
 	removesFor = 30 * time.Second // until the controller has removed the pod once it is scaled back
-	mostSurges = 3                // for the same pod, in a row
+	mostSurges = 3                // for the same pod of a drain, in a row
 )
 
 // surgeNote is the value of the label that a workload has while it has one more replica. It is
@@ -70,23 +70,49 @@ type surge struct {
 	scaled     rebalance.Scaled
 	template   *v1.PodTemplateSpec // of the pods, when it began; nil: left behind by an earlier run
 
-	step   surgeStep
-	since  time.Time // when the step began
-	ticket Ticket    // of the request in progress; 0: it is made at retry
-	retry  time.Time
-	failed int       // requests that failed, in a row
-	bad    time.Time // since when the successor's container fails to start
-	placed bool      // the successor has a node, and it was said
-	marked bool      // the pod has, or may have, the lowest deletion cost
-	back   bool      // the scale is what it was
-	final  bool      // trying again would not help
-	why    string    // why it was given up
-	told   string    // what it was last said to wait for
+	step     surgeStep
+	since    time.Time // when the step began
+	ticket   Ticket    // of the request in progress; 0: it is made at retry
+	retry    time.Time
+	failed   int       // requests that failed, in a row
+	bad      time.Time // since when the successor's container fails to start
+	placed   bool      // the successor has a node, and it was said
+	marked   bool      // the pod has, or may have, the lowest deletion cost
+	back     bool      // the scale is what it was
+	final    bool      // trying again would not help
+	outdated bool      // the plan was: trying again with another one may help
+	why      string    // why it was given up
+	told     string    // what it was last said to wait for
 }
 
-// surging returns the surge of a pod, or of its workload.
-func (d *Drainer) surging(p *v1.Pod) *surge {
-	for _, s := range d.surges {
+// surges are those of a host.
+type surges struct {
+	host    surgeHost
+	cluster *cluster
+	grace   *int64 // overrides that of the pods
+	now     time.Time
+	list    []*surge
+}
+
+// surgeHost is what has pods leave after their successors are ready: a Drainer or a Core.
+type surgeHost interface {
+	do(action Action)
+	nextTicket() Ticket
+	wake(at time.Time)
+	wall() time.Time
+	// successor returns the pod that was made in place of one, or nil.
+	successor(p *departure) *v1.Pod
+	// surgeTold reports the progress of a surge; node is where the successor is.
+	surgeTold(s *surge, result Result, node, message string)
+	// surgeLeft takes a pod that is leaving, after its successor was ready.
+	surgeLeft(s *surge)
+	// surgeEnded is called when the scale is what it was. If the surge was given up, why says so.
+	surgeEnded(s *surge)
+}
+
+// of returns the surge of a pod, or of its workload.
+func (ss *surges) of(p *v1.Pod) *surge {
+	for _, s := range ss.list {
 		if s.UID == p.UID || s.owner == workloadOf(p) {
 			return s
 		}
@@ -94,32 +120,30 @@ func (d *Drainer) surging(p *v1.Pod) *surge {
 	return nil
 }
 
-// beginSurge has the pod's workload get one more replica.
-func (d *Drainer) beginSurge(p *departure) {
+// begin has the pod's workload get one more replica.
+func (ss *surges) begin(p *departure) {
 	s := &surge{
-		departure: p, scaled: p.Surge.Scaled, template: templateOf(d.cluster.scaled(p.Surge.Scaled)), since: d.now,
-		note: surgeNote{p.Surge.Replicas, p.UID, d.wall().Unix()},
+		departure: p, scaled: p.Surge.Scaled, template: templateOf(ss.cluster.scaled(p.Surge.Scaled)), since: ss.now,
+		note: surgeNote{p.Surge.Replicas, p.UID, ss.host.wall().Unix()},
 	}
-	d.surges = append(d.surges, s)
-	d.tried[p.UID]++
-	d.request(s)
+	ss.list = append(ss.list, s)
+	ss.request(s)
 }
 
 // request makes the request that a step waits for.
-func (d *Drainer) request(s *surge) {
-	d.tickets++
-	s.ticket = d.tickets
+func (ss *surges) request(s *surge) {
+	s.ticket = ss.host.nextTicket()
 	change := Scale{Ticket: s.ticket, Of: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
 	switch s.step {
 	case raising:
-		d.do(change)
+		ss.host.do(change)
 	case marking, clearing:
-		d.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Clear: s.step == clearing})
+		ss.host.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Clear: s.step == clearing})
 	case leaving:
-		d.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: d.options.Grace})
+		ss.host.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: ss.grace})
 	case lowering:
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
-		d.do(change)
+		ss.host.do(change)
 	}
 }
 
@@ -128,179 +152,183 @@ func (s *surge) enter(step surgeStep, now time.Time) {
 }
 
 // giveUp has the scale put back, and the pod stay.
-func (d *Drainer) giveUp(s *surge, why string) {
+func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
 	if s.marked {
-		s.enter(clearing, d.now)
+		s.enter(clearing, ss.now)
 		return
 	}
-	s.enter(lowering, d.now)
+	s.enter(lowering, ss.now)
 }
 
-// surgeAnswered handles the answer to a surge's request.
-func (d *Drainer) surgeAnswered(s *surge, e Answered) {
-	s.ticket = 0
+// answered handles the answer to a surge's request, and reports whether it was one.
+func (ss *surges) answered(e Answered) bool {
+	i := slices.IndexFunc(ss.list, func(s *surge) bool { return s.ticket != 0 && s.ticket == e.Ticket })
+	if i >= 0 {
+		ss.list[i].ticket = 0
+		ss.takeAnswer(ss.list[i], e)
+	}
+	return i >= 0
+}
+
+func (ss *surges) takeAnswer(s *surge, e Answered) {
 	switch {
 	case e.Outcome == OK:
-		d.surgeDone(s)
+		ss.requested(s)
 	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
-		s.enter(lowering, d.now) // the pod has left by itself
+		s.enter(lowering, ss.now) // the pod has left by itself
 	case e.Outcome == NotFound && s.step == clearing, e.Outcome == NotFound && s.step == lowering:
-		d.surgeDone(s) // nothing is left to be put back
+		ss.requested(s) // nothing is left to be put back
 	case s.step == raising && (e.Outcome == Conflict || e.Outcome == NotFound): // the plan is outdated
-		d.tried[s.UID]--
-		s.why = fmt.Sprintf("%s has changed", s.scaled)
-		s.enter(restored, d.now)
+		s.why, s.outdated = fmt.Sprintf("%s has changed", s.scaled), true
+		s.enter(restored, ss.now)
 	case s.step == raising && e.Outcome == Refused:
 		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
-		s.enter(restored, d.now)
+		s.enter(restored, ss.now)
 	case s.step == raising && s.failed+1 >= mostFailed: // it may have been made
-		d.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
+		ss.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
 	case s.step == marking && (e.Outcome == Refused || s.failed+1 >= mostFailed):
-		d.giveUp(s, "its deletion cost cannot be set: "+e.Message)
-	case s.step == leaving && (e.Outcome == Refused || d.now.Sub(s.since) >= pendingFor):
-		d.giveUp(s, "it cannot be evicted: "+e.Message)
+		ss.giveUp(s, "its deletion cost cannot be set: "+e.Message)
+	case s.step == leaving && (e.Outcome == Refused || ss.now.Sub(s.since) >= pendingFor):
+		ss.giveUp(s, "it cannot be evicted: "+e.Message)
 	case s.step == clearing && e.Outcome == Refused:
 		s.marked = false
-		s.enter(lowering, d.now)
+		s.enter(lowering, ss.now)
 	default: // what was raised is put back, however often that is tried
 		s.failed++
-		s.retry = d.now.Add(min(firstPause<<min(s.failed, 5), lastPause))
+		s.retry = ss.now.Add(min(firstPause<<min(s.failed, 5), lastPause))
 	}
 }
 
-// surgeDone goes on after a request that was carried out.
-func (d *Drainer) surgeDone(s *surge) {
+// requested goes on after a request that was carried out.
+func (ss *surges) requested(s *surge) {
 	switch s.step {
 	case raising:
-		s.enter(growing, d.now)
-		d.do(DrainTold{Result: Raised, Pod: &s.Departure,
-			Message: fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1)})
+		s.enter(growing, ss.now)
+		ss.host.surgeTold(s, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
 	case marking, leaving:
-		s.enter(lowering, d.now)
+		s.enter(lowering, ss.now)
 	case clearing:
 		s.marked = false
 		if s.back {
-			s.enter(restored, d.now)
+			s.enter(restored, ss.now)
 			return
 		}
-		s.enter(lowering, d.now)
+		s.enter(lowering, ss.now)
 	case lowering:
 		s.back = true
 		if s.why != "" {
-			s.enter(restored, d.now)
+			s.enter(restored, ss.now)
 			return
 		}
-		s.enter(removing, d.now)
+		s.enter(removing, ss.now)
 	}
 }
 
-// followSurges moves the surges on.
-func (d *Drainer) followSurges() {
-	for _, s := range d.surges {
+// follow moves the surges on. With a reason to stop, those whose pods have not been marked yet are
+// given up.
+func (ss *surges) follow(stopped string) {
+	for _, s := range ss.list {
 		switch {
 		case s.ticket != 0 || s.step == restored:
-		case s.step == growing && d.stage == closing:
-			d.giveUp(s, d.stopped)
+		case s.step == growing && stopped != "":
+			ss.giveUp(s, stopped)
 		case s.step == growing:
-			d.grow(s)
+			ss.grow(s)
 		case s.step == removing:
-			d.awaitRemoval(s)
+			ss.awaitRemoval(s)
 		}
 		if s.ticket == 0 && s.step != growing && s.step != removing && s.step != restored {
-			if d.now.Before(s.retry) {
-				d.wake(s.retry)
+			if ss.now.Before(s.retry) {
+				ss.host.wake(s.retry)
 				continue
 			}
-			d.request(s)
+			ss.request(s)
 		}
 	}
 
-	d.surges = slices.DeleteFunc(d.surges, func(s *surge) bool {
+	ss.list = slices.DeleteFunc(ss.list, func(s *surge) bool {
 		if s.step != restored {
 			return false
 		}
 		if s.why != "" {
-			d.do(DrainTold{Result: Restored, Pod: &s.Departure, Message: s.why})
+			ss.host.surgeTold(s, Restored, "", s.why)
 		}
-		if s.why != "" && (s.final || d.tried[s.UID] >= mostSurges) {
-			d.stays[s.UID] = fmt.Sprintf("%s/%s stays: %s", s.Namespace, s.Name, s.why)
-		}
-		d.stale = true
+		ss.host.surgeEnded(s)
 		return true
 	})
 }
 
 // grow waits until the successor is ready and the pod may be removed.
-func (d *Drainer) grow(s *surge) {
-	victim, object := d.cluster.pod(s.Namespace, s.Name, s.UID), d.cluster.scaled(s.scaled)
+func (ss *surges) grow(s *surge) {
+	victim, object := ss.cluster.pod(s.Namespace, s.Name, s.UID), ss.cluster.scaled(s.scaled)
 	if victim == nil || victim.DeletionTimestamp != nil {
-		d.giveUp(s, "it left by itself")
+		ss.giveUp(s, "it left by itself")
 		return
 	}
 
 	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
-		if d.now.Sub(s.since) < pendingFor { // it was scaled a moment ago, and that is seen soon
-			d.wake(s.since.Add(pendingFor))
+		if ss.now.Sub(s.since) < pendingFor { // it was scaled a moment ago, and that is seen soon
+			ss.host.wake(s.since.Add(pendingFor))
 			return
 		}
-		d.giveUp(s, "somebody else has changed the scale")
+		ss.giveUp(s, "somebody else has changed the scale")
 		return
 	}
 	if wanted := replicasOf(object); wanted != s.note.replicas+1 {
-		d.giveUp(s, fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, wanted))
+		ss.giveUp(s, fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, wanted))
 		return
 	}
 	if !equality.Semantic.DeepEqual(templateOf(object), s.template) {
-		d.giveUp(s, fmt.Sprintf("a rollout of %s has begun", s.scaled))
+		ss.giveUp(s, fmt.Sprintf("a rollout of %s has begun", s.scaled))
 		return
 	}
 
-	next := d.successor(s.departure)
+	next := ss.host.successor(s.departure)
 	if next != nil && next.Spec.NodeName != "" && !s.placed {
 		s.placed = true
-		d.do(DrainTold{Result: Arrived, Pod: &s.Departure, Node: next.Spec.NodeName, Message: next.Name})
+		ss.host.surgeTold(s, Arrived, next.Spec.NodeName, next.Name)
 	}
-	if why := d.hopeless(s, next); why != "" {
-		d.giveUp(s, why)
+	if why := ss.hopeless(s, next); why != "" {
+		ss.giveUp(s, why)
 		return
 	}
-	if why := d.removable(victim, next); why != "" {
-		d.explain(s, victim, next)
-		if d.now.Sub(s.since) >= unreadyFor {
+	if why := ss.removable(victim, next); why != "" {
+		ss.explain(s, victim, next)
+		if ss.now.Sub(s.since) >= unreadyFor {
 			s.final = true
-			d.giveUp(s, why)
+			ss.giveUp(s, why)
 			return
 		}
-		d.wake(s.since.Add(unreadyFor))
+		ss.host.wake(s.since.Add(unreadyFor))
 		return
 	}
-	if d.cluster.whole(s.owner) {
+	if ss.cluster.whole(s.owner) {
 		s.marked = true
-		s.enter(marking, d.now)
+		s.enter(marking, ss.now)
 		return
 	}
-	s.enter(leaving, d.now)
+	s.enter(leaving, ss.now)
 }
 
 // hopeless returns why the successor is not going to be ready, or "".
-func (d *Drainer) hopeless(s *surge, next *v1.Pod) string {
+func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 	if next == nil {
-		if why := d.cluster.notMade(s.Namespace, s.Owner); why != "" && d.now.Sub(s.since) >= failsFor {
+		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
 			return "no pod more was made: " + why
 		}
-		d.wake(s.since.Add(failsFor))
-		if d.now.Sub(s.since) >= pendingFor {
+		ss.host.wake(s.since.Add(failsFor))
+		if ss.now.Sub(s.since) >= pendingFor {
 			return "no pod more was made"
 		}
 		return ""
 	}
 
 	if next.Spec.NodeName == "" {
-		if d.now.Sub(s.since) >= pendingFor {
+		if ss.now.Sub(s.since) >= pendingFor {
 			return homeless(next)
 		}
-		d.wake(s.since.Add(pendingFor))
+		ss.host.wake(s.since.Add(pendingFor))
 		return ""
 	}
 
@@ -309,13 +337,13 @@ func (d *Drainer) hopeless(s *surge, next *v1.Pod) string {
 	case why == "":
 		s.bad = time.Time{}
 	case s.bad.IsZero():
-		s.bad = d.now
-		d.wake(d.now.Add(failsFor))
-	case d.now.Sub(s.bad) >= failsFor:
+		s.bad = ss.now
+		ss.host.wake(ss.now.Add(failsFor))
+	case ss.now.Sub(s.bad) >= failsFor:
 		s.final = true
 		return fmt.Sprintf("its successor %s does not start: %s", next.Name, why)
 	default:
-		d.wake(s.bad.Add(failsFor))
+		ss.host.wake(s.bad.Add(failsFor))
 	}
 
 	return ""
@@ -334,25 +362,25 @@ func failing(p *v1.Pod) string {
 }
 
 // removable returns why the pod must not be removed yet, or "".
-func (d *Drainer) removable(victim, next *v1.Pod) string {
+func (ss *surges) removable(victim, next *v1.Pod) string {
 	if next == nil || !ready(next) {
 		return "its successor is not ready"
 	}
-	return d.cluster.forbids(victim)
+	return ss.cluster.forbids(victim)
 }
 
 // awaitRemoval waits until the controller removes the pod.
-func (d *Drainer) awaitRemoval(s *surge) {
-	switch victim := d.cluster.pod(s.Namespace, s.Name, s.UID); {
+func (ss *surges) awaitRemoval(s *surge) {
+	switch victim := ss.cluster.pod(s.Namespace, s.Name, s.UID); {
 	case victim == nil || victim.DeletionTimestamp != nil:
 		s.ended, s.ahead, s.marked = true, true, false
-		d.accepted(s.departure)
-		s.enter(restored, d.now)
-	case d.now.Sub(s.since) >= removesFor:
+		ss.host.surgeLeft(s)
+		s.enter(restored, ss.now)
+	case ss.now.Sub(s.since) >= removesFor:
 		s.why = "the controller has removed another pod in its place"
-		s.enter(clearing, d.now)
+		s.enter(clearing, ss.now)
 	default:
-		d.wake(s.since.Add(removesFor))
+		ss.host.wake(s.since.Add(removesFor))
 	}
 }
 

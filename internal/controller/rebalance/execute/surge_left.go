@@ -13,17 +13,17 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// leftBehind are surges that a run which was killed has not put back: those of pods on the nodes to
-// drain, and those that are older than a surge lasts.
-func (d *Drainer) leftBehind() (list []*surge) {
+// recover gives up the surges that a run which was killed has not put back: those of the pods that
+// are the host's, and those that are older than a surge lasts.
+func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	pods := map[types.UID]*v1.Pod{}
-	for _, object := range d.cluster.objects {
+	for _, object := range ss.cluster.objects {
 		if p, ok := object.(*v1.Pod); ok {
 			pods[p.UID] = p
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(d.cluster.objects)) {
-		object := d.cluster.objects[key]
+	for _, key := range slices.Sorted(maps.Keys(ss.cluster.objects)) {
+		object := ss.cluster.objects[key]
 		scaled, scales := scaledOf(object)
 		note, ok := readNote(object.GetLabels()[rebalance.SurgeLabel])
 		if !scales || !ok {
@@ -32,27 +32,26 @@ func (d *Drainer) leftBehind() (list []*surge) {
 		s := &surge{scaled: scaled, note: note,
 			departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
 		if p := pods[note.pod]; p != nil {
-			if !slices.Contains(d.options.Nodes, p.Spec.NodeName) && d.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
+			if !own(p) && ss.host.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
 				continue
 			}
 			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, workloadOf(p), Marked(p)
 		}
-		d.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
-		list = append(list, s)
+		ss.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
+		ss.list = append(ss.list, s)
 	}
-	for _, key := range slices.Sorted(maps.Keys(d.cluster.objects)) { // scaled back, and another pod was removed
-		p, ok := d.cluster.objects[key].(*v1.Pod)
-		if !ok || !Marked(p) || p.DeletionTimestamp != nil || !slices.Contains(d.options.Nodes, p.Spec.NodeName) ||
-			slices.ContainsFunc(list, func(s *surge) bool { return s.UID == p.UID }) {
+	for _, key := range slices.Sorted(maps.Keys(ss.cluster.objects)) { // scaled back, and another pod was removed
+		p, ok := ss.cluster.objects[key].(*v1.Pod)
+		if !ok || !Marked(p) || p.DeletionTimestamp != nil || !own(p) ||
+			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.UID == p.UID }) {
 			continue
 		}
 		s := &surge{departure: &departure{Departure: rebalance.Departure{Namespace: p.Namespace, Name: p.Name,
 			UID: p.UID}, owner: workloadOf(p)}, marked: true, back: true}
 		s.why = "an earlier run has left it with the lowest deletion cost"
-		s.enter(clearing, d.now)
-		list = append(list, s)
+		s.enter(clearing, ss.now)
+		ss.list = append(ss.list, s)
 	}
-	return list
 }
 
 // Annotations of a pod that a surge has marked.
