@@ -121,7 +121,9 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
-			p.surge, p.noSurge, p.later = w.surge(p, leaving)
+			if p.surge, p.noSurge, p.later = w.surge(p, leaving); p.surge != nil {
+				w.useQuota(p)
+			}
 		}
 		if leaving.Fitting && p.cramped {
 			plan.Later = append(plan.Later, kept(object, p.noSurge))
@@ -324,7 +326,9 @@ func (w *world) depart(p *pod, d *Departure, leaving *Leaving) (undo func()) {
 		return w.take(p)
 	case d.Lost:
 	case d.Surge != nil:
-		found, d.Stranded = w.beside(p)
+		var why proof
+		found, why = w.beside(p, anywhere)
+		d.Stranded = why.message
 	default:
 		found, d.Stranded = w.departs(p)
 	}
@@ -360,7 +364,6 @@ func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
 
-	anywhere := wish{renews: true}
 	w.without(p, func(next *pod, from *cluster.Node) {
 		nodes, _ = w.landings(s, next, from, anywhere)
 	}, func(next *pod, from *cluster.Node) {

@@ -205,11 +205,62 @@ func TestASurgeIsPutBackAfterAKill(t *testing.T) {
 	}
 }
 
+// TestASurgeOfAMoveIsPutBackAfterAKill does the same with the process that carries out moves.
+func TestASurgeOfAMoveIsPutBackAfterAKill(t *testing.T) {
+	for _, deployment := range []string{"", "deployment web\n"} {
+		for _, done := range []bool{false, true} {
+			for at := 1; ; at++ {
+				s := newStage(t, 1, "node a taint=old:NoSchedule\nnode b\n"+deployment+
+					"pod web-0 on=a cpu=1 label=app:web note=controller.kubernetes.io/pod-deletion-cost:7 owner=ReplicaSet/web\n"+
+					"pod web-1 on=b cpu=1 label=app:web owner=ReplicaSet/web\nbudget web of=app:web unavailable=0\n",
+					&rebalance.Policy{Goals: []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}})
+				s.statuses, s.options.Surge = true, true
+				s.count()
+				s.run(time.Second)
+				requests := 0
+				s.faults.request = func() bool {
+					if requests++; requests != at {
+						return true
+					}
+					s.kill()
+					return done
+				}
+				for try := 0; len(s.done) == 0 && try < 10; try++ {
+					if s.core == nil {
+						s.start()
+					}
+					for range 600 {
+						s.run(200 * time.Millisecond)
+						if up := s.up("web"); up < 2 {
+							s.fail("%d pods are ready", up)
+						}
+					}
+				}
+				s.judgePutBack("a", 2)
+				if len(s.done) != 1 || s.done[0].Stopped != "" {
+					s.fail("the run ended with %+v", s.done)
+				}
+				if len(s.wrong) > 0 {
+					t.Fatalf("killed at request %d (carried out: %v) of %q: %v\n%s", at, done, deployment, s.wrong, s.lines.String())
+				}
+				if requests < at {
+					break
+				}
+			}
+		}
+	}
+}
+
 // judgeSurge holds what must be true when a drain with surges is over.
 func (s *stage) judgeSurge(node string, replicas int) {
 	if len(s.drained) != 1 || s.drained[0].Stopped != "" {
 		s.fail("the drain ended with %+v", s.drained)
 	}
+	s.judgePutBack(node, replicas)
+}
+
+// judgePutBack holds that the node is empty, and that the workload is what it was.
+func (s *stage) judgePutBack(node string, replicas int) {
 	count := 0
 	for _, p := range s.pods() {
 		count++

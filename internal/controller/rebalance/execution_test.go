@@ -23,8 +23,8 @@ import (
 // TestExecution runs testdata/*.execution.txt against a cluster in virtual time. What a case may
 // say:
 //
-//	world GOAL... [every=DURATION]  begins a cluster, and the process that carries out moves by these goals;
-//	                                without any, none
+//	world GOAL... [every=DURATION] [surge]  begins a cluster, and the process that carries out moves by these
+//	                                goals; without any, none
 //	drain NODE... [FLAG...]         begins the process that drains nodes, with kubectl's flags and allow-pending
 //	roll [FLAG...]                  begins the process that rolls the nodes with the label pool:roll; until=ready, until=new,
 //	                                at-once=N, restart
@@ -83,11 +83,18 @@ func staged(t *testing.T, d *datadriven.TestData) *stage {
 			options.Every = duration(t, arg.Vals[0])
 			continue
 		}
+		if options.Surge = options.Surge || arg.Key == "surge"; arg.Key == "surge" {
+			continue
+		}
 		goals.Goals = append(goals.Goals, goalOf(t, arg))
 	}
 	s := newStage(t, 1, strings.TrimSpace(d.Input), goals)
 	s.options = options
 	if len(goals.Goals) > 0 {
+		if s.statuses = options.Surge; s.statuses {
+			s.count()
+			s.run(time.Second)
+		}
 		s.start()
 	} else {
 		s.statuses, s.draining = true, true

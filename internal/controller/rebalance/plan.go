@@ -69,6 +69,10 @@ type Move struct {
 	// Improves is what the move reduces, from and to.
 	Improves []Measure `json:"improves"`
 	Cost     Cost      `json:"cost"`
+	// Surge is set if one more replica comes first, NoSurge why it does not although it was asked
+	// for.
+	Surge   *Surge `json:"surge,omitempty"`
+	NoSurge string `json:"noSurge,omitempty"`
 	// Next is the next best candidate, and why this one was preferred.
 	Next *Next `json:"next,omitempty"`
 

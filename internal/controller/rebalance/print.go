@@ -94,7 +94,11 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 		if m.Attempt != "" {
 			why = m.Attempt
 		}
-		rows = append(rows, []string{strconv.Itoa(m.Number), m.Namespace + "/" + m.Name, m.From, to, m.Cause, why, m.Cost.String()})
+		cost := m.Cost.String()
+		if m.Surge != nil {
+			cost = "one more replica first, " + cost
+		}
+		rows = append(rows, []string{strconv.Itoa(m.Number), m.Namespace + "/" + m.Name, m.From, to, m.Cause, why, cost})
 		if wide && m.Next != nil {
 			rows = append(rows, []string{"", "", "", "", "", fmt.Sprintf("next %s/%s: %s", m.Next.Namespace, m.Next.Name, m.Next.Why), ""})
 		}

@@ -126,7 +126,14 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 		return OwnerBusy, why
 	}
 
-	if verdict := w.mayEvict(p); verdict.Answer != disruption.Allowed {
+	if w.options.Surge {
+		p.surge, p.noSurge, p.later = w.surge(p, &Leaving{})
+	}
+	switch verdict := w.mayEvict(p); {
+	case p.surge != nil:
+	case p.later:
+		return OwnerBusy, p.noSurge
+	case verdict.Answer != disruption.Allowed:
 		return BudgetSpent, verdict.Message
 	}
 	return "", ""

@@ -38,9 +38,20 @@ type wish struct {
 	on func(n *cluster.Node) bool
 }
 
+// anywhere is the wish of a pod that leaves wherever its successor lands.
+var anywhere = wish{renews: true}
+
 // prove decides a pod's successor, both while the pod terminates and after it is gone, and judges
-// every node on which the successor may land.
+// every node on which the successor may land. One that comes first is decided while the pod is
+// there and stays.
 func (w *world) prove(p *pod, is wish) proof {
+	if p.surge != nil {
+		nodes, why := w.beside(p, is)
+		if why.code != "" {
+			return why
+		}
+		return w.choose(p, [][]*cluster.Node{nodes}, is)
+	}
 	s := w.schedulerOf(p)
 	if s == nil {
 		return refused(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)

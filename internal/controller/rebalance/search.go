@@ -258,7 +258,7 @@ func (s *search) count(node string, m *Move, by int) {
 func (s *search) describe(st *strategy, p *pod, found proof) Move {
 	m := Move{
 		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.NodeName,
-		Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
+		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
 	}
 
 	if found.to != nil {

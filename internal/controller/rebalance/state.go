@@ -49,6 +49,8 @@ type Options struct {
 	Resting map[string]time.Time
 	// Arrived are the successors of moves made for the same policy. They are not moved again.
 	Arrived map[types.UID]bool
+	// Surge has pods leave once one more replica of their workload is ready, where that can be.
+	Surge bool
 	// Spent are the moves of the same run: they count towards the policy's limits, and a goal that
 	// has begun goes on.
 	Spent Spent

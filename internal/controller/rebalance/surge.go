@@ -25,8 +25,10 @@ const SurgeLabel = "berth.dev/surge"
 
 // Scaled is what a surge scales.
 type Scaled struct {
-	Kind, Namespace, Name string
-	UID                   types.UID
+	Kind      string    `json:"kind"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
 }
 
 // String names it as kubectl does.
@@ -36,7 +38,7 @@ func (s Scaled) String() string { return s.Kind + "/" + s.Name }
 type Surge struct {
 	Scaled
 	// Replicas is the scale before, and after.
-	Replicas int32
+	Replicas int32 `json:"replicas"`
 }
 
 // surge decides whether a pod's workload can have one more replica until the pod has left. If not,
@@ -69,9 +71,9 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	if why = cmp.Or(w.autoscaled(s.Scaled), w.alone(p)); why != "" {
 		return nil, why, false
 	}
-	if nodes, why := w.beside(p); len(nodes) == 0 {
+	if nodes, why := w.beside(p, anywhere); len(nodes) == 0 {
 		p.cramped = true
-		return nil, "no node takes one more of them while it is there: " + why, false
+		return nil, "no node takes one more of them while it is there: " + why.message, false
 	}
 	if why, later = w.overQuota(p, leaving); why != "" {
 		return nil, why, later
@@ -80,14 +82,13 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 }
 
 // overQuota returns why a quota of the namespace refuses one more pod, or "". later is set if that
-// passes, since other surges use the quota up. A pod that is allowed counts for those that follow.
+// passes, since other surges use the quota up.
 func (w *world) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
-	usage, covering := quota.UsageOf(p.object), []*v1.ResourceQuota(nil)
+	usage := quota.UsageOf(p.object)
 	for _, q := range w.quotas[p.Namespace()] {
 		if !quota.Covers(q, p.object) {
 			continue
 		}
-		covering = append(covering, q)
 		used, surges := w.surgesUse[q]
 		if !surges {
 			used = q.Status.Used
@@ -96,15 +97,21 @@ func (w *world) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || w.ending(p.Namespace())
 		}
 	}
+	return "", false
+}
 
-	for _, q := range covering {
+// useQuota counts a surge that is planned for those that are planned after it.
+func (w *world) useQuota(p *pod) {
+	for _, q := range w.quotas[p.Namespace()] {
+		if !quota.Covers(q, p.object) {
+			continue
+		}
 		used, surges := w.surgesUse[q]
 		if !surges {
 			used = q.Status.Used
 		}
-		w.surgesUse[q] = quota.Sum(used, usage)
+		w.surgesUse[q] = quota.Sum(used, quota.UsageOf(p.object))
 	}
-	return "", false
 }
 
 // ending reports whether a pod of the namespace is about to be gone.
@@ -199,15 +206,15 @@ func (w *world) alone(p *pod) string {
 
 // beside returns the nodes on which the scheduler may put one more pod of a workload while this one
 // is there, by name, or why there are none.
-func (w *world) beside(p *pod) (nodes []*cluster.Node, why string) {
+func (w *world) beside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
 	s := w.schedulerOf(p)
 	if s == nil {
-		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
+		return nil, refused(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
 	next, notes := w.successor(p), len(w.notes)
 	defer func() { w.back(notes) }()
 	w.create(next.claims)
-	nodes, refusal := w.landings(s, next, p.Node, wish{renews: true})
+	nodes, why = w.landings(s, next, p.Node, is)
 	sortByName(nodes)
-	return nodes, refusal.message
+	return nodes, why
 }

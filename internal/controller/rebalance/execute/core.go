@@ -12,6 +12,8 @@ import (
 
 // Options are the operator's choices. Zero values are the defaults.
 type Options struct {
+	// Surge has pods leave once one more replica of their workload is ready, where that can be.
+	Surge bool
 	// Every is how often a run begins; 0: there is a single run.
 	Every time.Duration
 	// Wall converts the Core's clock to wall-clock time; nil: both are the same.
@@ -45,15 +47,17 @@ const (
 type phase int
 
 const (
-	learning phase = iota // the journal and all objects
-	idle                  // the time for the next run
-	pausing               // the time to plan again
-	planning              // a plan
-	tainting              // taints on nodes
-	noting                // the journal
-	evicting              // the eviction
-	arriving              // the successor
-	ending                // the journal, at the end of a run
+	learning  phase = iota // the journal and all objects
+	idle                   // the time for the next run
+	pausing                // the time to plan again
+	planning               // a plan
+	tainting               // taints on nodes
+	noting                 // the journal
+	evicting               // the eviction
+	surging                // the successor, before the victim leaves
+	restoring              // surges that an earlier process has left behind
+	arriving               // the successor
+	ending                 // the journal, at the end of a run
 	over
 )
 
@@ -86,7 +90,8 @@ type Core struct {
 	move    *move
 	plan    *rebalance.Plan
 	filled  map[string]bool // nodes that have got a pod since the plan's state was taken
-	busy    bool            // that does not count for this plan: so many before it were outdated
+	surges  *surges
+	busy    bool // that does not count for this plan: so many before it were outdated
 }
 
 // run is the state of one run.
@@ -118,13 +123,15 @@ type refusal struct {
 
 // New returns a Core that has seen nothing of the cluster.
 func New(options Options) *Core {
-	return &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{},
+	c := &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{},
 		written: map[string]string{}, journal: Journal{Resting: map[string]Rest{}}}
+	c.surges = &surges{host: c, cluster: c.cluster}
+	return c
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
 func (c *Core) Step(now time.Time, event Event) []Action {
-	c.now, c.actions = now, nil
+	c.now, c.surges.now, c.actions = now, now, nil
 	if !c.asked {
 		c.asked = true
 		c.do(Recall{})
@@ -201,6 +208,8 @@ func (c *Core) advance() {
 		}
 	case evicting:
 		c.watchVictim(due)
+	case surging, restoring:
+		c.followSurges()
 	case arriving:
 		c.follow()
 	}
@@ -208,7 +217,7 @@ func (c *Core) advance() {
 
 const interrupted = "interrupted"
 
-// begin starts a run. A move in the journal is followed up, or forgotten if it was not made.
+// begin starts a run. What an earlier one has left of surges is put back first.
 func (c *Core) begin() {
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
 	c.closed = map[string]bool{}
@@ -217,6 +226,17 @@ func (c *Core) begin() {
 		c.run.resting[workload] = rest
 	}
 
+	c.recoverSurges()
+	if len(c.surges.list) > 0 {
+		c.enter(restoring)
+		c.followSurges()
+		return
+	}
+	c.resume()
+}
+
+// resume follows up a move in the journal, or forgets it if it was not made.
+func (c *Core) resume() {
 	f := c.journal.Move
 	if f == nil {
 		c.ask()
@@ -312,7 +332,7 @@ func (c *Core) answered(e Answered) {
 		return
 	}
 
-	if e.Ticket != c.ticket {
+	if c.surges.answered(e) || e.Ticket != c.ticket {
 		return
 	}
 	switch c.phase {

@@ -45,7 +45,7 @@ func (d *Drainer) follow() {
 
 // followSuccessor looks for the successor of one pod.
 func (d *Drainer) followSuccessor(p *departure) {
-	next := d.successor(p)
+	next := d.successorOf(p)
 	switch {
 	case next != nil && next.Spec.NodeName != "":
 		p.ended = true
@@ -103,8 +103,8 @@ func homeless(next *v1.Pod) string {
 	return "the successor " + next.Name + " has no node" + unschedulable(next)
 }
 
-// successor returns the pod that was made in place of one. Once seen, it stays the same one.
-func (d *Drainer) successor(p *departure) *v1.Pod {
+// successorOf returns the pod that was made in place of one. Once seen, it stays the same one.
+func (d *Drainer) successorOf(p *departure) *v1.Pod {
 	pods := d.cluster.byOwner[p.owner]
 	if next := pods[p.next]; next != nil && next.DeletionTimestamp == nil {
 		return next

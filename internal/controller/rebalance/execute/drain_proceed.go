@@ -154,9 +154,9 @@ func (d *Drainer) outOfTime() string {
 		switch {
 		case p.ended:
 		case !d.options.AllowPending:
-			return fmt.Sprintf("not done within %s: %s/%s: %s", d.options.Timeout, p.Namespace, p.Name, homeless(d.successor(p)))
+			return fmt.Sprintf("not done within %s: %s/%s: %s", d.options.Timeout, p.Namespace, p.Name, homeless(d.successorOf(p)))
 		default:
-			d.leavePending(p, d.successor(p))
+			d.leavePending(p, d.successorOf(p))
 		}
 	}
 	return ""

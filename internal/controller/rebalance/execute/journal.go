@@ -84,6 +84,10 @@ func (c *Core) noted(e Answered) {
 		return
 	}
 	c.followed(&c.move.Move)
+	if c.move.Surge != nil {
+		c.beginSurge()
+		return
+	}
 	c.enter(evicting)
 	c.evict()
 }

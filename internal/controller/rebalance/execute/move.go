@@ -52,11 +52,16 @@ func (c *Core) start(m *rebalance.Move) {
 func (c *Core) evict() {
 	m := c.move
 	c.ticket, c.at = c.nextTicket(), time.Time{}
-	evict := Evict{Ticket: c.ticket, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+	c.do(Evict{Ticket: c.ticket, Namespace: m.Namespace, Name: m.Name, UID: m.UID, Grace: c.grace()})
+}
+
+// grace overrides the victim's grace period where the policy does.
+func (c *Core) grace() *int64 {
+	m := c.move
 	if victim := c.cluster.pod(m.Namespace, m.Name, m.UID); victim != nil && m.Cost.GraceSeconds != graceOf(victim) {
-		evict.Grace = &m.Cost.GraceSeconds
+		return &m.Cost.GraceSeconds
 	}
-	c.do(evict)
+	return nil
 }
 
 func graceOf(p *v1.Pod) int64 {

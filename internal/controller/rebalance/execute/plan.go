@@ -24,7 +24,7 @@ func (c *Core) ask() {
 	}
 	c.do(MakePlan{
 		State:   &rebalance.State{AsOf: c.wall(), Objects: c.cluster.state()},
-		Options: rebalance.Options{Resting: resting, Arrived: maps.Clone(c.run.arrived), Spent: c.run.spent},
+		Options: rebalance.Options{Surge: c.options.Surge, Resting: resting, Arrived: maps.Clone(c.run.arrived), Spent: c.run.spent},
 	})
 }
 

@@ -100,8 +100,8 @@ type surgeHost interface {
 	nextTicket() Ticket
 	wake(at time.Time)
 	wall() time.Time
-	// successor returns the pod that was made in place of one, or nil.
-	successor(p *departure) *v1.Pod
+	// successorOf returns the pod that was made in place of one, or nil.
+	successorOf(p *departure) *v1.Pod
 	// surgeTold reports the progress of a surge; node is where the successor is.
 	surgeTold(s *surge, result Result, node, message string)
 	// surgeLeft takes a pod that is leaving, after its successor was ready.
@@ -284,7 +284,7 @@ func (ss *surges) grow(s *surge) {
 		return
 	}
 
-	next := ss.host.successor(s.departure)
+	next := ss.host.successorOf(s.departure)
 	if next != nil && next.Spec.NodeName != "" && !s.placed {
 		s.placed = true
 		ss.host.surgeTold(s, Arrived, next.Spec.NodeName, next.Name)
