@@ -22,6 +22,7 @@ type balancing struct {
 	policy    string
 	sampled   bool
 	execute   bool
+	surge     bool
 	failOn    []string
 }
 
@@ -37,6 +38,8 @@ Every move is a strict improvement, and a second plan after the first is empty.
 Nothing is written: the cluster of the kubeconfig is only read (get and list, never
 secrets), or with -f manifests or a recording. With --execute the moves are made: one
 at a time, each proved anew right before it, the next one when the successor is ready.
+With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
+ready elsewhere, also where a disruption budget does not let it go before.
 Proofs are by the configuration of the scheduler that runs. --execute does not begin
 where nobody can be asked for it, unless --config names its file.
 
@@ -53,7 +56,7 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
   berth rebalance heal consolidate=2 -o wide
   berth rebalance defragment=train-0,train-1 -n ml
   berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves
-  berth rebalance consolidate=2 --execute`,
+  berth rebalance consolidate=2 --execute --surge`,
 		ValidArgsFunction: b.complete,
 		RunE:              b.run,
 	}
@@ -61,6 +64,8 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 	b.question.addFlags(flags)
 	flags.StringVar(&b.policy, "policy", "", "a DeschedulerPolicy file to plan by, instead of goals")
 	flags.BoolVar(&b.execute, "execute", false, "make the moves: evict through the Eviction API, one pod at a time")
+	flags.BoolVar(&b.surge, "surge", false,
+		"with --execute, have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	flags.BoolVar(&b.sampled, "sampled", false,
 		"successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
 	flags.StringVarP(&b.namespace, "namespace", "n", "", "of the pods that defragment names (default: the context's, or default)")
@@ -106,6 +111,9 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	goals, err := rebalance.ReadGoals(args, b.space(b.namespace))
 	if err != nil {
 		return usagef("%w", err)
+	}
+	if b.surge && !b.execute {
+		return usagef("--surge: goes with --execute only")
 	}
 	if err := checkGates(b.gates); err != nil {
 		return err

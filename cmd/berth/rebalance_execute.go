@@ -68,7 +68,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 			}
 			return goals, nil
 		},
-		Profiles: running.Profiles, Placing: b.placing(),
+		Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placing(),
 		Told: func(a execute.Told) { meter.stop(); tellMove(cmd.OutOrStdout(), a) },
 		Done: func(a execute.Done) { meter.stop(); ended = &a; cancel() },
 	})
@@ -142,9 +142,18 @@ func tellMove(out io.Writer, a execute.Told) {
 		if to == "" {
 			to = "(removed)"
 		}
+		if m.NoSurge != "" {
+			to += "; no replica before: " + m.NoSurge
+		}
 		tell(out, "%s: evicted from %s for %s, to %s", name, m.From, m.Cause, to)
 	case execute.Arrived:
 		tell(out, "%s: arrived %s", name, a.Node)
+	case execute.Raised:
+		tell(out, "%s: one more first, for %s: %s", name, m.Cause, a.Message)
+	case execute.Awaited:
+		tell(out, "%s: waiting: %s", name, a.Message)
+	case execute.Replaced:
+		tell(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, m.From)
 	case execute.Resumed:
 		tell(out, "%s: was evicted from %s before; its successor is awaited", name, m.From)
 	default:

@@ -216,6 +216,7 @@ func (o *Options) configz() map[string]any {
 		"rebalance": map[string]any{
 			"policy": o.Rebalance.Policy, "goals": o.Rebalance.Goals, "every": o.Rebalance.Every.String(),
 			"schedulerConfig": o.Rebalance.Config, "sampled": o.Rebalance.Sampled,
+			"surge": o.Rebalance.Surge,
 		},
 	}}
 }

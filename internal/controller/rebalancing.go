@@ -34,6 +34,7 @@ type RebalanceOptions struct {
 	Every   time.Duration
 	Config  string // a KubeSchedulerConfiguration file
 	Sampled bool
+	Surge   bool
 }
 
 func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
@@ -47,12 +48,14 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Sampled, "sampled", o.Sampled,
 		"rebalance: successors may land on any node that passes the filters: for kube-scheduler where it samples "+
 			"nodes (more than 100, by default)")
+	flags.BoolVar(&o.Surge, "surge", o.Surge,
+		"rebalance: have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 }
 
 func (o *RebalanceOptions) validate(all *Options) error {
 	if !all.enabled(rebalancelive.Name) {
-		if o.Policy != "" || len(o.Goals) > 0 {
-			return fmt.Errorf("--policy and --goals: go with --controllers=%s", rebalancelive.Name)
+		if o.Policy != "" || len(o.Goals) > 0 || o.Surge {
+			return fmt.Errorf("--policy, --goals and --surge: go with --controllers=%s", rebalancelive.Name)
 		}
 		return nil
 	}
@@ -144,7 +147,7 @@ func (c *Controller) rebalance(ctx context.Context, client kubernetes.Interface,
 		read, err := o.running(ctx, client)
 		if err == nil {
 			mover := rebalancelive.New(client, events, rebalancelive.Options{
-				Execute: execute.Options{Every: o.Every}, Policy: o.read, Profiles: read.Profiles, Placing: placing,
+				Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.read, Profiles: read.Profiles, Placing: placing,
 			})
 			c.mover.Store(mover)
 			err = mover.Run(ctx)

@@ -83,6 +83,9 @@ func (s *stage) carryOut(action execute.Action) {
 		request(func() execute.Event { return s.cordon(a) })
 	case execute.Scale:
 		request(func() execute.Event {
+			if a.Room != nil {
+				s.keep(a.Room, s.pod(a.Room.UID))
+			}
 			answer := s.rescale(a)
 			if s.faults.scaled != nil {
 				s.faults.scaled(a)

@@ -44,7 +44,8 @@ import (
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
 //	keeps-room                      the scheduler keeps the room that the drain asks for
-//	comes POD cpu=N [now]           right after the next eviction, or now, a pod is made, which waits for the scheduler
+//	comes POD cpu=N [now|scaled]    right after the next eviction, now, or once a workload was scaled, a pod is made, which
+//	                                waits for the scheduler
 //	busy NODE DURATION              for so long pods of others come and go there, one after the other
 //	shy NODE                        it is cordoned while each plan is made, and open again half a second later
 //	lost NODE                       right after the next eviction the node is lost
@@ -238,9 +239,15 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 				s.after(time.Millisecond, func() { s.schedule(o.GetUID()) })
 			}
 		}
-		if d.HasArg("now") {
+		switch {
+		case d.HasArg("now"):
 			comes(nil)
-		} else {
+		case d.HasArg("scaled"):
+			s.faults.scaled = func(execute.Scale) {
+				s.faults.scaled = nil
+				comes(nil)
+			}
+		default:
 			once(comes)
 		}
 	case "lands":

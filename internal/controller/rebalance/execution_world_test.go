@@ -380,7 +380,7 @@ func (s *stage) keep(room *execute.Flight, victim *v1.Pod) {
 // succeeds reports whether a pending pod is the one for which room is kept.
 func (s *stage) succeeds(p *v1.Pod, room *keptRoom) bool {
 	owner, victim := metav1.GetControllerOfNoCopy(p), s.pod(room.UID)
-	return owner != nil && owner.UID == room.OwnerUID && (owner.Kind != "StatefulSet" || p.Name == room.Name) && (victim == nil || victim.DeletionTimestamp != nil)
+	return owner != nil && owner.UID == room.OwnerUID && (owner.Kind != "StatefulSet" || p.Name == room.Name) && (room.Surge != nil || victim == nil || victim.DeletionTimestamp != nil)
 }
 
 func (s *stage) cluster() *cluster.Cluster {

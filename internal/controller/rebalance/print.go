@@ -73,7 +73,21 @@ func (plan *Plan) Summary() string {
 			better = append(better, fmt.Sprintf("%s %d -> %d", m.Name, m.Before, m.After))
 		}
 	}
-	return fmt.Sprintf("%s: %s.", answer.Count(len(plan.Moves), "move"), strings.Join(better, ", "))
+	return fmt.Sprintf("%s: %s.%s", answer.Count(len(plan.Moves), "move"), strings.Join(better, ", "), plan.surgeless())
+}
+
+// surgeless says which pods leave without one more replica before, although it was asked for.
+func (plan *Plan) surgeless() string {
+	var text []string
+	for i := range plan.Moves {
+		if m := &plan.Moves[i]; m.NoSurge != "" {
+			text = append(text, fmt.Sprintf("%s/%s: %s", m.Namespace, m.Name, m.NoSurge))
+		}
+	}
+	if len(text) == 0 {
+		return ""
+	}
+	return " No replica before of " + answer.List(len(text), func(i int) string { return text[i] }) + "."
 }
 
 func (plan *Plan) printMoves(page *answer.Page, wide bool) {

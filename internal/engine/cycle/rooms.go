@@ -28,6 +28,8 @@ type Room struct {
 	UID       types.UID `json:"uid"`
 	Owner     types.UID `json:"owner"` // the controller that makes the successor
 	Node      string    `json:"node"`  // where the successor is to go
+	// Ahead is set if the successor comes first, while the pod stays.
+	Ahead bool `json:"ahead,omitempty"`
 	// GraceSeconds is how long the pod may take to end.
 	GraceSeconds int64 `json:"graceSeconds,omitempty"`
 	// Begun tells two attempts at the same move apart.
@@ -46,7 +48,7 @@ const (
 //
 // A guest, of the class of the pod that leaves, is nominated to the node: pods of the same or a
 // lower priority leave it its room. The first pod of the same controller that is tried while that
-// pod is leaving, or after it has gone, takes the guest's place: it is nominated, so that it goes
+// pod is leaving, or after it has gone, or at once if the successor comes first, takes the guest's place: it is nominated, so that it goes
 // to the node if it fits there. A pod that is not known has no guest; its successor is nominated
 // nevertheless.
 //
@@ -173,5 +175,5 @@ func (k *keptRoom) isFor(item *queue.Item, victim *cluster.Pod) bool {
 	case owner.Kind == "StatefulSet" && item.Pod.Name != k.Name:
 		return false
 	}
-	return victim == nil || victim.Terminating
+	return k.Ahead || victim == nil || victim.Terminating
 }

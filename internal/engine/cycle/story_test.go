@@ -45,7 +45,7 @@ import (
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
 //	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
-//	room POD NODE [grace=SECONDS]      the Lease shows that room is kept on the node for the pod's successor; "no-room": none
+//	room POD NODE [grace=SECONDS] [ahead]  the Lease shows that room is kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
 //	list KIND                          a list begins; "listed KIND": it is complete
 //	tick [after=DURATION]              time passes until the core wants a tick, each time, for so long at most; without a
@@ -371,6 +371,7 @@ func storyRoom(t *testing.T, d *datadriven.TestData) *coordinationv1.Lease {
 	}
 	room := Room{Namespace: "default", Name: d.CmdArgs[0].Key, UID: types.UID("uid-" + d.CmdArgs[0].Key), Owner: "uid-owner", Node: d.CmdArgs[1].Key}
 	d.MaybeScanArgs(t, "grace", &room.GraceSeconds)
+	room.Ahead = d.HasArg("ahead")
 	text, err := json.Marshal(room)
 	if err != nil {
 		t.Fatal(err)

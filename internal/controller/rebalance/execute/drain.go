@@ -232,9 +232,11 @@ func (d *Drainer) nextTicket() Ticket {
 
 // foretold reports whether a pod that has got a node is a successor on the planned node.
 func (d *Drainer) foretold(pod *v1.Pod) bool {
-	return slices.ContainsFunc(d.under, func(p *departure) bool {
+	follows := func(p *departure) bool {
 		return !p.ended && p.owner == workloadOf(pod) && p.To == pod.Spec.NodeName
-	})
+	}
+	return slices.ContainsFunc(d.under, follows) ||
+		slices.ContainsFunc(d.surges.list, func(s *surge) bool { return !s.placed && follows(s.departure) })
 }
 
 // allows marks the plan as stale if pods wait for the budget.

@@ -253,17 +253,18 @@ func (d *Drainer) proceed() {
 			known[uid] = true
 		}
 		next := &departure{Departure: *p, owner: workloadOf(victim), known: known}
-		if p.Surge != nil {
-			d.next++
-			d.surges.begin(next)
-			return
-		}
 		if next.follows() && p.To != "" {
 			next.room = &Flight{
 				Move: rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To,
-					Cost: rebalance.Cost{GraceSeconds: p.Grace}},
+					Surge: p.Surge, Cost: rebalance.Cost{GraceSeconds: p.Grace}},
 				OwnerUID: next.owner.uid, Begun: metav1.NewTime(d.wall()),
 			}
+		}
+		if p.Surge != nil {
+			d.next++
+			d.room = next
+			d.surges.begin(next)
+			return
 		}
 		d.unsure = slices.DeleteFunc(d.unsure, func(before *departure) bool {
 			next.maybe = next.maybe || before.UID == next.UID
@@ -287,7 +288,7 @@ func (d *Drainer) evict(p *departure) {
 
 // freeRoom has no room kept any longer, unless the pod that leaves is still to be succeeded.
 func (d *Drainer) freeRoom() {
-	if p := d.room; p != nil && (p.ended || p.at.IsZero() && p != d.evicting) {
+	if p := d.room; p != nil && (p.ended || p.at.IsZero() && p != d.evicting && !d.surges.places(p)) {
 		d.room = nil
 		d.do(FreeRoom{Room: p.room})
 	}

@@ -1,6 +1,11 @@
 package execute
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
 
 func (d *Drainer) surgeTold(s *surge, result Result, node, message string) {
 	d.do(DrainTold{Result: result, Pod: &s.Departure, Node: node, Message: message})
@@ -8,13 +13,22 @@ func (d *Drainer) surgeTold(s *surge, result Result, node, message string) {
 
 func (d *Drainer) surgeLeft(s *surge) { d.accepted(s.departure) }
 
-// surgeEnded has a pod stay whose surges keep failing.
+// surgeEnded has a pod stay whose surges keep failing. What the plan predicts needs no other one,
+// unless more pods of the workload leave, which waited for this one.
 func (d *Drainer) surgeEnded(s *surge) {
-	d.stale = true
+	d.stale = d.stale || s.why != "" || d.waitsFor(s)
 	if s.why == "" || s.outdated {
 		return
 	}
 	if d.tried[s.UID]++; s.final || d.tried[s.UID] >= mostSurges {
 		d.stays[s.UID] = fmt.Sprintf("%s/%s stays: %s", s.Namespace, s.Name, s.why)
 	}
+}
+
+// waitsFor reports whether another pod of a surge's workload is still to leave.
+func (d *Drainer) waitsFor(s *surge) bool {
+	return d.plan != nil && slices.ContainsFunc(d.plan.Pods, func(p rebalance.Departure) bool {
+		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		return victim != nil && victim.DeletionTimestamp == nil && workloadOf(victim) == s.owner
+	})
 }

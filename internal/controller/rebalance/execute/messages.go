@@ -125,12 +125,14 @@ type (
 	// Scale has a workload want another number of pods, and sets its label berth.dev/surge, in one
 	// request. A label is set only where there is none and the workload wants From pods: otherwise
 	// the answer is Conflict. One is taken away only if it is Before. If the workload does not want
-	// From pods then, its scale stays as it is.
+	// From pods then, its scale stays as it is. Before that, Room, if set, is kept instead of any
+	// other.
 	Scale struct {
 		Ticket        Ticket
 		Of            rebalance.Scaled
 		From, To      int32
 		Before, After string
+		Room          *Flight
 	}
 	// Mark gives a pod the lowest deletion cost, or its own one again.
 	Mark struct {

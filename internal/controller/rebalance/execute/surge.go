@@ -120,6 +120,11 @@ func (ss *surges) of(p *v1.Pod) *surge {
 	return nil
 }
 
+// places reports whether the pod's successor is still to get a node.
+func (ss *surges) places(p *departure) bool {
+	return slices.ContainsFunc(ss.list, func(s *surge) bool { return s.departure == p && s.step <= growing && !s.placed })
+}
+
 // begin has the pod's workload get one more replica.
 func (ss *surges) begin(p *departure) {
 	s := &surge{
@@ -136,6 +141,7 @@ func (ss *surges) request(s *surge) {
 	change := Scale{Ticket: s.ticket, Of: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
 	switch s.step {
 	case raising:
+		change.Room = s.room
 		ss.host.do(change)
 	case marking, clearing:
 		ss.host.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Clear: s.step == clearing})

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
@@ -126,10 +124,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	daemonSets := kind{d.client.AppsV1().RESTClient(), "daemonsets", func() runtime.Object { return &appsv1.DaemonSetList{} }}
 	kinds := append(kindsOf(d.client), daemonSets)
 	if d.surge {
-		kinds = append(kinds,
-			kind{d.client.AutoscalingV2().RESTClient(), "horizontalpodautoscalers",
-				func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} }},
-			kind{d.client.CoreV1().RESTClient(), "resourcequotas", func() runtime.Object { return &v1.ResourceQuotaList{} }})
+		kinds = append(kinds, surgeKinds(d.client)...)
 	}
 
 	feeds, err := feedsOf(ctx, kinds, d.See, func() {})

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -53,6 +54,15 @@ func kindsOf(client kubernetes.Interface) []kind {
 		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
 		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }},
 		{devices, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
+	}
+}
+
+// surgeKinds are those that a surge depends on beside.
+func surgeKinds(client kubernetes.Interface) []kind {
+	return []kind{
+		{client.AutoscalingV2().RESTClient(), "horizontalpodautoscalers",
+			func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} }},
+		{client.CoreV1().RESTClient(), "resourcequotas", func() runtime.Object { return &v1.ResourceQuotaList{} }},
 	}
 }
 

@@ -101,7 +101,11 @@ func (m *Mover) Run(ctx context.Context) error {
 		}
 	}
 
-	feeds, err := feedsOf(ctx, kindsOf(m.client), m.See, func() { m.synced.Store(true) })
+	kinds := kindsOf(m.client)
+	if m.options.Execute.Surge {
+		kinds = append(kinds, surgeKinds(m.client)...)
+	}
+	feeds, err := feedsOf(ctx, kinds, m.See, func() { m.synced.Store(true) })
 	if err != nil {
 		return err
 	}
@@ -163,7 +167,9 @@ func (m *Mover) told(ctx context.Context, a execute.Told) {
 	case execute.Evicted:
 		m.events.Add(about, v1.EventTypeNormal, "Rebalanced", "Evicted from "+a.Move.From+" for "+a.Move.Cause+
 			"; its successor was proved to land on "+a.Move.To)
-	case execute.Resumed, execute.Arrived, execute.Ended:
+	case execute.Replaced:
+		m.events.Add(about, v1.EventTypeNormal, "Rebalanced", "Leaves "+a.Move.From+" for "+a.Move.Cause+"; its successor is ready")
+	case execute.Resumed, execute.Arrived, execute.Ended, execute.Raised, execute.Awaited:
 	default:
 		m.events.Add(about, v1.EventTypeWarning, "RebalanceFailed", a.Message)
 	}

@@ -52,7 +52,10 @@ func newRequests(client kubernetes.Interface, noRoom func(why string)) requests 
 }
 
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
-	if a, ok := action.(execute.Evict); ok && a.Room != nil { // takes none of the eviction's time
+	switch a := action.(type) { // takes none of the request's time
+	case execute.Evict:
+		r.showRoom(ctx, roomOf(a.Room))
+	case execute.Scale:
 		r.showRoom(ctx, roomOf(a.Room))
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)

@@ -35,7 +35,7 @@ func roomOf(move *execute.Flight) string {
 	}
 	text, err := json.Marshal(cycle.Room{
 		Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
-		GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.UTC().Format(time.RFC3339),
+		Ahead: move.Surge != nil, GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.UTC().Format(time.RFC3339),
 	})
 	if err != nil {
 		return ""
@@ -44,6 +44,9 @@ func roomOf(move *execute.Flight) string {
 }
 
 func (r *requests) showRoom(ctx context.Context, room string) {
+	if room == "" {
+		return
+	}
 	annotations := map[string]string{cycle.RoomAnnotation: room}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
