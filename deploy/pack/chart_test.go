@@ -34,6 +34,8 @@ alerts: {enabled: true}
 dashboard: {enabled: true}
 `, "replace-default", []string{"webhook", "ui", "monitoring"}},
 	{"rebalance", `{mode: replace-default, controller: {rebalance: {enabled: true}}}`, "replace-default", []string{"rebalance"}},
+	{"rebalance-surge", `{mode: replace-default, controller: {rebalance: {enabled: true, surge: true}}}`, "replace-default",
+		[]string{"rebalance", "rebalance-surge"}},
 	{"shadow", "mode: shadow", "shadow", nil},
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }
