@@ -109,7 +109,7 @@ var metricName = regexp.MustCompile(`\b(?:scheduler|berth|taint_eviction_control
 // which is made from the code, knows.
 func TestMetricsExist(t *testing.T) {
 	var documented string
-	for _, page := range []string{"metrics.md", "admission.md"} {
+	for _, page := range []string{"reference/metrics.md"} {
 		text, err := os.ReadFile(filepath.Join("../docs", page))
 		if err != nil {
 			t.Fatal(err)

@@ -11,38 +11,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write the flags in docs/scheduler.md anew")
+var update = flag.Bool("update", false, "write docs/reference/ignored-flags.md anew")
 
-// shared are flags of every Kubernetes component; the page names them in a sentence.
-var shared = []string{"v", "vmodule", "logging-format", "log-", "show-hidden", "disabled-metrics", "allow-metric-labels"}
-
-func ofEveryComponent(name string) bool {
-	for _, prefix := range shared {
-		if name == prefix || strings.HasPrefix(name, prefix) && prefix != "v" {
-			return true
-		}
-	}
-	return false
-}
-
-// tables are the flags of the page: those that do something, and those that do not.
-func tables() (flags, ignored string) {
-	var with, without strings.Builder
-	fmt.Fprintf(&with, "| flag | default | |\n| --- | --- | --- |\n")
-	fmt.Fprintf(&without, "| flag | why |\n| --- | --- |\n")
+// ignored is the table of the flags that are accepted and do nothing.
+func ignored() string {
+	var table strings.Builder
+	table.WriteString("| flag | why |\n| --- | --- |\n")
 	NewCommand().Flags().VisitAll(func(f *pflag.Flag) {
-		switch {
-		case f.Hidden && strings.HasPrefix(f.Usage, "has no effect: "):
-			fmt.Fprintf(&without, "| `--%s` | %s |\n", f.Name, strings.TrimPrefix(f.Usage, "has no effect: "))
-		case !f.Hidden && !ofEveryComponent(f.Name):
-			value := ""
-			if f.DefValue != "" && f.DefValue != "[]" {
-				value = "`" + strings.Trim(f.DefValue, "[]") + "`"
-			}
-			fmt.Fprintf(&with, "| `--%s` | %s | %s |\n", f.Name, value, strings.ReplaceAll(f.Usage, "|", `\|`))
+		if why, ok := strings.CutPrefix(f.Usage, "has no effect: "); ok && f.Hidden {
+			fmt.Fprintf(&table, "| `--%s` | %s |\n", f.Name, why)
 		}
 	})
-	return with.String(), without.String()
+	return table.String()
 }
 
 func between(t *testing.T, page, name, content string) string {
@@ -55,19 +35,18 @@ func between(t *testing.T, page, name, content string) string {
 	return before + "<!-- " + name + " -->\n" + content + "<!-- end of " + name + " -->\n" + after
 }
 
-func TestFlagsOnThePageAreCurrent(t *testing.T) {
-	file := filepath.Join("..", "docs", "scheduler.md")
+func TestIgnoredFlagsOnThePageAreCurrent(t *testing.T) {
+	file := filepath.Join("..", "docs", "reference", "ignored-flags.md")
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags, ignored := tables()
-	want := between(t, between(t, string(page), "flags", flags), "ignored", ignored)
+	want := between(t, string(page), "ignored", ignored())
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if want != string(page) {
-		t.Error("docs/scheduler.md is out of date: go test ./scheduler -update")
+		t.Error("docs/reference/ignored-flags.md is out of date: go test ./scheduler -update")
 	}
 }

@@ -21,12 +21,12 @@ func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
 		pages   string
 		answers []any
 	}{
-		{"explain.md", []any{explain.Explanation{}, explain.GroupExplanation{}, several{}}},
-		{"pending.md", []any{survey.Pending{}, survey.Evictions{}, survey.Capacity{}}},
-		{"simulate.md virtual-time.md", []any{simulate.Simulation{}}},
-		{"what-if.md", []any{whatif.Forecast{}}},
+		{"reference/answers.md", []any{explain.Explanation{}, explain.GroupExplanation{}, several{}}},
+		{"reference/answers.md", []any{survey.Pending{}, survey.Evictions{}, survey.Capacity{}}},
+		{"reference/answers.md", []any{simulate.Simulation{}}},
+		{"reference/answers.md", []any{whatif.Forecast{}}},
 		{"rebalance.md", []any{rebalance.Plan{}}},
-		{"scheduler.md", []any{replayed{}, compared{}}},
+		{"reference/answers.md", []any{replayed{}, compared{}}},
 	} {
 		var text strings.Builder
 		for page := range strings.FieldsSeq(c.pages) {

@@ -30,7 +30,7 @@ test fails when it is out of date.
 
 ` + "`-h`, `--help`" + ` is a flag of every command. Exit codes: 0 done, or asked to end; 1 it could not be done; 2 wrong usage; 3 what ` + "`--fail-on`" + ` names
 came true. Errors are one line on standard error. An empty default is none, or the one that the text names. Flags of kube-scheduler that
-` + "`berth scheduler`" + ` takes without effect are in [scheduler.md](../scheduler.md#flags).
+` + "`berth scheduler`" + ` takes without effect are in [flags without effect](ignored-flags.md).
 `
 
 // neutral takes out of the defaults what is this machine's.

@@ -67,10 +67,10 @@ func (d *documented) fullName() string {
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]*) \\| (\\w*) \\|")
 
 // TestEveryMetricIsThereOrAccountedFor: a dashboard for kube-scheduler, or for the controllers that
-// Berth replaces, shows Berth, or the page says why not. docs/metrics.md, which is made from the
+// Berth replaces, shows Berth, or the page says why not. docs/reference/metrics.md, which is made from the
 // code, says what Berth has.
 func TestEveryMetricIsThereOrAccountedFor(t *testing.T) {
-	text, err := os.ReadFile("../../docs/metrics.md")
+	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ const parityPreface = `# Metrics of kube-scheduler and kube-controller-manager
 
 Every metric of kube-scheduler v1.37, and of kube-controller-manager's node-lifecycle and taint-eviction controllers, and what Berth has in
 its place. *The same*: name, type, labels and stability are upstream's. This page is made by a test from upstream's code
-and from [metrics.md](../metrics.md): ` + "`cd test && go test ./flagparity -run Metric -update`" + ` writes it.
+and from [metrics.md](metrics.md): ` + "`cd test && go test ./flagparity -run Metric -update`" + ` writes it.
 
 | metric | type | labels | in Berth |
 | --- | --- | --- | --- |

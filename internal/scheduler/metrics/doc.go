@@ -4,5 +4,5 @@
 //
 // A [Recorder] implements the scheduler's observer and is scraped as a prometheus.Gatherer. It has
 // its own registry: a shared one would clash with kube-scheduler's in the same process, as in
-// tests. docs/metrics.md lists all metrics; its test keeps it current.
+// tests. docs/reference/metrics.md lists all metrics; its test keeps it current.
 package metrics

@@ -17,11 +17,11 @@ import (
 	"github.com/berth-k8s/berth/internal/controller"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md anew")
+var update = flag.Bool("update", false, "write docs/reference/metrics.md anew")
 
 const preface = `# Metrics
 
-All metrics of Berth's components, at ` + "`/metrics`" + ` (see [scheduler.md](scheduler.md#endpoints) for where that is). This page is made from the
+All metrics of Berth's components, at ` + "`/metrics`" + ` (see [the scheduler](../scheduler.md#endpoints) for where that is). This page is made from the
 code: ` + "`go test ./internal/scheduler/metrics -update`" + ` writes it, and a test fails when it is out of date.
 
 Where kube-scheduler or kube-controller-manager v1.37 has a metric of the same meaning, the name, the labels, the buckets and the stability are
@@ -34,7 +34,7 @@ serves them without those of the election and without ` + "`/metrics/slis`" + `.
 
 ## Metrics of kube-scheduler that Berth does not have
 
-The page [metrics beside upstream's](reference/metrics-parity.md) has every metric of kube-scheduler and of kube-controller-manager's two controllers.
+The page [metrics beside upstream's](metrics-parity.md) has every metric of kube-scheduler and of kube-controller-manager's two controllers.
 
 | metric | why |
 | --- | --- |
@@ -101,7 +101,7 @@ func TestMetricsPageIsCurrent(t *testing.T) {
 			page.WriteString(row(t, "gauge", d))
 		}
 	}
-	file := filepath.Join("..", "..", "..", "docs", "metrics.md")
+	file := filepath.Join("..", "..", "..", "docs", "reference", "metrics.md")
 	if *update {
 		if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -112,6 +112,6 @@ func TestMetricsPageIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(written, page.Bytes()) {
-		t.Error("docs/metrics.md is out of date: go test ./internal/scheduler/metrics -update")
+		t.Error("docs/reference/metrics.md is out of date: go test ./internal/scheduler/metrics -update")
 	}
 }

@@ -5,7 +5,7 @@ import (
 )
 
 // recorded are the metrics. What kube-scheduler has beside these has no equivalent: see
-// docs/metrics.md.
+// docs/reference/metrics.md.
 type recorded struct {
 	attempts          *metrics.CounterVec
 	attemptDuration   *metrics.HistogramVec

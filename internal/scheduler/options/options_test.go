@@ -318,15 +318,15 @@ func TestGatesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestGatesAreDocumented: docs/differences.md names every gate.
+// TestGatesAreDocumented: docs/reference/feature-gates.md names every gate.
 func TestGatesAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/differences.md")
+	text, err := os.ReadFile("../../../docs/reference/feature-gates.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range Gates() {
 		if !strings.Contains(string(text), "`"+g.Name+"`") {
-			t.Errorf("docs/differences.md does not name %s", g.Name)
+			t.Errorf("docs/reference/feature-gates.md does not name %s", g.Name)
 		}
 	}
 }
