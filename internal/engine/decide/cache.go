@@ -25,6 +25,9 @@ type cache struct {
 	byClass     map[int32]*member  // the ranking of each class
 	mostMembers int                // of byClass; see cluster.Shrunk
 
+	// candidates remember the victims of classes that have preempted, by their ranking.
+	candidates map[*ranking]*candidates
+
 	plans [recent]recentPlan // by class, modulo their number
 	bases map[string]*base   // by the key that findBase makes
 
@@ -38,7 +41,7 @@ type cache struct {
 func newCache(ix *index, planner *planner) *cache {
 	return &cache{
 		c: ix.c, limits: ix.limits, meter: ix.meter, ix: ix, planner: planner,
-		rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{}, bases: map[string]*base{},
+		rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{}, bases: map[string]*base{}, candidates: map[*ranking]*candidates{},
 		effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{},
 	}
 }
@@ -52,12 +55,6 @@ func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 		return false
 	}
 	return known || ca.earns(ca.effort[class.ID])
-}
-
-// rankingKey is what the classes of one ranking have in common.
-type rankingKey struct {
-	needs     [2]uint64
-	signature string
 }
 
 // member is the ranking that was last found for a class.
@@ -133,4 +130,29 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	}
 	ca.byClass[p.Class.ID] = &member{r, now, ca.ix.terms.version, ca.meter.Clock}
 	return r, pl
+}
+
+// candidatesFor returns what is remembered of the victims for the classes of a ranking.
+func (ca *cache) candidatesFor(r *ranking) *candidates {
+	known := ca.candidates[r]
+	if known == nil || known.rebuilds != r.rebuilds {
+		known = &candidates{rebuilds: r.rebuilds}
+		ca.candidates[r] = known
+	}
+	return known
+}
+
+func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
+
+// bytesOf is about how much memory a ranking takes, with the victims that are remembered for its classes.
+func (ca *cache) bytesOf(r *ranking) int {
+	n, known := r.bytes(), ca.candidates[r]
+	switch {
+	case known == nil:
+	case known.rebuilds != r.rebuilds:
+		ca.forgetCandidates(r)
+	default:
+		n += known.bytes()
+	}
+	return n
 }

@@ -16,9 +16,10 @@ import (
 // It is valid up to a position of the log and of the news of disruption budgets, and for what the
 // tallies that filter say of each node.
 type candidates struct {
-	seen    int // position in the log
-	budgets int // position in Decider.budgets
-	shifted int // how often the tallies that filter changed
+	rebuilds int // of the ranking: what was known before is of other groups
+	seen     int // position in the log
+	budgets  int // position in index.budgets
+	shifted  int // how often the tallies that filter changed
 
 	byNode   []cost
 	unknown  []int32 // nodes to be computed; one may be listed twice
@@ -54,53 +55,6 @@ func (a *cost) compare(b *cost) int {
 		}
 	}
 	return 0
-}
-
-// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. Call it right
-// after Decide has found no node. It changes nothing.
-func (d *Decider) Preempt(p *cluster.Pod) Preemption {
-	r, pl := d.cache.rankingFor(p)
-	left := effort.NewBudget(d.limits, d.c)
-	if pl.way != ranked {
-		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
-		return preempt(d.c, d.profile, p, d.evaluate(p), left)
-	}
-	t := &trial{r: r, p: p, budgets: newBudgets(d.c, d.profile, p)}
-	if len(pl.asked) > 0 {
-		var ok bool
-		if t.questions, ok = pl.questions(d.c, p); !ok {
-			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
-			return preempt(d.c, d.profile, p, d.evaluate(p), left)
-		}
-		t.plain = prepare(d.c, d.profile, p)
-		r.candidates = nil // what holds for other pods need not hold for this one
-		defer func() { r.candidates = nil }()
-	}
-	var nominated *plugins.Rejection
-	if n := d.c.Node(p.Nominated); n != nil {
-		nominated = t.verdict(n)
-	}
-	if message := ineligible(d.c, p, nominated); message != "" {
-		return Preemption{Message: message, Ineligible: true}
-	}
-	if own := d.c.Nominated(p.UID); own != nil {
-		// The pod is a guest there to other pods of the class, but not to itself.
-		if n := d.c.Node(own.Nominated); n != nil {
-			r.candidates.forget(n)
-			defer func() { r.candidates.forget(n) }()
-		}
-	}
-	r.refreshCandidates(t, left)
-	best := r.candidates.best(d.tie, d.preferredNode(p))
-	if best == none && len(r.candidates.unknown) > 0 {
-		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
-	}
-	if best == none {
-		reasons, names := r.hopeless()
-		return Preemption{Message: noneAvailable(d.c.Len(), reasons), Plugins: names}
-	}
-	found, _ := t.on(d.c.Nodes[best])
-	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
 }
 
 // best returns the cheapest node, or none; of several, the preferred one if it is among them, and
@@ -146,11 +100,11 @@ func (c *candidates) compareBlock(block int) {
 
 // hopeless counts the reasons why preemption does not help, by node, and lists the plugins that
 // give them.
-func (r *ranking) hopeless() (reasons map[string]int, names []string) {
+func (c *candidates) hopeless(r *ranking) (reasons map[string]int, names []string) {
 	reasons = map[string]int{}
 	others := r.ix.c.Len()
-	for i := range r.candidates.byNode {
-		if why := r.candidates.byNode[i].why; why != nil {
+	for i := range c.byNode {
+		if why := c.byNode[i].why; why != nil {
 			others--
 			for _, reason := range why.rejection.Reasons {
 				reasons[reason]++
@@ -164,53 +118,49 @@ func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 	return reasons, names
 }
 
-// refreshCandidates recomputes the nodes that changed since the last time, until the effort is used
+// refresh recomputes the nodes that changed since the last time, until the effort is used
 // up. The others stay unknown, and are no candidates until they are computed.
-func (r *ranking) refreshCandidates(t *trial, left *effort.Budget) {
-	c, log := r.ix.c, &r.ix.c.Log
-	known, budgets := r.candidates, &r.ix.budgets
-	budgets.follow(r.ix)
-	var concerned []int32
-	follows := known != nil
-	if follows {
-		concerned, follows = budgets.since(known.budgets)
-	}
+func (c *candidates) refresh(t *trial, b *budgets, left *effort.Budget) {
+	r := t.r
+	cl, log := r.ix.c, &r.ix.c.Log
+	news := &r.ix.budgets
+	news.follow(r.ix)
 
+	concerned, follows := news.since(c.budgets)
 	switch {
-	case !follows:
-		known, concerned = &candidates{shifted: r.shifted}, nil
-		r.candidates = known
-	case known.shifted != r.shifted:
-		known.followTallies(r)
+	case !follows || c.byNode == nil:
+		*c, concerned = candidates{rebuilds: c.rebuilds, shifted: r.shifted}, nil
+	case c.shifted != r.shifted:
+		c.followTallies(r)
 	}
 
-	known.budgets = budgets.position()
-	changes, ok := log.Since(known.seen)
-	if !ok || len(known.byNode) < len(c.Nodes) {
-		known.byNode, known.unknown = make([]cost, len(c.Nodes)), known.unknown[:0]
-		known.cheapest = make([]int32, (len(c.Nodes)+63)/64)
-		for i := range c.Nodes {
-			known.unknown = append(known.unknown, int32(i))
+	c.budgets = news.position()
+	changes, ok := log.Since(c.seen)
+	if !ok || len(c.byNode) < len(cl.Nodes) {
+		c.byNode, c.unknown = make([]cost, len(cl.Nodes)), c.unknown[:0]
+		c.cheapest = make([]int32, (len(cl.Nodes)+63)/64)
+		for i := range cl.Nodes {
+			c.unknown = append(c.unknown, int32(i))
 		}
 		changes = nil
 	}
 
 	for i := range changes {
-		known.unknown = append(known.unknown, changes[i].Node)
+		c.unknown = append(c.unknown, changes[i].Node)
 	}
-	known.unknown = append(known.unknown, concerned...)
-	known.seen = log.Len()
-	for _, node := range known.unknown {
-		known.byNode[node] = cost{}
+	c.unknown = append(c.unknown, concerned...)
+	c.seen = log.Len()
+	for _, node := range c.unknown {
+		c.byNode[node] = cost{}
 	}
 
 	each, done := effort.CostOfPod(t.p)+len(r.tallies)/8, 0
-	for _, node := range known.unknown {
+	for _, node := range c.unknown {
 		if left.IsSpent() {
 			break
 		}
-		if !known.byNode[node].known {
-			known.byNode[node] = t.cost(node)
+		if !c.byNode[node].known {
+			c.byNode[node] = t.cost(node, b)
 			left.Spend(each * (costOfNode + t.judged))
 			if r.ix.meter.Work++; t.judged > 0 {
 				r.ix.meter.Work += each * (costOfNode + t.judged)
@@ -220,21 +170,21 @@ func (r *ranking) refreshCandidates(t *trial, left *effort.Budget) {
 	}
 
 	last := -1
-	for _, node := range known.unknown {
+	for _, node := range c.unknown {
 		if block := int(node >> 6); block != last {
-			known.compareBlock(block)
+			c.compareBlock(block)
 			last = block
 		}
 	}
-	known.unknown = slices.Delete(known.unknown, 0, done)
+	c.unknown = slices.Delete(c.unknown, 0, done)
 }
 
 // costOfNode is the effort of looking at a node before any pod is removed, in judgements.
 const costOfNode = 10
 
-// forget has a node recomputed. c may be nil.
+// forget has a node recomputed.
 func (c *candidates) forget(n *cluster.Node) {
-	if c != nil && int(n.Index) < len(c.byNode) {
+	if int(n.Index) < len(c.byNode) {
 		c.unknown = append(c.unknown, n.Index)
 	}
 }
@@ -286,26 +236,29 @@ func (t *trial) isTied(n *cluster.Node) bool {
 }
 
 // cost computes the cost of one node.
-func (t *trial) cost(node int32) cost {
+func (t *trial) cost(node int32, b *budgets) cost {
 	n := t.r.ix.c.Nodes[node]
 	t.judged = 0
 	if n == nil {
 		return cost{known: true}
 	}
-	c := t.costOf(n)
+	c := t.costOf(n, b)
 	if len(t.r.tallies) > 0 {
 		c.tied, c.tallied = t.isTied(n), t.r.tallied(t.r.groupAt(node))
 	}
 	return c
 }
 
-func (t *trial) costOf(n *cluster.Node) cost {
+func (t *trial) costOf(n *cluster.Node, b *budgets) cost {
 	if rejection := t.verdict(n); rejection == nil || rejection.Unresolvable {
 		return cost{known: true}
 	}
-	found, why := t.on(n)
+	found, why := t.on(n, b)
 	if why != nil {
 		return cost{known: true, why: why}
 	}
 	return found.cost()
 }
+
+// bytes is about how much memory they take.
+func (c *candidates) bytes() int { return 72 * len(c.byNode) }

@@ -5,27 +5,7 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
-
-// sheet is what a decision for a class compares: nodes in groups that differ only in room.
-type sheet struct {
-	ix      *index
-	scratch *sheetScratch
-	plan    *plan
-	statics []*static
-	tallies []*tally
-	groups  []*group
-	// votesApart: a group's votes are only some of those for its nodes, so they are not in its
-	// fixed score.
-	votesApart bool
-}
-
-// sheetScratch is scratch space for comparing groups, valid until the next call that uses it.
-type sheetScratch struct {
-	seen     []bool   // the domains that sees has marked, from -1
-	standing standing // its shifts are always zero
-}
 
 // rankScratch is scratch space of one decision from a ranking. All rankings of a cache share it.
 type rankScratch struct {
@@ -34,13 +14,6 @@ type rankScratch struct {
 	weights []float64     // of weights
 	asked   []int32       // of left and finest
 	copy    *cluster.Node // of crowded
-}
-
-// choice is the node that a ranking chooses for a pod.
-type choice struct {
-	node     int32 // none: no node is feasible
-	total    int64
-	feasible int
 }
 
 // choose finds the best node.
@@ -129,189 +102,6 @@ func (r *ranking) chosen(node int32, total int64, feasible int) choice {
 	return choice{node, total, feasible}
 }
 
-// feasible marks the groups whose nodes can take the pod and counts these.
-func (r *sheet) feasible() (nodes int) {
-	r.ix.meter.Looked += len(r.groups) * (1 + len(r.tallies))
-	for _, g := range r.groups {
-		if g.ok == 0 {
-			continue
-		}
-		_, rejection := r.judgeGroup(g)
-		g.feasible = rejection == nil
-		if g.feasible {
-			nodes += int(g.ok)
-		}
-	}
-	return nodes
-}
-
-// judgeGroup judges what the nodes of a group have in common besides their room. It returns the
-// first plugin that rejects them, in the order of the profile.
-func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
-	s := r.statics[g.key.static]
-	if s.early != nil {
-		return s.early.plugin, s.early.rejection
-	}
-	if len(r.tallies) > 0 {
-		plugin, rejection = r.judgeTallies(r.standingOf(g))
-	}
-	if s.late != nil && (rejection == nil || !r.plan.usualOrder && r.plan.stepOf(s.late.plugin) < r.plan.stepOf(plugin)) {
-		return s.late.plugin, s.late.rejection
-	}
-	return plugin, rejection
-}
-
-// standing is the counts of the tallies for the domains of one node, by tally.
-type standing struct {
-	count []int64 // in the node's domain
-	none  []bool  // it is in no domain
-	shift []int64 // by how much count differs from the tally, for pods assumed to come or go
-}
-
-// fit makes room for that many tallies.
-func (s *standing) fit(tallies int) {
-	for len(s.count) < tallies {
-		s.count, s.none, s.shift = append(s.count, 0), append(s.none, false), append(s.shift, 0)
-	}
-}
-
-func (r *sheet) standingOf(g *group) *standing {
-	s := &r.scratch.standing
-	s.fit(len(r.tallies))
-	for k, t := range r.tallies {
-		value := g.values[k]
-		s.count[k], s.none[k] = t.of(value), value == noDomain && t.purpose != vote
-	}
-	return s
-}
-
-// judgeTallies judges a node by the pods in its domains.
-func (r *sheet) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
-	spread := r.judgeSpread(s)
-	if spread != nil && (r.plan.usualOrder || r.plan.spreadStep < r.plan.affinityStep) {
-		return r.plan.spreadPlugin, spread
-	}
-	if rejection := r.judgeAffinity(s); rejection != nil {
-		return r.plan.affinityPlugin, rejection
-	}
-	if spread != nil {
-		return r.plan.spreadPlugin, spread
-	}
-	return "", nil
-}
-
-func (r *sheet) judgeSpread(s *standing) *plugins.Rejection {
-	for k, t := range r.tallies {
-		switch {
-		case t.purpose != spreadHard:
-			return nil // the hard ones come first
-		case s.none[k]:
-			return plugins.SpreadLabelMissing
-		case !t.constraint.Allows(s.count[k], t.self, t.least(s.count[k], s.shift[k])):
-			return plugins.SpreadExceeded
-		}
-	}
-	return nil
-}
-
-func (r *sheet) judgeAffinity(s *standing) *plugins.Rejection {
-	var repelled, repelledByOthers, attracted bool
-	for k, t := range r.tallies {
-		attracted = attracted || t.purpose == attract && t.total+s.shift[k] > 0
-	}
-
-	for k, t := range r.tallies {
-		switch t.purpose {
-		case attract:
-			first := !attracted && r.plan.attractsItself
-			if s.none[k] || !first && s.count[k] <= 0 {
-				return plugins.AffinityUnmet
-			}
-		case repel:
-			repelled = repelled || s.count[k] > 0
-		case repelledBy:
-			repelledByOthers = repelledByOthers || s.count[k] > 0
-		}
-	}
-
-	switch {
-	case repelled:
-		return plugins.AntiAffinityViolated
-	case repelledByOthers:
-		return plugins.ExistingAntiAffinity
-	}
-	return nil
-}
-
-// bounds are the extremes of the raw scores of all feasible nodes, by which scores are normalised.
-type bounds struct {
-	taint, affinity       int64 // highest
-	spreadLow, spreadHigh int64
-	votesLow, votesHigh   int64
-}
-
-func (r *sheet) bounds() bounds {
-	b := bounds{spreadLow: math.MaxInt64, votesLow: math.MaxInt64, votesHigh: math.MinInt64}
-	for _, g := range r.groups {
-		if g.ok == 0 || !g.feasible {
-			continue
-		}
-		s := r.statics[g.key.static]
-		b.taint, b.affinity = max(b.taint, s.taint), max(b.affinity, s.affinity)
-		if s.scored {
-			b.spreadLow, b.spreadHigh = min(b.spreadLow, g.spread), max(b.spreadHigh, g.spread)
-		}
-		g.votes = 0
-		for k, t := range r.tallies {
-			if t.purpose == vote {
-				g.votes += t.of(g.values[k])
-			}
-		}
-		b.votesLow, b.votesHigh = min(b.votesLow, g.votes), max(b.votesHigh, g.votes)
-	}
-
-	return b
-}
-
-// fixedScore returns a group's score without that for room.
-func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
-	s, pl := r.statics[g.key.static], r.plan
-	if pl.taint.node != nil {
-		sum += pl.taint.weight * plugins.Normalized(s.taint, b.taint, true)
-	}
-	if pl.affinity.node != nil {
-		sum += pl.affinity.weight * plugins.Normalized(s.affinity, b.affinity, false)
-	}
-	sum += pl.image.weight * s.image
-	if len(pl.soft) > 0 && s.scored {
-		sum += pl.spreadWeight * plugins.SpreadNormalized(g.spread, b.spreadLow, b.spreadHigh)
-	}
-	if pl.scoresPods && !r.votesApart {
-		sum += pl.voteWeight * plugins.AffinityNormalized(g.votes, b.votesLow, b.votesHigh)
-	}
-	return sum
-}
-
-// weighSpread computes the raw spread scores of the feasible groups from the weights of the
-// constraints.
-func (r *sheet) weighSpread(weights []float64) {
-	if len(r.plan.soft) == 0 {
-		return
-	}
-	for _, g := range r.groups {
-		if g.ok == 0 || !g.feasible || !r.statics[g.key.static].scored {
-			continue
-		}
-		var sum float64
-		for k, t := range r.tallies {
-			if t.purpose == spreadSoft && g.values[k] != noDomain {
-				sum += t.constraint.Part(t.of(g.values[k]), weights[k])
-			}
-		}
-		g.spread = plugins.SpreadScore(sum)
-	}
-}
-
 // weights weighs the soft constraints. among are the feasible nodes that count; nil: all.
 func (r *ranking) weights(among []int32) []float64 {
 	if len(r.plan.soft) == 0 {
@@ -334,27 +124,6 @@ func (r *ranking) weights(among []int32) []float64 {
 	return weights
 }
 
-// domainsScored counts the domains of the feasible nodes that are scored, where groups tell the
-// domains apart. The nodes without the label are one domain.
-func (r *sheet) domainsScored(k int, t *tally) (n int) {
-	clear(r.scratch.seen)
-	for _, g := range r.groups {
-		switch {
-		case !r.scores(g):
-		case t.constraint.PerNode():
-			n += int(g.ok)
-		case g.values[k] == noDomain && r.scratch.sees(t.lacking), g.values[k] != noDomain && r.scratch.sees(int32(g.values[k])):
-			n++
-		}
-	}
-	return n
-}
-
-// scores reports whether nodes of the group are scored for how pods are spread.
-func (r *sheet) scores(g *group) bool {
-	return g.ok > 0 && g.feasible && r.statics[g.key.static].scored
-}
-
 // domainsOf counts the domains node by node, where groups do not tell them apart.
 func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 	clear(r.scratch.seen)
@@ -372,15 +141,4 @@ func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 		}
 	}
 	return n
-}
-
-// sees marks a domain, which may be none, and reports whether it was not marked yet.
-func (d *sheetScratch) sees(domain int32) bool {
-	at := int(domain) + 1
-	for at >= len(d.seen) {
-		d.seen = append(d.seen, false)
-	}
-	before := d.seen[at]
-	d.seen[at] = true
-	return !before
 }

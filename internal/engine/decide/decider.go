@@ -108,11 +108,14 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.chooseAmong(r, p, pl, questions)
 	}
-	choice := r.choose(d.tie)
-	if choice.node == none {
+	return d.decisionOf(r.choose(d.tie))
+}
+
+func (d *Decider) decisionOf(of choice) Decision {
+	if of.node == none {
 		return Decision{}
 	}
-	return Decision{Node: d.c.Nodes[choice.node], Total: choice.total, Feasible: choice.feasible}
+	return Decision{Node: d.c.Nodes[of.node], Total: of.total, Feasible: of.feasible}
 }
 
 // Evaluate is the plain way to the same answer.
@@ -230,3 +233,7 @@ func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
 	}
 	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
 }
+
+// Work is about what all decisions, searches for victims and diagnoses have cost so far, in
+// judgements of a node. It depends on nothing but what the decider was asked and shown.
+func (d *Decider) Work() int { return d.meter.Work + d.c.Looks }

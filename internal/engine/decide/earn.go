@@ -1,24 +1,23 @@
 package decide
 
 import (
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
 // recordCost records what a survey for a class cost. A class whose surveys have cost as much as a ranking
 // would, and whose pods keep coming, gets one.
-func (ca *cache) recordCost(class *cluster.PodClass, s *survey) {
+func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	const little = 64 // not worth recording
 	s.work += s.b.looked
 	ca.meter.Work += s.work / effort.LooksAJudgement
-	if ca.meter.Looked += s.work; s.work < little && !s.soon {
+	if ca.meter.Looked += s.work; s.work < little && !known.soon {
 		return
 	}
-	if s.said != nil && s.work >= little {
-		s.said.work += s.work
+	if known.said != nil && s.work >= little {
+		known.said.work += s.work
 	}
 
-	e := ca.effort[class.ID]
+	e := ca.effort[known.class.ID]
 	if s.work >= little {
 		e.work += s.work
 		e.tallies, e.last, e.every = len(s.tallies), s.work, int(min(ca.meter.Clock-e.used, idle))
@@ -26,7 +25,7 @@ func (ca *cache) recordCost(class *cluster.PodClass, s *survey) {
 		e.soon++
 	}
 	e.used = ca.meter.Clock
-	ca.effort[class.ID] = e
+	ca.effort[known.class.ID] = e
 }
 
 // classEffort is what the surveys of a class have cost.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -84,66 +83,4 @@ func (e *Evaluation) Failure() *Failure {
 		}
 	}
 	return f
-}
-
-// Diagnose says why no node can take the pod. Call it right after Decide has found no node.
-func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
-	r, pl := d.cache.rankingFor(p)
-	if pl.way != ranked || len(pl.asked) > 0 {
-		return d.evaluate(p).Failure()
-	}
-
-	held, _ := r.holdBack(p, questions{}, true)
-	defer func() {
-		for _, node := range held {
-			r.reassess(node)
-		}
-	}()
-
-	if r.merged {
-		return d.evaluate(p).Failure()
-	}
-	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
-	said := r.saidOf(held)
-
-	for i, g := range r.groups {
-		plugin, rejection := r.judgeGroup(g)
-		for id, nodes := range g.rejected {
-			if nodes == 0 {
-				continue
-			}
-			own := &r.reasons[id]
-			if final := said[groupReason{int32(i), id}]; final < int(nodes) && r.precedes(plugin, own) {
-				f.add(plugin, rejection, int(nodes)-final)
-				nodes = int32(final)
-			}
-			if nodes > 0 {
-				f.add(own.plugin, own.rejection, int(nodes))
-			}
-		}
-		if g.ok > 0 && rejection != nil {
-			f.add(plugin, rejection, int(g.ok))
-		}
-	}
-
-	return f
-}
-
-type groupReason struct {
-	group  int32
-	reason int
-}
-
-// saidOf counts the nodes that holdBack has taken out, by group and reason. These nodes have been
-// judged by all plugins, with the pods nominated to them, so what rejects their group without those
-// pods does not apply.
-func (r *ranking) saidOf(held []int32) map[groupReason]int {
-	if r.plan.guestsInRoom() || len(held) == 0 {
-		return nil
-	}
-	said := map[groupReason]int{}
-	for _, node := range held {
-		said[groupReason{r.groupAt(node), reasonIn(r.bucket[node])}]++
-	}
-	return said
 }

@@ -185,3 +185,10 @@ func (ix *index) mayBeRepelled(class *cluster.PodClass) bool {
 		return len(u.class.RequiredAntiAffinity) > 0 && len(ix.saidOf(u, class, affinities).repelled) > 0
 	})
 }
+
+func asBit(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
+}

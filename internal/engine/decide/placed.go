@@ -238,33 +238,6 @@ func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
 	}
 }
 
-// counted lists the classes whose pods may count in the tallies of a plan, each once. all: any
-// class may. The list is good until the next call.
-func (pl *plan) counted(ix *index) (classes []*classPods, all bool) {
-	p := &ix.placed
-	p.begin()
-	for _, selector := range pl.selectors() {
-		of, everybody := cluster.RequiredLabels(selector)
-		if everybody {
-			return nil, true
-		}
-		for _, at := range of {
-			p.find(p.byLabel[hashOf(at.Key, at.Value)])
-		}
-	}
-
-	if pl.filtersPods || pl.scoresPods {
-		for _, users := range ix.terms.about(pl.example.Class.Labels) {
-			if pl.strangersSummed && pl.apart(users.class.Affinities) {
-				continue
-			}
-			p.find(p.byTerms[users.class.Affinities])
-		}
-	}
-
-	return p.found, false
-}
-
 // begin begins a search.
 func (p *placed) begin() {
 	p.round++
@@ -279,17 +252,6 @@ func (p *placed) find(set classSet) {
 			p.found = append(p.found, pods)
 		}
 	}
-}
-
-// selectors lists the selectors with which the class itself refers to other pods.
-func (pl *plan) selectors() (list []*rules.Selector) {
-	for i := range pl.hard {
-		list = append(list, pl.hard[i].Selector)
-	}
-	for i := range pl.soft {
-		list = append(list, pl.soft[i].Selector)
-	}
-	return append(list, termSelectors(pl.example.Class)...)
 }
 
 // termSelectors lists the selectors of the terms of a class.

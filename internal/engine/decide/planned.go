@@ -8,14 +8,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// recent is how many plans are kept, and recentBulky how many of classes that are much larger than
-// usual: the pods of such a class may be gone.
-const recent, recentBulky = 1 << 9, 1 << 3
-
-// bulky is how far such a class exceeds the usual size: the others together stay below
-// cluster.MostBulk.
-const bulky = cluster.MostBulk / recent
-
 // recentPlan is a plan that was made for a class, and the base that it is decided from.
 type recentPlan struct {
 	class    *cluster.PodClass
@@ -131,13 +123,6 @@ func (ca *cache) findBase(known *recentPlan) {
 	}
 }
 
-// saidEffort is what it has cost to decide pods about which the terms of strangers say the same, by
-// many keys.
-type saidEffort struct {
-	work int
-	used uint64 // when, by the decider's clock
-}
-
 var saidSeed = maphash.MakeSeed()
 
 // effortOf returns the effort for what strangers' terms say, as said.describe writes it.
@@ -155,12 +140,6 @@ func (ca *cache) effortOf(said string) *saidEffort {
 // worthSums reports whether these decisions have cost as much as summing what the terms say would.
 func (ca *cache) worthSums(said *saidEffort) bool {
 	return said.work > ca.limits.SumsCost*len(ca.c.Nodes)
-}
-
-// costsMore reports whether the sums of a base have cost more than they saved: each pod with such
-// terms that comes or goes moves all nodes of its domains.
-func (b *base) costsMore() bool {
-	return b.said != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
 }
 
 // axesOf lists the topologies that matter to a plan, with a key for what else the classes of one
@@ -218,11 +197,4 @@ func (ca *cache) limitAxes(list []topologyAxis) bool {
 		}
 		most.byCount = true
 	}
-}
-
-func asBit(set bool) uint32 {
-	if set {
-		return 1
-	}
-	return 0
 }

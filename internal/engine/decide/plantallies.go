@@ -154,53 +154,12 @@ func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 	}
 }
 
-// start makes an empty tally for the nodes of the cluster.
-func (t *tallyPlan) start(ix *index) *tally {
-	perNode := t.purpose == spreadSoft && t.constraint.PerNode()
-	topology := ix.topology(t.key, perNode)
-	n := topology.domains()
-	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self,
-		count: make([]int64, n), byCount: n > ix.limits.FewDomains}
-	if perNode {
-		made.byCount = true
-	} else if t.purpose == spreadSoft {
-		// Otherwise the domains of the feasible nodes are told apart by their groups.
-		made.byCount = n > ix.limits.SoftDomains
-	}
-	if t.purpose == spreadHard {
-		made.included = make([]int32, n)
-	}
-	made.lacking = t.domainOfLacking(topology)
-	return made
-}
-
 // domainOfLacking returns the domain in which nodes without the label count, or none.
 func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
 	if empty, known := topology.values[""]; known && t.lackingCount {
 		return empty
 	}
 	return none
-}
-
-// limitGroups makes some tallies group nodes by count instead of by domain, if there would
-// otherwise be too many combinations of domains.
-func limitGroups(tallies []*tally, manyGroups int) {
-	for {
-		groups, most := 1, (*tally)(nil)
-		for _, t := range tallies {
-			if t.byCount {
-				continue
-			}
-			groups = min(groups*max(1, t.topology.domains()), 1<<30)
-			if t.purpose != spreadSoft && (most == nil || t.topology.domains() > most.topology.domains()) {
-				most = t
-			}
-		}
-		if groups <= manyGroups || most == nil {
-			return
-		}
-		most.byCount = true
-	}
 }
 
 // spreads is the number of tallies for spread constraints, which come first.
@@ -316,4 +275,22 @@ func votesFor(key string, votes []plugins.Vote) (sum int64) {
 		}
 	}
 	return sum
+}
+
+// purpose is what a tally is for.
+type purpose uint8
+
+const (
+	spreadHard purpose = iota // pods that a DoNotSchedule constraint counts
+	spreadSoft                // pods that a ScheduleAnyway constraint counts
+	attract                   // pods that the required affinity asks for
+	repel                     // pods that the required anti-affinity excludes
+	repelledBy                // pods whose required anti-affinity excludes the pending pod
+	vote                      // weights of preferences, of the pending pod and of others
+)
+
+// effect is what a placed pod of a class counts in a tally, or in a part of one.
+type effect struct {
+	tally, part int
+	weight      int64
 }

@@ -1,9 +1,7 @@
 package decide
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,7 +9,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Preemption is what removing pods of lower priority can do for a pod that fits nowhere.
@@ -134,188 +131,44 @@ func (r *refusal) named(names []string) []string {
 	return withName(names, r.plugin)
 }
 
-// candidate is a node with the pods that would have to leave it.
-type candidate struct {
-	node       *cluster.Node
-	victims    []*cluster.Pod // most important first
-	violations int
-}
-
-// victimsOn removes all pods of lower priority from the node and, if p fits then, puts back as many
-// as possible: first those whose budget allows no disruption, the most important first. It leaves
-// the cluster as it was. A node for which the remaining effort is too little is refused.
-func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
-	left *effort.Budget) (*candidate, *refusal) {
-	lower := lowerThan(p, n)
-	if len(lower) == 0 {
-		return nil, &refusal{rejection: noVictims}
-	}
-
-	slices.SortStableFunc(lower, byImportance)
-	violating, others := b.split(lower)
-	found := &candidate{node: n}
-	var plugin string
-	var rejection *plugins.Rejection
-
-	c.Suppose(func() {
-		for _, o := range lower {
-			c.RemovePod(o.UID)
-		}
-		each := effort.CostOfPreparing(c, p)
-		left.Spend(each)
-		if plugin, rejection = fits(c, profile, p, n); rejection != nil {
-			return
-		}
-		for i, o := range slices.Concat(violating, others) {
-			if !left.Spend(each) {
-				rejection = unfinished
-				return
-			}
-			c.Place(o, n)
-			if _, rejection := fits(c, profile, p, n); rejection == nil {
-				continue
-			}
-			c.RemovePod(o.UID)
-			found.victims = append(found.victims, o)
-			if i < len(violating) {
-				found.violations++
-			}
-		}
-	}, func() {
-		for _, o := range lower {
-			if o.Node == nil {
-				c.Place(o, n)
-			}
-		}
-	})
-
-	if rejection != nil {
-		return nil, &refusal{plugin, rejection}
-	}
-	if len(found.victims) == 0 {
-		return nil, &refusal{rejection: needless(n)}
-	}
-	if b.keep && found.violations > 0 {
-		return nil, &refusal{rejection: budgetKept}
-	}
-
-	slices.SortStableFunc(found.victims, byImportance)
-	return found, nil
-}
-
-// lowerThan lists the pods on a node that p may preempt.
-func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
-	for _, o := range n.Pods {
-		if o.Class.Priority < p.Class.Priority {
-			lower = append(lower, o)
-		}
-	}
-	return lower
-}
-
-// needless is the refusal of a node that turns out to be able to take the pod without a victim,
-// although it was rejected before.
-func needless(n *cluster.Node) *plugins.Rejection {
-	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
-}
-
-// budgetKept is the refusal of a node where room could be made only by violating a budget that has
-// to be kept.
-var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preemption would break a PodDisruptionBudget"}}
-
-var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
-
-// unfinished is the refusal of the node that was being looked at when the effort was used up.
-var unfinished = &plugins.Rejection{}
-
-// fits judges one node as it is now, with newly prepared filters. It returns the plugin that
-// rejects the node, and the rejection.
-func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
-	j := prepare(c, profile, p)
+// cheapest picks the cheapest of the candidates that the extenders accept.
+func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) Preemption {
+	found, err := spare(c, profile, p, found)
 	switch {
-	case j.err != nil:
-		return "", &plugins.Rejection{Err: j.err}
-	case j.all != nil:
-		return j.rejector, j.all
+	case err != nil:
+		return Preemption{Message: err.Error(), Err: err}
+	case len(found) == 0:
+		return Preemption{Message: "no candidate node for preemption"}
 	}
-	return j.nodeWithNominated(n)
-}
-
-// byImportance orders pods by priority, highest first, then by start time, earliest first; a pod
-// that no kubelet has started counts as started last. UIDs break ties, so that the order is the
-// same every time.
-func byImportance(a, b *cluster.Pod) int {
-	if a.Class.Priority != b.Class.Priority {
-		return cmp.Compare(b.Class.Priority, a.Class.Priority)
-	}
-	return cmp.Or(cmp.Compare(startOf(a), startOf(b)), cmp.Compare(a.UID, b.UID))
-}
-
-func startOf(p *cluster.Pod) int64 {
-	if p.Started.IsZero() {
-		return math.MaxInt64
-	}
-	return p.Started.UnixNano()
-}
-
-// cost sums up the victims: budgets violated, highest priority, sum of priorities, number, and the
-// start time of the longest-running of the most important victims, where later is cheaper.
-func (a *candidate) cost() cost {
-	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority,
-		victims: int32(len(a.victims))}
-	earliest := int64(math.MaxInt64)
-	for _, v := range a.victims {
-		c.sum += int64(v.Class.Priority) + math.MaxInt32 + 1
-		if v.Class.Priority == c.highest {
-			earliest = min(earliest, startOf(v))
+	best, lowest := found[0], found[0].cost()
+	for _, other := range found[1:] {
+		if cost := other.cost(); cost.compare(&lowest) < 0 {
+			best, lowest = other, cost
 		}
 	}
-	c.start = startNegated(earliest)
-	return c
+	return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
 }
 
-// budgets tells which pods can leave without violating a PodDisruptionBudget.
-type budgets struct {
-	c       *cluster.Cluster
-	allowed map[*cluster.Budget]int32 // reused for every node
-	keep    bool                      // none may be violated
-}
-
-// newBudgets prepares for a pod that needs room.
-func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *budgets {
-	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
-}
-
-// split divides pods, ordered by importance, into those whose removal violates a budget once all
-// before them have been removed, and the others. Those that there are no looks left for count as
-// protected.
-func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
-	clear(b.allowed)
-	enough := b.c.Looks + effort.MostBudgetLooks
-	for _, p := range pods {
-		if b.c.Looks > enough {
-			violating = append(violating, p)
+// spare lets the extenders drop candidates and name other victims.
+func spare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) ([]*candidate, error) {
+	for _, x := range profile.Extenders {
+		if len(found) == 0 || !x.Interested(p) {
 			continue
 		}
-		broken := false
-		for _, budget := range b.c.BudgetsOf(p.Class) {
-			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
-				continue
-			}
-			left, known := b.allowed[budget]
-			if !known {
-				left = budget.Status.DisruptionsAllowed
-			}
-			if b.allowed[budget] = left - 1; left <= 0 {
-				broken = true
-				break // as upstream: the budgets after the first one that is violated keep what they allow
-			}
+		places := make([]plugins.Place, 0, len(found))
+		for _, f := range found {
+			places = append(places, plugins.Place{Node: f.node, Victims: f.victims, Violations: f.violations})
 		}
-		if broken {
-			violating = append(violating, p)
-		} else {
-			others = append(others, p)
+		left, err := x.Spare(c, p, places)
+		if err != nil {
+			return nil, err
+		}
+		found = found[:0:0]
+		for _, place := range left {
+			slices.SortStableFunc(place.Victims, byImportance)
+			found = append(found, &candidate{node: place.Node, victims: place.Victims, violations: place.Violations})
 		}
 	}
-	return violating, others
+
+	return found, nil
 }

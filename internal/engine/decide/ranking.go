@@ -65,9 +65,15 @@ type ranking struct {
 	// nowhere is then worked out the plain way.
 	merged bool
 
-	candidates *candidates // nil until a pod of the class preempts
-	shifted    int         // counts changes of the tallies that filter
-	touched    int16       // keeps the compiler from dropping touch
+	rebuilds int   // how often the whole cluster was read
+	shifted  int   // counts changes of the tallies that filter
+	touched  int16 // keeps the compiler from dropping touch
+}
+
+// rankingKey is what the classes of one ranking have in common.
+type rankingKey struct {
+	needs     [2]uint64
+	signature string
 }
 
 // A bucket is the sum of a node's scores for room. If the node itself cannot take the pod, it is
@@ -82,37 +88,6 @@ const (
 type position struct {
 	group int32
 	place int32
-}
-
-// inKey is how many tallies a groupKey holds. With more, the key is a string, which costs more to
-// look up.
-const inKey = 8
-
-type groupKey struct {
-	static int32
-	values [inKey]int64
-}
-
-// group is the nodes that agree in their key.
-type group struct {
-	key      groupKey
-	long     string    // the key if it is too long for a groupKey, which has the static alone then
-	values   []int64   // by tally
-	ok       int32     // nodes in buckets
-	rejected []int32   // nodes by reason
-	buckets  [][]int32 // by score
-	inUse    []uint64  // a bit for each bucket that is not empty
-
-	// Of the current decision.
-	feasible bool
-	spread   int64
-	votes    int64
-}
-
-// reason is why a node itself cannot take the pod.
-type reason struct {
-	plugin    string
-	rejection *plugins.Rejection
 }
 
 func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
@@ -133,9 +108,6 @@ func (r *ranking) bytes() int {
 		n += 8*len(t.count) + 4*len(t.included)
 	}
 	n += effectBytes*len(r.effects) + len(r.key.signature) + bulkBytes*r.plan.example.Class.Bulk
-	if r.candidates != nil {
-		n += 72 * len(r.candidates.byNode)
-	}
 	return n
 }
 
@@ -145,7 +117,8 @@ const effectBytes = 64
 // rebuild reads the whole cluster anew.
 func (r *ranking) rebuild() {
 	c := r.ix.c
-	r.seen, r.candidates = c.Log.Len(), nil
+	r.seen = c.Log.Len()
+	r.rebuilds++
 	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
 	if r.fine = nil; r.plan.exact {
 		r.fine = make([]int64, len(c.Nodes))

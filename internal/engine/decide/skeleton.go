@@ -165,3 +165,11 @@ func (pn *planner) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	pn.planTallies(pl)
 	return pl, !pn.unsuited(pl)
 }
+
+// recent is how many plans are kept, and recentBulky how many of classes that are much larger than
+// usual: the pods of such a class may be gone.
+const recent, recentBulky = 1 << 9, 1 << 3
+
+// bulky is how far such a class exceeds the usual size: the others together stay below
+// cluster.MostBulk.
+const bulky = cluster.MostBulk / recent

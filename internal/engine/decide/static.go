@@ -18,54 +18,6 @@ type static struct {
 	hostname        bool
 }
 
-type staticKey struct {
-	early, late            int16
-	taint, affinity, image int64
-	scored, hostname       bool
-}
-
-// staticOf returns the index of the node's static.
-func (r *ranking) staticOf(n *cluster.Node) int32 {
-	s := r.judgeStatic(n)
-	key := staticKey{early: -1, late: -1, taint: s.taint, affinity: s.affinity, image: s.image, scored: s.scored, hostname: s.hostname}
-	if s.early != nil {
-		key = staticKey{early: ^s.bucket, late: -1} // nothing else about the node matters
-	} else if s.late != nil {
-		key.late = s.lateIndex
-	}
-	if len(r.statics) > 0 && key == r.latest.key { // as with most nodes
-		return r.latest.index
-	}
-	index, known := r.byStatic[key]
-	if !known {
-		kept := s // s itself is not to be allocated for every node
-		index = int32(len(r.statics))
-		r.statics = append(r.statics, &kept)
-		r.byStatic[key] = index
-	}
-	r.latest.key, r.latest.index = key, index
-	return index
-}
-
-func (r *ranking) judgeStatic(n *cluster.Node) static {
-	pl := r.plan
-	for _, f := range pl.early {
-		if rejection := f.judge(n); rejection != nil {
-			id := r.reasonOf(f.name, rejection)
-			return static{early: &reason{f.name, rejection}, bucket: ^(id | settled)}
-		}
-	}
-	s := pl.scoreStatic(n)
-	for _, f := range pl.late {
-		if rejection := f.judge(n); rejection != nil {
-			s.lateIndex = r.reasonOf(f.name, rejection)
-			s.late = &reason{f.name, rejection}
-			break
-		}
-	}
-	return s
-}
-
 // scoreStatic scores a node that no static filter rejects.
 func (pl *plan) scoreStatic(n *cluster.Node) static {
 	return static{

@@ -124,3 +124,21 @@ func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
 func (s *sums) isAnother(node int32) bool {
 	return int(node) >= len(s.of) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
 }
+
+// sums adds up the votes, and the terms that repel the pending pod, without those of pods with the
+// given affinities; nil: there are none.
+func (s *said) sums(ix *index, but [2]uint64) (votes, repelling *sums) {
+	for i := range s.by {
+		by := &s.by[i]
+		if by.affinities == but {
+			continue
+		}
+		for _, key := range by.repelled {
+			repelling = repelling.add(ix, by.affinities, key, 1)
+		}
+		for _, v := range by.votes {
+			votes = votes.add(ix, by.affinities, v.Key, v.Weight)
+		}
+	}
+	return votes, repelling
+}

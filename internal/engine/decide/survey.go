@@ -20,9 +20,7 @@ type survey struct {
 	pod  *cluster.Pod
 	tie  *tie
 	own  sheetScratch
-	work int         // about how many nodes were looked at
-	soon bool        // the latest decision for the class was not long ago
-	said *saidEffort // what the terms of strangers have cost, while they are not summed; or nil
+	work int // about how many nodes were looked at
 
 	// The groups of the sheet are those of the base, followed by one for each node that stands
 	// apart.
@@ -49,45 +47,17 @@ type loneNode struct {
 	bucket int16
 }
 
-// tryBase decides by survey if possible.
-func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
-	if p.Nominated != "" {
-		return Decision{}, false
-	}
-	if d.cache.hasRanking(p.Class) {
-		return Decision{}, false
-	}
-	if p.Class.Target != "" {
-		return d.tryTarget(p)
-	}
-	known := d.cache.planned(p)
-	if known == nil {
-		return Decision{}, false
-	}
-	s := &d.survey
-	s.begin(d.ix, known, p, d.tie)
-	defer s.end()
-	if !s.count() {
-		return Decision{}, false
-	}
-	s.setApart()
-	decision = s.decide()
-	d.cache.recordCost(p.Class, s)
-	return decision, true
-}
-
 // begin prepares a decision.
-func (s *survey) begin(ix *index, known *recentPlan, p *cluster.Pod, t *tie) {
-	b := known.base
+func (s *survey) begin(b *base, plan *plan, axisOf []int, p *cluster.Pod, t *tie) {
 	b.looked = 0
 	b.catchUp()
-	b.used = ix.meter.Clock
+	b.used = b.ix.meter.Clock
 	if b.said != nil {
-		b.said.used = ix.meter.Clock // other classes of which the same is said are to find the base
+		b.said.used = b.ix.meter.Clock // other classes of which the same is said are to find the base
 	}
 	b.served++
-	s.pod, s.tie, s.ix, s.scratch = p, t, ix, &s.own
-	s.plan, s.b, s.statics, s.axisOf, s.work, s.soon, s.said = known.plan, b, b.statics, known.axisOf, 0, known.soon, known.said
+	s.pod, s.tie, s.ix, s.scratch = p, t, b.ix, &s.own
+	s.plan, s.b, s.statics, s.axisOf, s.work = plan, b, b.statics, axisOf, 0
 	s.votesApart = b.votes != nil
 	for len(s.isLone) < len(b.at) {
 		s.isLone = append(s.isLone, 0)
@@ -137,7 +107,7 @@ func (s *survey) end() {
 		s.isLone[s.apart[i].node] = 0
 	}
 	s.apart = s.apart[:0]
-	s.plan, s.b, s.pod, s.statics, s.axisOf, s.said = nil, nil, nil, nil, nil, nil
+	s.plan, s.b, s.pod, s.statics, s.axisOf = nil, nil, nil, nil, nil
 }
 
 // count counts the pods that matter to the class. It returns false if that would take a look at
@@ -336,11 +306,11 @@ func (s *survey) crowded(node int32) bool {
 	return rejection != nil
 }
 
-func (s *survey) decide() Decision {
+func (s *survey) decide() choice {
 	s.stand()
 	feasible := s.feasible()
 	if feasible == 0 {
-		return Decision{}
+		return choice{node: none}
 	}
 
 	s.weights = append(s.weights[:0], make([]float64, len(s.tallies))...)
@@ -380,5 +350,5 @@ func (s *survey) decide() Decision {
 	if feasible == 1 {
 		total = 0
 	}
-	return Decision{Node: s.ix.c.Nodes[node], Total: total, Feasible: feasible}
+	return choice{node, total, feasible}
 }

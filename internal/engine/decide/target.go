@@ -55,3 +55,30 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	}
 	return Decision{Node: n, Feasible: 1}, true
 }
+
+// tryBase decides by survey if possible.
+func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
+	if p.Nominated != "" {
+		return Decision{}, false
+	}
+	if d.cache.hasRanking(p.Class) {
+		return Decision{}, false
+	}
+	if p.Class.Target != "" {
+		return d.tryTarget(p)
+	}
+	known := d.cache.planned(p)
+	if known == nil {
+		return Decision{}, false
+	}
+	s := &d.survey
+	s.begin(known.base, known.plan, known.axisOf, p, d.tie)
+	defer s.end()
+	if !s.count() {
+		return Decision{}, false
+	}
+	s.setApart()
+	choice := s.decide()
+	d.cache.recordCost(known, s)
+	return d.decisionOf(choice), true
+}

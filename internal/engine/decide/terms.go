@@ -261,26 +261,6 @@ type saidBy struct {
 	votes      []plugins.Vote // each key once
 }
 
-// saidTo returns what all terms say about the pending pod of a plan. Keys that no node has are left
-// out.
-func (pl *plan) saidTo(ix *index) (s said) {
-	own := pl.example.Class
-	for _, users := range ix.terms.about(own.Labels) {
-		by := ix.saidOf(users, own, pl.affinities)
-		if !pl.filtersPods {
-			by.repelled = nil
-		}
-		if !pl.countsVotes() {
-			by.votes = nil
-		}
-		if len(by.repelled)+len(by.votes) > 0 {
-			s.by = append(s.by, by)
-		}
-	}
-	slices.SortFunc(s.by, func(a, b saidBy) int { return slices.Compare(a.affinities[:], b.affinities[:]) })
-	return s
-}
-
 // of returns what the terms of pods with the given affinities say.
 func (s *said) of(affinities [2]uint64) (by saidBy) {
 	i, says := slices.BinarySearchFunc(s.by, affinities,
@@ -328,22 +308,4 @@ func (s *said) describe(but [2]uint64) []byte {
 		}
 	}
 	return to
-}
-
-// sums adds up the votes, and the terms that repel the pending pod, without those of pods with the
-// given affinities; nil: there are none.
-func (s *said) sums(ix *index, but [2]uint64) (votes, repelling *sums) {
-	for i := range s.by {
-		by := &s.by[i]
-		if by.affinities == but {
-			continue
-		}
-		for _, key := range by.repelled {
-			repelling = repelling.add(ix, by.affinities, key, 1)
-		}
-		for _, v := range by.votes {
-			votes = votes.add(ix, by.affinities, v.Key, v.Weight)
-		}
-	}
-	return votes, repelling
 }

@@ -29,6 +29,7 @@ func (ca *cache) use(r *ranking) {
 // drop forgets the ranking. Members that still refer to it keep nothing of what was in it.
 func (ca *cache) drop(r *ranking) {
 	delete(ca.rankings, r.key)
+	ca.forgetCandidates(r)
 	*r = ranking{dropped: true}
 }
 
@@ -69,15 +70,11 @@ func (ca *cache) tidy() {
 	ca.dropTopologies(nil)
 }
 
-// bulkBytes is about how much memory a byte of a class's bulk takes: short values in long lists are
-// most expensive.
-const bulkBytes = 8
-
 // makeRoom drops the rankings that were used least recently until a new one fits.
 func (ca *cache) makeRoom(r *ranking) {
-	limit, total := ca.mostBytes(), r.bytes()
+	limit, total := ca.mostBytes(), ca.bytesOf(r)
 	for _, other := range ca.rankings {
-		total += other.bytes()
+		total += ca.bytesOf(other)
 	}
 
 	if total > limit {
@@ -90,7 +87,7 @@ func (ca *cache) makeRoom(r *ranking) {
 				oldest = other
 			}
 		}
-		total -= oldest.bytes()
+		total -= ca.bytesOf(oldest)
 		ca.drop(oldest)
 	}
 }
@@ -138,3 +135,35 @@ func (ca *cache) dropBase(key string) {
 var noBase = &base{dropped: true}
 
 func (ca *cache) mostBytes() int { return max(leastBytes, bytesPerNode*len(ca.c.Nodes)) }
+
+// dropTopologies forgets the topologies that no ranking and no base uses, except for the given
+// ones.
+func (ca *cache) dropTopologies(except []topologyAxis) {
+	const few = 8 // not worth the trouble
+	if len(ca.ix.topologies) <= few {
+		return
+	}
+	used := map[*topology]bool{}
+	for i := range except {
+		used[except[i].topology] = true
+	}
+	for _, r := range ca.rankings {
+		for _, t := range r.tallies {
+			used[t.topology] = true
+			for i := range t.parts {
+				used[t.parts[i].topology] = true
+			}
+		}
+	}
+	for _, b := range ca.bases {
+		for i := range b.axes {
+			used[b.axes[i].topology] = true
+		}
+		for _, s := range [...]*sums{b.votes, b.repelling} {
+			for i := range s.topologies() {
+				used[s.parts[i].topology] = true
+			}
+		}
+	}
+	maps.DeleteFunc(ca.ix.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })
+}

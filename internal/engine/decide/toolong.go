@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
@@ -12,56 +11,3 @@ var ErrTooLong error = &effort.TooLongError{What: "finding pods to preempt"}
 var errTermsTooLong error = &effort.TooLongError{What: "counting the pods that so many terms may select"}
 
 var errGuestsTooLong error = &effort.TooLongError{What: "judging nodes that other pods are nominated to"}
-
-// Work is about what all decisions, searches for victims and diagnoses have cost so far, in
-// judgements of a node. It depends on nothing but what the decider was asked and shown.
-func (d *Decider) Work() int { return d.meter.Work + d.c.Looks }
-
-// manyLabels is from how many labels on it is counted what others' terms say about a pod.
-const manyLabels = 1000
-
-// selectsTooMuch reports whether to hold the pod's own terms against the classes that they may
-// select, or its labels against the terms of others, would take more than half of an attempt's
-// effort. An object has room for tens of thousands of terms, and of labels.
-func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
-	class := p.Class
-	if len(class.Labels) >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {
-		return true
-	}
-	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+
-		len(class.PreferredAntiAffinity) < ix.limits.ManyTerms {
-		return false
-	}
-
-	terms, _ := sizeOf(class)
-	most, found := ix.limits.Effort/2/max(1, terms), &ix.placed
-	if len(found.classes) <= most {
-		return false
-	}
-
-	found.begin()
-	for _, selector := range termSelectors(class) {
-		of, everybody := cluster.RequiredLabels(selector)
-		if everybody {
-			return true
-		}
-		for _, at := range of {
-			if found.find(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
-				return true
-			}
-		}
-	}
-
-	return false
-}
-
-// looksAtLabels is about how many labels it takes to look at, to hold those of a class against the
-// terms of others.
-func (ix *index) looksAtLabels(class *cluster.PodClass) (looks int) {
-	for _, users := range ix.terms.about(class.Labels) {
-		for term := range users.terms() {
-			looks += users.selector(term).Looks(class.Labels)
-		}
-	}
-	return looks
-}

@@ -1,8 +1,6 @@
 package decide
 
 import (
-	"maps"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -130,34 +128,9 @@ func (t *topology) each(domain int32, f func(node int32)) {
 	}
 }
 
-// dropTopologies forgets the topologies that no ranking and no base uses, except for the given
-// ones.
-func (ca *cache) dropTopologies(except []topologyAxis) {
-	const few = 8 // not worth the trouble
-	if len(ca.ix.topologies) <= few {
-		return
-	}
-	used := map[*topology]bool{}
-	for i := range except {
-		used[except[i].topology] = true
-	}
-	for _, r := range ca.rankings {
-		for _, t := range r.tallies {
-			used[t.topology] = true
-			for i := range t.parts {
-				used[t.parts[i].topology] = true
-			}
-		}
-	}
-	for _, b := range ca.bases {
-		for i := range b.axes {
-			used[b.axes[i].topology] = true
-		}
-		for _, s := range [...]*sums{b.votes, b.repelling} {
-			for i := range s.topologies() {
-				used[s.parts[i].topology] = true
-			}
-		}
-	}
-	maps.DeleteFunc(ca.ix.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })
+// topologyAxis is a topology by which a base groups its nodes.
+type topologyAxis struct {
+	*topology
+	byCount bool // there are many: nodes are divided only by whether they have a domain
+	told    bool // a soft constraint counts by it, so limitAxes must not set byCount
 }

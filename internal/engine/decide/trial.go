@@ -1,33 +1,9 @@
 package decide
 
 import (
-	"math"
-	"slices"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
-
-// verdict judges one node with all its pods.
-func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
-	r := t.r
-	if t.plain != nil {
-		_, rejection := t.plain.nodeWithNominated(n)
-		return rejection
-	}
-	if len(n.Nominated) > 0 { // the bucket accounts for all of them, even for the pod itself
-		t.begin(n)
-		_, rejection := t.rejection()
-		return rejection
-	}
-	plugin, rejection := r.judgeGroup(r.groups[r.groupAt(n.Index)])
-	if bucket := r.bucket[n.Index]; bucket < 0 {
-		if own := &r.reasons[reasonIn(bucket)]; !r.precedes(plugin, own) {
-			return own.rejection
-		}
-	}
-	return rejection
-}
 
 // precedes reports whether a plugin that rejects a group of nodes comes before the one that rejects
 // some of these nodes because of the pods on them.
@@ -37,9 +13,8 @@ func (r *ranking) precedes(plugin string, own *reason) bool {
 
 // trial is one node with some of its pods hypothetically removed.
 type trial struct {
-	r       *ranking
-	p       *cluster.Pod
-	budgets *budgets
+	r *ranking
+	p *cluster.Pod
 
 	// What the asked filters say; nil if there are none. plain is all filters, prepared for the
 	// cluster as it is.
@@ -51,49 +26,6 @@ type trial struct {
 	static   *static
 	guests   []*cluster.Pod // pods nominated to the node that p must leave room for
 	judged   int            // the number of pods that were removed and put back
-}
-
-// on finds the pods that would have to leave a node for the pending pod, as few and as unimportant
-// as possible.
-func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
-	lower := lowerThan(t.p, n)
-	if len(lower) == 0 {
-		return nil, &refusal{rejection: noVictims}
-	}
-
-	t.judged = len(lower)
-	t.begin(n)
-	slices.SortStableFunc(lower, byImportance)
-	violating, others := t.budgets.split(lower)
-	for _, o := range lower {
-		t.remove(o)
-	}
-
-	if plugin, rejection := t.rejection(); rejection != nil {
-		return nil, &refusal{plugin, rejection}
-	}
-	found := &candidate{node: n}
-	for i, o := range slices.Concat(violating, others) {
-		t.add(o)
-		if _, rejection := t.rejection(); rejection == nil {
-			continue
-		}
-		t.remove(o)
-		found.victims = append(found.victims, o)
-		if i < len(violating) {
-			found.violations++
-		}
-	}
-
-	if len(found.victims) == 0 {
-		return nil, &refusal{rejection: needless(n)}
-	}
-	if t.budgets.keep && found.violations > 0 {
-		return nil, &refusal{rejection: budgetKept}
-	}
-
-	slices.SortStableFunc(found.victims, byImportance)
-	return found, nil
 }
 
 func (t *trial) begin(n *cluster.Node) {
@@ -205,12 +137,4 @@ func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	}
 
 	return "", nil
-}
-
-// startNegated negates a start time, so that later starts cost less.
-func startNegated(start int64) int64 {
-	if start == math.MaxInt64 {
-		return math.MinInt64
-	}
-	return -start
 }

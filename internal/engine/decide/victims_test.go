@@ -134,9 +134,10 @@ func TestVictimsAreFollowed(t *testing.T) {
 					kept++
 				}
 				r, _ := w.d.cache.rankingFor(p)
-				fresh := &trial{r: r, p: p, budgets: newBudgets(w.c, w.d.profile, p)}
-				for node := range r.candidates.byNode {
-					kept, now := r.candidates.byNode[node], fresh.cost(int32(node))
+				fresh, budgets := &trial{r: r, p: p}, newBudgets(w.c, w.d.profile, p)
+				remembered := w.d.cache.candidatesFor(r)
+				for node := range remembered.byNode {
+					kept, now := remembered.byNode[node], fresh.cost(int32(node), budgets)
 					if kept.candidate != now.candidate || kept.compare(&now) != 0 || (kept.why == nil) != (now.why == nil) || kept.why != nil && kept.why.plugin != now.why.plugin {
 						t.Fatalf("%s, seed %d, step %d: node %d is remembered with %+v, and costs %+v", mode, seed, step, node, kept, now)
 					}

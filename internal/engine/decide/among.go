@@ -1,0 +1,60 @@
+package decide
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// chooseAmong finds the best of the nodes that are feasible by the ranking and by the questions.
+func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions) Decision {
+	r.feasible()
+	left, failed := r.left(q)
+	if failed {
+		return d.scan(p) // which finds the error to report: the first
+	}
+	if len(left) == 0 {
+		return Decision{}
+	}
+	if len(left) == 1 {
+		return Decision{Node: d.c.Nodes[left[0]], Feasible: 1}
+	}
+	totals := r.totals(left)
+	if len(pl.askedScores) > 0 {
+		if err := d.addScores(pl.askedScores, p, left, totals); err != nil {
+			return Decision{Err: err}
+		}
+	}
+	best, total, fine, ties := none, int64(math.MinInt64), int64(0), 0
+	for i, node := range left {
+		switch order := cmp.Or(cmp.Compare(totals[i], total), cmp.Compare(r.fineOf(node), fine)); {
+		case order > 0 || best == none:
+			best, total, fine, ties = node, totals[i], r.fineOf(node), 1
+		case order == 0:
+			if ties++; (d.tie.draw(ties) == 0 || node == d.tie.preferred) && best != d.tie.preferred {
+				best = node
+			}
+		}
+	}
+	return Decision{Node: d.c.Nodes[best], Total: total, Feasible: len(left)}
+}
+
+// addScores adds the scores that groups cannot express.
+func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []int32, totals []int64) error {
+	feasible := make([]*cluster.Node, len(nodes))
+	for i, node := range nodes {
+		feasible[i] = d.c.Nodes[node]
+	}
+	for _, s := range scorers {
+		scores, _, err := scoresOf(s.Scorer, d.c, p, feasible) // those with fine scores are in the ranking
+		if err != nil {
+			return err
+		}
+		for i, score := range scores {
+			totals[i] += score * s.Weight
+		}
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package decide
+
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// manyLabels is from how many labels on it is counted what others' terms say about a pod.
+const manyLabels = 1000
+
+// selectsTooMuch reports whether to hold the pod's own terms against the classes that they may
+// select, or its labels against the terms of others, would take more than half of an attempt's
+// effort. An object has room for tens of thousands of terms, and of labels.
+func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
+	class := p.Class
+	if len(class.Labels) >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {
+		return true
+	}
+	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+
+		len(class.PreferredAntiAffinity) < ix.limits.ManyTerms {
+		return false
+	}
+
+	terms, _ := sizeOf(class)
+	most, found := ix.limits.Effort/2/max(1, terms), &ix.placed
+	if len(found.classes) <= most {
+		return false
+	}
+
+	found.begin()
+	for _, selector := range termSelectors(class) {
+		of, everybody := cluster.RequiredLabels(selector)
+		if everybody {
+			return true
+		}
+		for _, at := range of {
+			if found.find(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
+				return true
+			}
+		}
+	}
+
+	return false
+}
+
+// looksAtLabels is about how many labels it takes to look at, to hold those of a class against the
+// terms of others.
+func (ix *index) looksAtLabels(class *cluster.PodClass) (looks int) {
+	for _, users := range ix.terms.about(class.Labels) {
+		for term := range users.terms() {
+			looks += users.selector(term).Looks(class.Labels)
+		}
+	}
+	return looks
+}

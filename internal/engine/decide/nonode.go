@@ -1,0 +1,117 @@
+package decide
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. Call it right
+// after Decide has found no node. It changes nothing.
+func (d *Decider) Preempt(p *cluster.Pod) Preemption {
+	r, pl := d.cache.rankingFor(p)
+	left := effort.NewBudget(d.limits, d.c)
+	if pl.way != ranked {
+		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
+		return preempt(d.c, d.profile, p, d.evaluate(p), left)
+	}
+	t, known := &trial{r: r, p: p}, d.cache.candidatesFor(r)
+	if len(pl.asked) > 0 {
+		var ok bool
+		if t.questions, ok = pl.questions(d.c, p); !ok {
+			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
+			return preempt(d.c, d.profile, p, d.evaluate(p), left)
+		}
+		t.plain = prepare(d.c, d.profile, p)
+		known = &candidates{rebuilds: r.rebuilds} // what holds for other pods need not hold for this one
+		d.cache.forgetCandidates(r)
+	}
+	var nominated *plugins.Rejection
+	if n := d.c.Node(p.Nominated); n != nil {
+		nominated = t.verdict(n)
+	}
+	if message := ineligible(d.c, p, nominated); message != "" {
+		return Preemption{Message: message, Ineligible: true}
+	}
+	if own := d.c.Nominated(p.UID); own != nil {
+		// The pod is a guest there to other pods of the class, but not to itself.
+		if n := d.c.Node(own.Nominated); n != nil {
+			known.forget(n)
+			defer func() { known.forget(n) }()
+		}
+	}
+	budgets := newBudgets(d.c, d.profile, p)
+	known.refresh(t, budgets, left)
+	best := known.best(d.tie, d.preferredNode(p))
+	if best == none && len(known.unknown) > 0 {
+		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
+	}
+	if best == none {
+		reasons, names := known.hopeless(r)
+		return Preemption{Message: noneAvailable(d.c.Len(), reasons), Plugins: names}
+	}
+	found, _ := t.on(d.c.Nodes[best], budgets)
+	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
+}
+
+// Diagnose says why no node can take the pod. Call it right after Decide has found no node.
+func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
+	r, pl := d.cache.rankingFor(p)
+	if pl.way != ranked || len(pl.asked) > 0 {
+		return d.evaluate(p).Failure()
+	}
+
+	held, _ := r.holdBack(p, questions{}, true)
+	defer func() {
+		for _, node := range held {
+			r.reassess(node)
+		}
+	}()
+
+	if r.merged {
+		return d.evaluate(p).Failure()
+	}
+	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
+	said := r.saidOf(held)
+
+	for i, g := range r.groups {
+		plugin, rejection := r.judgeGroup(g)
+		for id, nodes := range g.rejected {
+			if nodes == 0 {
+				continue
+			}
+			own := &r.reasons[id]
+			if final := said[groupReason{int32(i), id}]; final < int(nodes) && r.precedes(plugin, own) {
+				f.add(plugin, rejection, int(nodes)-final)
+				nodes = int32(final)
+			}
+			if nodes > 0 {
+				f.add(own.plugin, own.rejection, int(nodes))
+			}
+		}
+		if g.ok > 0 && rejection != nil {
+			f.add(plugin, rejection, int(g.ok))
+		}
+	}
+
+	return f
+}
+
+type groupReason struct {
+	group  int32
+	reason int
+}
+
+// saidOf counts the nodes that holdBack has taken out, by group and reason. These nodes have been
+// judged by all plugins, with the pods nominated to them, so what rejects their group without those
+// pods does not apply.
+func (r *ranking) saidOf(held []int32) map[groupReason]int {
+	if r.plan.guestsInRoom() || len(held) == 0 {
+		return nil
+	}
+	said := map[groupReason]int{}
+	for _, node := range held {
+		said[groupReason{r.groupAt(node), reasonIn(r.bucket[node])}]++
+	}
+	return said
+}

@@ -1,0 +1,242 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// planner makes plans from the answers of all plugins of a profile. Plans of classes with the same requirements of single
+// nodes share a skeleton, so that a class never seen before costs what its own selectors cost.
+type planner struct {
+	c       *cluster.Cluster
+	profile *plugins.Profile
+	limits  *effort.Limits
+	meter   *effort.Meter
+	ix      *index
+
+	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
+	skeletons    map[string]*skeleton      // by the key that skeletonFor makes
+	nextSkeleton uint32
+	key          []byte // scratch space
+}
+
+func newPlanner(ix *index, profile *plugins.Profile) *planner {
+	pn := &planner{c: ix.c, profile: profile, limits: ix.limits, meter: ix.meter, ix: ix, skeletons: map[string]*skeleton{}}
+	for _, s := range profile.Scorers {
+		f, is := s.Scorer.(plugins.Worthy)
+		if !is {
+			continue
+		}
+
+		before := pn.worth
+		pn.worth = func(p *cluster.Pod) string {
+			if before != nil {
+				return before(p) + f.Worth(pn.c, p)
+			}
+			return f.Worth(pn.c, p)
+		}
+	}
+	return pn
+}
+
+// newPlan makes the plan for the pod's class from the answers of all plugins of the profile.
+func (pn *planner) newPlan(p *cluster.Pod) *plan {
+	pl := &plan{example: p}
+	if interested(pn.profile, p) {
+		pl.way = scanned
+		return pl
+	}
+	if !pn.planPlugins(pl) {
+		return pl
+	}
+	pl.planOrder()
+	pn.planRoom(pl)
+	pn.planTallies(pl)
+	if pl.maxRoom >= maxBuckets || pn.unsuited(pl) {
+		pl.way = scanned
+	}
+	return pl
+}
+
+// planPlugins collects the answers of the plugins. It returns false if one of them settles how the
+// pod is decided.
+func (pn *planner) planPlugins(pl *plan) bool {
+	for _, f := range pn.profile.Filters {
+		if !pn.planFilter(pl, f) {
+			return false
+		}
+	}
+	for _, s := range pn.profile.Scorers {
+		if !pn.planScorer(pl, s) {
+			pl.way = scanned
+			return false
+		}
+	}
+	return true
+}
+
+// unsuited reports the one case that groups cannot express: an extended resource that a DeviceClass
+// may provide.
+func (pn *planner) unsuited(pl *plan) bool {
+	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
+}
+
+// signature distinguishes the plans of classes with the same needs, by what comes from API objects
+// and from the pods' own labels.
+func (pn *planner) signature(pl *plan) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, pn.ix.learnt(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
+	for i := range pl.asked {
+		fmt.Fprintln(&b, pl.asked[i].filter.Name())
+	}
+
+	for i := range pl.askedScores {
+		fmt.Fprintln(&b, pl.askedScores[i].Name())
+	}
+	for i := range pl.tallies {
+		t := &pl.tallies[i]
+		fmt.Fprintf(&b, "%d %t %s", t.purpose, t.strangers, t.key)
+		if t.constraint != nil {
+			fmt.Fprintf(&b, " %x %d", t.constraint.Selector.Digest(), t.self)
+		}
+		b.WriteByte('\n')
+	}
+
+	if len(pl.tallies) > 0 {
+		fmt.Fprintln(&b, pl.attractsItself)
+		b.Write(pl.others.describe([2]uint64{}))
+	}
+	return b.String()
+}
+
+// planFilter adds a filter to the plan. It returns false if that settles how the pod is decided.
+func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
+	switch f := f.(type) {
+	case plugins.Spreader:
+		hard, err := f.Hard(pn.c, pl.example)
+		if err != nil {
+			pl.way = judged
+			return false
+		}
+		pl.hard = hard
+		pl.spreadPlugin = f.Name()
+		pl.steps = append(pl.steps, step{f.Name(), none, nil})
+		return true
+	case plugins.TermCounter:
+		if pl.example.Class.TermError != nil {
+			pl.way = judged
+			return false
+		}
+		pl.filtersPods = true
+		pl.affinityPlugin = f.Name()
+		pl.steps = append(pl.steps, step{f.Name(), none, nil})
+		return true
+	}
+
+	reads := readsOf(f, pl.example)
+	switch {
+	case reads&plugins.Others != 0:
+		judge := f.Filter(pn.c, pl.example)
+		if judge.Err != nil || judge.All != nil || judge.Only != nil {
+			pl.way = judged
+			return false
+		}
+		if judge.Node == nil {
+			return true
+		}
+		pl.way = scanned
+		return false
+	case reads&plugins.Objects != 0:
+		if applies(f, pn.c, pl.example) {
+			pl.asked = append(pl.asked, askedFilter{f, len(pl.steps)})
+			pl.steps = append(pl.steps, step{f.Name(), int32(len(pl.asked) - 1), nil})
+		}
+		return true
+	}
+
+	judge := f.Filter(pn.c, pl.example)
+	switch {
+	case judge.Err != nil, judge.All != nil, judge.Only != nil:
+		pl.way = judged
+		return false
+	case judge.Node == nil:
+		return true
+	}
+
+	named := namedJudge{f.Name(), judge.Node}
+	pl.steps = append(pl.steps, step{f.Name(), none, judge.Node})
+	switch {
+	case reads&plugins.Contents != 0:
+		pl.contents = append(pl.contents, named)
+		if _, is := f.(plugins.RoomFilter); is {
+			pl.filtersRoom = true
+		}
+	case len(pl.contents)+len(pl.hard)+len(pl.asked) == 0 && !pl.filtersPods:
+		pl.early = append(pl.early, named)
+	default:
+		pl.late = append(pl.late, named)
+	}
+
+	pl.perNode = pl.perNode || reads&plugins.Identity != 0
+	return true
+}
+
+// readsOf returns what a filter reads for this pod, or for any pod if the filter cannot tell.
+func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
+	if specific, ok := f.(plugins.ReadsPerPod); ok {
+		return specific.ReadsFor(p)
+	}
+	return f.Reads()
+}
+
+// planScorer adds a scorer to the plan. It returns false if the scorer fails.
+func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
+	switch f := s.Scorer.(type) {
+	case plugins.Spreader:
+		soft, everyKey, err := f.Soft(pn.c, pl.example)
+		pl.soft, pl.everyKey, pl.spreadWeight = soft, everyKey, s.Weight
+		return err == nil
+	case plugins.TermCounter:
+		pl.scoresPods, pl.voteWeight = true, s.Weight
+		_, pl.onlyOwnVotes = f.TermWeights()
+		return pl.example.Class.TermError == nil
+	}
+	fixed, _ := s.Scorer.(plugins.FixedScorer)
+	_, ofRoom := s.Scorer.(plugins.RoomScorer)
+	var into *rawScore
+	if fixed != nil {
+		into = pl.fixed(fixed.Scale())
+	}
+	if !ofRoom && (into == nil || into.node != nil) { // there is a place for one of each kind
+		if applies(s.Scorer, pn.c, pl.example) {
+			pl.askedScores = append(pl.askedScores, s)
+		}
+		return true
+	}
+	scoring := s.Scorer.Score(pn.c, pl.example, nil)
+	if scoring.Err != nil {
+		return false
+	}
+	if scoring.Node == nil {
+		return true
+	}
+	raw := rawScore{scoring.Node, scoring.Exact, s.Weight}
+	if ofRoom {
+		pl.exact = pl.exact || scoring.Exact != nil
+		pl.contentScores = append(pl.contentScores, raw)
+		pl.maxRoom += plugins.MaxScore * int(s.Weight)
+		return true
+	}
+	*into = raw
+	if f, ok := s.Scorer.(plugins.ReadsPerPod); ok {
+		pl.perNode = pl.perNode || f.ReadsFor(pl.example)&plugins.Identity != 0
+	}
+	if f, ok := s.Scorer.(plugins.Worthy); ok {
+		pl.worth += f.Worth(pn.c, pl.example)
+	}
+	return true
+}

@@ -1,0 +1,55 @@
+package decide
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// askedFilter is a filter whose verdict groups of nodes cannot express: it reads API objects
+// (volumes, device claims), or is out-of-tree. It is asked node by node, about the nodes that pass
+// all other filters.
+type askedFilter struct {
+	filter plugins.Filter
+	step   int // its index in the steps of the plan
+}
+
+// applies reports whether a filter or scorer can have any effect on pods of the class.
+func applies(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
+	s, ok := plugin.(plugins.Selective)
+	return !ok || s.Applies(c, p)
+}
+
+// questions are the judges of a plan's asked filters, for one pod.
+type questions struct {
+	judges []judge       // by plan.asked; nil where a filter lets all nodes pass. nil: there are none
+	again  []func() bool // see plugins.Judge
+}
+
+// questions asks the filters for their judges; ok is false if one of them rejects the pod as a
+// whole, fails, or names nodes.
+func (pl *plan) questions(c *cluster.Cluster, p *cluster.Pod) (q questions, ok bool) {
+	for _, a := range pl.asked {
+		judge := a.filter.Filter(c, p)
+		if judge.Again != nil {
+			q.again = append(q.again, judge.Again)
+		}
+		if judge.Err != nil || judge.All != nil || judge.Only != nil {
+			return questions{}, false
+		}
+		q.judges = append(q.judges, judge.Node)
+	}
+	return q, true
+}
+
+// ask asks those of the questions that precede a step of the plan about a node, and returns the
+// first rejection.
+func (q questions) ask(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
+	for i, judge := range q.judges {
+		if judge != nil && pl.asked[i].step < before {
+			if rejection := judge(n); rejection != nil {
+				return rejection
+			}
+		}
+	}
+	return nil
+}
