@@ -10,10 +10,10 @@ import (
 
 // chooseAmong finds the best of the nodes that are feasible by the ranking and by the questions.
 func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions) Decision {
-	r.feasible()
-	left, failed := r.left(q)
+	r.markFeasible()
+	left, failed := r.askNodes(q)
 	if failed {
-		return d.scan(p) // which finds the error to report: the first
+		return d.decidePlainly(p) // which finds the error to report: the first
 	}
 	if len(left) == 0 {
 		return Decision{}
@@ -21,7 +21,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	if len(left) == 1 {
 		return Decision{Node: d.c.Nodes[left[0]], Feasible: 1}
 	}
-	totals := r.totals(left)
+	totals := r.scoreNodes(left)
 	if len(pl.askedScores) > 0 {
 		if err := d.addScores(pl.askedScores, p, left, totals); err != nil {
 			return Decision{Err: err}

@@ -173,9 +173,9 @@ func TestSummitKnowsTheHighest(t *testing.T) {
 				i := rapid.IntRange(0, len(numbers)-1).Draw(t, "which")
 				before := numbers[i]
 				numbers[i] = int16(rapid.IntRange(-3, 5).Draw(t, "number"))
-				s.changed(int32(i), before)
+				s.numberChanged(int32(i), before)
 			}
-			want, top := peakOf(numbers), s.highest()
+			want, top := peakOf(numbers), s.highestOf()
 			if top != want {
 				t.Fatalf("highest is %+v, want %+v", top, want)
 			}

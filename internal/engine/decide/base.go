@@ -16,6 +16,10 @@ import (
 //
 // Nodes are divided into groups. The nodes of a group agree in what the classes require of single
 // nodes, and in their domains of the topologies with few domains; a tree holds them by room.
+//
+// Invariants: at names the group of each node that any class of the base may be placed on; such a node is in the tree of
+// its group unless it is full, or in odd if it lacks one of the resources. All classes of a base agree in what plan says
+// of single nodes, so plan may be of any of them.
 type base struct {
 	ix      *index
 	name    string // its key in Decider.bases
@@ -69,7 +73,7 @@ const rejected = none
 func newBase(ix *index, pl *plan, axes []topologyAxis) *base {
 	b := &base{ix: ix, plan: pl, axes: axes}
 	if pl.strangersSummed {
-		b.votes, b.repelling = pl.others.sums(ix, pl.example.Class.Affinities)
+		b.votes, b.repelling = pl.others.sumTerms(ix, pl.example.Class.Affinities)
 	}
 	b.rebuild()
 	return b
@@ -90,12 +94,12 @@ func (b *base) bytes() int {
 	return n
 }
 
-func (b *base) room(node int32) *cluster.Room { return &b.ix.c.Rooms[node] }
+func (b *base) roomOf(node int32) *cluster.Room { return &b.ix.c.Rooms[node] }
 
-func (b *base) balance(node int32) int8 { return b.ix.balance[node] &^ hasGuests }
+func (b *base) balanceOf(node int32) int8 { return b.ix.balance[node] &^ hasGuests }
 
-func (b *base) point(node int32) point {
-	return pointOf(b.room(node), b.balance(node), b.votesOf(node))
+func (b *base) pointAt(node int32) point {
+	return pointOf(b.roomOf(node), b.balanceOf(node), b.votesOf(node))
 }
 
 // votesOf returns the votes of strangers for a node, where the base sums them.
@@ -109,8 +113,10 @@ func (b *base) votesOf(node int32) int64 {
 // isRepelled reports whether strangers repel the classes from a node, where the base sums that.
 func (b *base) isRepelled(node int32) bool { return b.repelling != nil && b.repelling.of[node] > 0 }
 
-// score returns a node's score for room, or noRoom if it does not have enough.
-func (b *base) score(node int32, q *room) int16 { return q.score(b.room(node), b.balance(node)) }
+// scoreRoom returns a node's score for room, or noRoom if it does not have enough.
+func (b *base) scoreRoom(node int32, q *room) int16 {
+	return q.scoreNode(b.roomOf(node), b.balanceOf(node))
+}
 
 // rebuild reads the whole cluster anew.
 func (b *base) rebuild() {
@@ -129,9 +135,9 @@ func (b *base) rebuild() {
 			continue
 		}
 		switch {
-		case !orderly(b.room(node)):
+		case !hasBothResources(b.roomOf(node)):
 			b.odd = append(b.odd, node)
-		case isFull(b.room(node)):
+		case isFull(b.roomOf(node)):
 			b.spots[node].cell = none
 		default:
 			fresh[b.at[i]] = append(fresh[b.at[i]], node)
@@ -139,7 +145,7 @@ func (b *base) rebuild() {
 	}
 
 	for i, g := range b.groups {
-		g.tree.fill(b, g.tree.root, fresh[int32(i)])
+		g.tree.fillLeaf(b, g.tree.root, fresh[int32(i)])
 	}
 }
 
@@ -170,11 +176,11 @@ func (b *base) catchUp() {
 	// No node is put into a tree before all have left theirs, since a tree reads the room that its
 	// nodes have now.
 	for _, node := range b.changed {
-		b.take(node)
+		b.removeFromTree(node)
 	}
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged {
-			b.regroup(changes[i].Node)
+			b.findGroupAnew(changes[i].Node)
 		}
 	}
 	if b.repelling != nil {
@@ -185,19 +191,19 @@ func (b *base) catchUp() {
 		}
 	}
 	for _, node := range b.changed {
-		b.put(node)
+		b.insertIntoTree(node)
 	}
 }
 
 // countSums sums anew what the terms of strangers say.
 func (b *base) countSums() {
 	if b.repelling != nil {
-		b.repelling.count()
+		b.repelling.countAll()
 	}
 	if b.votes == nil {
 		return
 	}
-	b.votes.count()
+	b.votes.countAll()
 	b.perVote = 0
 	if len(b.votes.of) > 0 {
 		if most, least := slices.Max(b.votes.of), slices.Min(b.votes.of); most > least {
@@ -212,49 +218,49 @@ func (b *base) followSums(changes []cluster.Change) {
 	before := len(b.changed)
 	for _, s := range [...]*sums{b.votes, b.repelling} {
 		if s != nil {
-			b.changed = s.follow(changes, b.changed)
+			b.changed = s.followChanges(changes, b.changed)
 		}
 	}
 	b.moved += len(b.changed) - before
 	b.looked += len(b.changed) - before
 }
 
-// take removes a node from its tree, if it is in one. Its group stays known.
-func (b *base) take(node int32) {
+// removeFromTree removes a node from its tree, if it is in one. Its group stays known.
+func (b *base) removeFromTree(node int32) {
 	if int(node) >= len(b.at) || b.at[node] == none {
 		return
 	}
 	if i, isOdd := slices.BinarySearch(b.odd, node); isOdd {
 		b.odd = slices.Delete(b.odd, i, i+1)
 	} else if b.spots[node].cell != none {
-		b.groups[b.at[node]].tree.remove(b, node)
+		b.groups[b.at[node]].tree.removeNode(b, node)
 	}
 }
 
-// put puts a node that was taken, or is new, into the tree of its group, unless it is full.
-func (b *base) put(node int32) {
+// insertIntoTree puts a node that was taken, or is new, into the tree of its group, unless it is full.
+func (b *base) insertIntoTree(node int32) {
 	if b.at[node] == none {
 		return
 	}
 	switch {
-	case !orderly(b.room(node)):
+	case !hasBothResources(b.roomOf(node)):
 		i, _ := slices.BinarySearch(b.odd, node)
 		b.odd = slices.Insert(b.odd, i, node)
-	case isFull(b.room(node)):
+	case isFull(b.roomOf(node)):
 		b.spots[node].cell = none
 	default:
-		b.groups[b.at[node]].tree.insert(b, node)
+		b.groups[b.at[node]].tree.insertNode(b, node)
 	}
 }
 
-// regroup finds the group of a node that has changed.
-func (b *base) regroup(node int32) {
+// findGroupAnew finds the group of a node that has changed.
+func (b *base) findGroupAnew(node int32) {
 	for int(node) >= len(b.at) {
 		b.at, b.spots = append(b.at, none), append(b.spots, spot{})
 	}
 	b.at[node] = b.groupOf(node)
 	for _, set := range b.sets {
-		set.update(b, node)
+		set.updateNode(b, node)
 	}
 }
 
@@ -264,7 +270,7 @@ func (b *base) groupOf(node int32) int32 {
 	if n == nil {
 		return none
 	}
-	static := b.judge(n)
+	static := b.findStatic(n)
 	b.ix.meter.Looked += 1 + len(b.axes)
 	b.ix.meter.Work += effort.CostOfSorting
 	if static == rejected {
@@ -302,8 +308,8 @@ func (a *topologyAxis) valueOf(node int32) int32 {
 	return domain
 }
 
-// judge returns the index of the node's static, or rejected.
-func (b *base) judge(n *cluster.Node) int32 {
+// findStatic returns the index of the node's static, or rejected.
+func (b *base) findStatic(n *cluster.Node) int32 {
 	pl := b.plan
 	for _, judges := range [...][]namedJudge{pl.early, pl.late} {
 		for _, f := range judges {

@@ -31,8 +31,8 @@ const (
 // isFull reports whether a node has no pod slot left: no tree has it.
 func isFull(room *cluster.Room) bool { return room.Pods >= room.MaxPods }
 
-// orderly reports whether the bounds of a box hold for a node: it has both resources.
-func orderly(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
+// hasBothResources reports whether the bounds of a box hold for a node: it has both resources.
+func hasBothResources(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
 
 func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	cpu, memory := float64(room.PerCPU)*plugins.MaxScore, float64(room.PerMemory)*plugins.MaxScore
@@ -48,6 +48,9 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 
 // box bounds the points of a cell. It contains all of them, and may be larger than necessary, which
 // only costs time.
+//
+// Its scores are bounded for any request with the same arithmetic as the plugins', rounded outwards by slack. The
+// property test holds every box against its points and every bound against the scores (checkBases).
 type box struct {
 	low, high           [axes]float64
 	left                float64    // the highest leftCPU+leftMemory
@@ -67,7 +70,7 @@ var emptyBox = func() box {
 	return b
 }()
 
-func (b *box) add(p *point) {
+func (b *box) addPoint(p *point) {
 	for axis, v := range p.at {
 		b.low[axis], b.high[axis] = min(b.low[axis], v), max(b.high[axis], v)
 	}
@@ -79,7 +82,7 @@ func (b *box) add(p *point) {
 	b.balance[0], b.balance[1] = min(b.balance[0], p.balance), max(b.balance[1], p.balance)
 }
 
-func (b *box) join(o *box) {
+func (b *box) joinBox(o *box) {
 	for axis := range axes {
 		b.low[axis], b.high[axis] = min(b.low[axis], o.low[axis]), max(b.high[axis], o.high[axis])
 	}
@@ -90,9 +93,9 @@ func (b *box) join(o *box) {
 	b.balance[0], b.balance[1] = min(b.balance[0], o.balance[0]), max(b.balance[1], o.balance[1])
 }
 
-// width returns the width of the box along an axis, in per cent of a node or of the range of votes.
+// widthAlong returns the width of the box along an axis, in per cent of a node or of the range of votes.
 // For sizes of nodes, it is how much more a pod takes of the smallest node than of the largest.
-func (b *box) width(axis int, perVote float64) float64 {
+func (b *box) widthAlong(axis int, perVote float64) float64 {
 	switch axis {
 	case votes:
 		return (b.high[axis] - b.low[axis]) * perVote
@@ -116,19 +119,19 @@ const slack = 1e-4
 // noRoom is the score of a node without room.
 const noRoom = -1
 
-// bounds returns a lower and an upper bound of the scores of the nodes in the box. low is noRoom if
+// boundScores returns a lower and an upper bound of the scores of the nodes in the box. low is noRoom if
 // a node may have no room, and so is high if none has.
-func (b *box) bounds(q *room) (low, high int64) {
+func (b *box) boundScores(q *room) (low, high int64) {
 	all, any := b.fits(q)
 	if !any {
 		return noRoom, noRoom
 	}
 	if q.least.weight != 0 {
-		l, h := b.leastAllocated(q)
+		l, h := b.boundLeastAllocated(q)
 		low, high = l*q.least.weight, h*q.least.weight
 	}
 	if q.even.weight != 0 {
-		l, h := b.evenness(q)
+		l, h := b.boundEvenness(q)
 		low, high = low+l*q.even.weight, high+h*q.even.weight
 	}
 	if !all {
@@ -137,8 +140,8 @@ func (b *box) bounds(q *room) (low, high int64) {
 	return low, high
 }
 
-// leastAllocated bounds the mean of LeastAllocatedScore of CPU and of memory.
-func (b *box) leastAllocated(q *room) (low, high int64) {
+// boundLeastAllocated bounds the mean of LeastAllocatedScore of CPU and of memory.
+func (b *box) boundLeastAllocated(q *room) (low, high int64) {
 	least := func(resource, per int, wanted float64) float64 { return b.low[resource] - wanted*b.high[per] }
 	most := func(resource, per int, wanted float64) float64 { return b.high[resource] - wanted*b.low[per] }
 	score := func(left float64) int64 { return floor(max(left, 0)) }
@@ -151,8 +154,8 @@ func (b *box) leastAllocated(q *room) (low, high int64) {
 	return low / 2, high / 2
 }
 
-// evenness bounds EvennessScore.
-func (b *box) evenness(q *room) (low, high int64) {
+// boundEvenness bounds EvennessScore.
+func (b *box) boundEvenness(q *room) (low, high int64) {
 	const most = plugins.MaxScore
 	moreCPU, moreMemory := [2]float64{q.even.plain.cpu * b.low[perCPU], q.even.plain.cpu * b.high[perCPU]},
 		[2]float64{q.even.plain.memory * b.low[perMemory], q.even.plain.memory * b.high[perMemory]}

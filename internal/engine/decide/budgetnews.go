@@ -15,6 +15,8 @@ import (
 // budgetNews follows the disruption budgets for what is remembered of the victims on each node. The
 // API's budgets change with every pod that comes or goes, and nearly every such change concerns few
 // nodes, or none.
+//
+// Positions only grow. A reader that is behind first knows nothing and computes every node anew.
 type budgetNews struct {
 	version uint64
 	known   map[cluster.Name]budgetState // nil: none has been read
@@ -38,17 +40,17 @@ func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
 // position is where a reader is that knows everything so far.
 func (b *budgetNews) position() int { return b.first + len(b.concerned) }
 
-// since lists the nodes that changes concern since a position. known is false if that is too long
+// concernedSince lists the nodes that changes concern since a position. known is false if that is too long
 // ago: then they may concern all nodes.
-func (b *budgetNews) since(position int) (nodes []int32, known bool) {
+func (b *budgetNews) concernedSince(position int) (nodes []int32, known bool) {
 	if position < b.first {
 		return nil, false
 	}
 	return b.concerned[position-b.first:], true
 }
 
-// follow brings it up to the budgets that there are.
-func (b *budgetNews) follow(ix *index) {
+// followBudgets brings it up to the budgets that there are.
+func (b *budgetNews) followBudgets(ix *index) {
 	table := &ix.c.Budgets
 	names, known := table.Since(b.version)
 	b.version = table.Version
@@ -64,16 +66,16 @@ func (b *budgetNews) follow(ix *index) {
 		before := b.known[name]
 		if ix.c.Looks > enough { // to look at all nodes anew is bounded, too
 			b.known = nil
-			b.follow(ix)
+			b.followBudgets(ix)
 			return
 		}
 		if budget, there := table.Get(name.Namespace, name.Name); there {
 			after := ix.stateOf(budget)
 			b.known[name] = after
-			b.compare(ix, name.Namespace, &before, &after)
+			b.compareStates(ix, name.Namespace, &before, &after)
 		} else {
 			delete(b.known, name)
-			b.concern(ix, name.Namespace, before.selector, 0)
+			b.addCovered(ix, name.Namespace, before.selector, 0)
 		}
 	}
 	if most := 1<<10 + 4*len(ix.c.Nodes); len(b.concerned) > most { // whoever is that far behind starts over
@@ -81,15 +83,15 @@ func (b *budgetNews) follow(ix *index) {
 	}
 }
 
-func (b *budgetNews) compare(ix *index, namespace string, before, after *budgetState) {
+func (b *budgetNews) compareStates(ix *index, namespace string, before, after *budgetState) {
 	if before.selector != after.selector {
-		b.concern(ix, namespace, before.selector, 0)
-		b.concern(ix, namespace, after.selector, 0)
+		b.addCovered(ix, namespace, before.selector, 0)
+		b.addCovered(ix, namespace, after.selector, 0)
 		return
 	}
 	// Victims violate a budget once there are more of them than it allows.
 	if before.allowed != after.allowed {
-		b.concern(ix, namespace, after.selector, min(before.allowed, after.allowed))
+		b.addCovered(ix, namespace, after.selector, min(before.allowed, after.allowed))
 	}
 	names := map[string]bool{}
 	for _, pair := range [...][2]*budgetState{{before, after}, {after, before}} {
@@ -100,31 +102,31 @@ func (b *budgetNews) compare(ix *index, namespace string, before, after *budgetS
 		}
 	}
 	if len(names) > 0 {
-		b.concernNamed(ix, namespace, after.selector, names)
+		b.addNamed(ix, namespace, after.selector, names)
 	}
 }
 
-// concern adds the nodes that have more pods than so many that the selector covers.
-func (b *budgetNews) concern(ix *index, namespace string, selector *rules.Selector, more int32) {
+// addCovered adds the nodes that have more pods than so many that the selector covers.
+func (b *budgetNews) addCovered(ix *index, namespace string, selector *rules.Selector, more int32) {
 	pods := map[int32]int32{}
-	for _, class := range ix.covered(namespace, selector) {
+	for _, class := range ix.coveredClasses(namespace, selector) {
 		for node, n := range class.nodes.all {
 			pods[node] += n.staying + n.leaving
 		}
 	}
 	maps.DeleteFunc(pods, func(_, n int32) bool { return n <= more })
-	b.add(maps.Keys(pods))
+	b.addNodes(maps.Keys(pods))
 }
 
-// add adds nodes, in a fixed order: an attempt may have no time for all.
-func (b *budgetNews) add(nodes iter.Seq[int32]) {
+// addNodes adds nodes, in a fixed order: an attempt may have no time for all.
+func (b *budgetNews) addNodes(nodes iter.Seq[int32]) {
 	b.concerned = append(b.concerned, slices.Sorted(nodes)...)
 }
 
-// concernNamed adds the nodes of the pods with these names that the selector covers.
-func (b *budgetNews) concernNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
+// addNamed adds the nodes of the pods with these names that the selector covers.
+func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
-	for _, class := range ix.covered(namespace, selector) {
+	for _, class := range ix.coveredClasses(namespace, selector) {
 		for node := range class.nodes.all {
 			nodes[node] = true
 		}
@@ -132,17 +134,17 @@ func (b *budgetNews) concernNamed(ix *index, namespace string, selector *rules.S
 	maps.DeleteFunc(nodes, func(node int32, _ bool) bool {
 		return !slices.ContainsFunc(ix.c.Nodes[node].Pods, func(p *cluster.Pod) bool { return names[p.Name] && p.Namespace() == namespace })
 	})
-	b.add(maps.Keys(nodes))
+	b.addNodes(maps.Keys(nodes))
 }
 
-// covered lists the classes of a namespace that a selector covers; nil covers none. The list is
+// coveredClasses lists the classes of a namespace that a selector covers; nil covers none. The list is
 // good until the next search.
-func (ix *index) covered(namespace string, selector *rules.Selector) (classes []*classPods) {
+func (ix *index) coveredClasses(namespace string, selector *rules.Selector) (classes []*classPods) {
 	if selector == nil {
 		return nil
 	}
 	p := &ix.placed
-	p.begin()
+	p.beginSearch()
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
 		for _, pods := range p.classes {
@@ -151,7 +153,7 @@ func (ix *index) covered(namespace string, selector *rules.Selector) (classes []
 	}
 
 	for _, at := range of {
-		p.find(p.byLabel[hashOf(at.Key, at.Value)])
+		p.findClasses(p.byLabel[hashOf(at.Key, at.Value)])
 	}
 	classes = p.found[:0]
 	for _, pods := range p.found {

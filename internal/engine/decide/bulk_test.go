@@ -103,9 +103,9 @@ func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	for i := range 40 {
 		p := pod(i)
 		c.SetPod(p)
-		d.ix.sync()
+		d.ix.followLog()
 		c.RemovePod(p.UID)
-		d.ix.sync()
+		d.ix.followLog()
 	}
 	kept := 0
 	for _, users := range d.ix.terms.known {
@@ -119,7 +119,7 @@ func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	}
 	p := pod(0)
 	c.SetPod(p) // again
-	d.ix.sync()
+	d.ix.followLog()
 	if d.ix.terms.unused != len(d.ix.terms.known)-1 || d.ix.terms.bulk > kept {
 		t.Errorf("of %d terms %d are unused, with %d bytes", len(d.ix.terms.known), d.ix.terms.unused, d.ix.terms.bulk)
 	}
@@ -206,16 +206,16 @@ func TestMemoryOfListedValues(t *testing.T) {
 	c.SetPod(long)
 	values, selector = nil, nil
 	own := c.Pending(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{"app": "00017"}}})
-	d.ix.sync()
-	for _, users := range d.ix.terms.about(own.Class.Labels) {
-		d.ix.saidOf(users, own.Class, plugins.NewAffinities(c, own.Class))
+	d.ix.followLog()
+	for _, users := range d.ix.terms.usersFor(own.Class.Labels) {
+		d.ix.termEffects(users, own.Class, plugins.NewAffinities(c, own.Class))
 	}
 	if each := (heap() - before) / many; each > mostBytesOfValue {
 		t.Errorf("a listed value takes %d bytes", each)
 	}
 	c.RemovePod(long.UID)
 	long, own = nil, nil
-	d.ix.sync()
+	d.ix.followLog()
 	d.ix.terms.dropUnused()
 	c.Pending(benchPod(1, "small"))
 	if left := heap() - before; left > 8<<20+many*40 { // the log, and what is given back later
@@ -233,7 +233,7 @@ func TestMemoryOfLabels(t *testing.T) {
 	const many = 100_000
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
-	d.ix.sync()
+	d.ix.followLog()
 	var pods []*v1.Pod
 	for i := range 4 {
 		pod := towards(fmt.Sprint("labels-", i))
@@ -247,14 +247,14 @@ func TestMemoryOfLabels(t *testing.T) {
 	for _, pod := range pods {
 		c.SetPod(pod)
 	}
-	d.ix.sync()
+	d.ix.followLog()
 	if each := (heap() - before) / len(pods) / many; each > mostBytesOfLabel {
 		t.Errorf("a label takes %d bytes", each)
 	}
 	for _, pod := range pods {
 		c.RemovePod(pod.UID)
 	}
-	d.ix.sync()
+	d.ix.followLog()
 	if left := heap() - before; left > 2<<20 {
 		t.Errorf("%d KiB are left", left>>10)
 	}
@@ -268,22 +268,22 @@ func TestUnlistedTermsAreFound(t *testing.T) {
 	var classes []*cluster.PodClass
 	for i := range 4 {
 		classes = append(classes, c.Pending(towards(fmt.Sprint(i), preferring(fmt.Sprint("k", i), thousandApps()))).Class)
-		terms.add(classes[i])
+		terms.addPod(classes[i])
 	}
 	own := map[string]string{"app": "app-1"}
 	version := terms.versionFor(own)
 	for i, class := range classes {
-		if found := terms.about(own); len(found) != len(classes)-i {
+		if found := terms.usersFor(own); len(found) != len(classes)-i {
 			t.Fatalf("%d users are found, want %d", len(found), len(classes)-i)
 		}
-		terms.remove(class)
+		terms.removePod(class)
 		terms.dropUnused()
 	}
-	if found, n := terms.about(own), len(terms.byLabel)+len(terms.alsoByLabel); len(found)+n > 0 {
+	if found, n := terms.usersFor(own), len(terms.byLabel)+len(terms.alsoByLabel); len(found)+n > 0 {
 		t.Errorf("%d users are found, and %d entries are left", len(found), n)
 	}
-	terms.add(classes[0])
-	if now := terms.versionFor(own); len(terms.about(own)) != 1 || now <= version {
-		t.Errorf("%d users are found at version %d after %d", len(terms.about(own)), now, version)
+	terms.addPod(classes[0])
+	if now := terms.versionFor(own); len(terms.usersFor(own)) != 1 || now <= version {
+		t.Errorf("%d users are found at version %d after %d", len(terms.usersFor(own)), now, version)
 	}
 }

@@ -32,7 +32,7 @@ type cache struct {
 	bases map[string]*base   // by the key that findBase makes
 
 	effort     map[int32]classEffort  // by class
-	saidEffort map[uint64]*saidEffort // by a hash of what strangers' terms say; see said.describe
+	saidEffort map[uint64]*saidEffort // by a hash of what strangers' terms say; see said.describeTerms
 
 	axes []topologyAxis // scratch space
 	key  []byte         // scratch space
@@ -41,7 +41,8 @@ type cache struct {
 func newCache(ix *index, planner *planner) *cache {
 	return &cache{
 		c: ix.c, limits: ix.limits, meter: ix.meter, ix: ix, planner: planner,
-		rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{}, bases: map[string]*base{}, candidates: map[*ranking]*candidates{},
+		rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{},
+		bases: map[string]*base{}, candidates: map[*ranking]*candidates{},
 		effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{},
 	}
 }
@@ -54,10 +55,12 @@ func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 		delete(ca.effort, class.ID)
 		return false
 	}
-	return known || ca.earns(ca.effort[class.ID])
+	return known || ca.deservesRanking(ca.effort[class.ID])
 }
 
 // member is the ranking that was last found for a class.
+//
+// It may refer to a ranking that was dropped: then the class has to earn another one.
 type member struct {
 	*ranking
 	versions versions // what it was found from
@@ -77,8 +80,8 @@ const maxMembers = 1 << 14
 // rankingFor returns the plan for the pod's class and, if the class is decided from a ranking, that
 // ranking, brought up to date; otherwise nil.
 func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
-	ca.ix.sync()
-	now, m := ca.ix.versions(p.Class), ca.byClass[p.Class.ID]
+	ca.ix.followLog()
+	now, m := ca.ix.versionsFor(p.Class), ca.byClass[p.Class.ID]
 	if m != nil && m.terms == ca.ix.terms.version {
 		now.terms = m.versions.terms
 	} else {
@@ -90,7 +93,7 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
 		m.terms = ca.ix.terms.version
 		m.asked = ca.meter.Clock
-		ca.use(m.ranking)
+		ca.noteUse(m.ranking)
 		m.catchUp()
 		return m.ranking, m.plan
 	}
@@ -99,10 +102,10 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		delete(ca.byClass, p.Class.ID)
 		return nil, pl
 	}
-	key := rankingKey{p.Class.Needs, ca.planner.signature(pl)}
+	key := rankingKey{p.Class.Needs, ca.planner.signatureOf(pl)}
 	r, known := ca.rankings[key]
 	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
-		ca.drop(r) // the same selectors may match other pods now
+		ca.dropRanking(r) // the same selectors may match other pods now
 		known = false
 	}
 	if known {
@@ -124,7 +127,7 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		ca.rankings[key] = r
 	}
 	r.namespaces = now.namespaces
-	ca.use(r)
+	ca.noteUse(r)
 	if len(ca.byClass) >= maxMembers {
 		ca.byClass = map[int32]*member{}
 	}

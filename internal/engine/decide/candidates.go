@@ -15,11 +15,14 @@ import (
 //
 // It is valid up to a position of the log and of the news of disruption budgets, and for what the
 // tallies that filter say of each node.
+//
+// It must not be used for a pod whose filters are asked node by node: what holds for one such pod need not hold for
+// another of its class.
 type candidates struct {
-	rebuilds int // of the ranking: what was known before is of other groups
-	seen     int // position in the log
-	budgets  int // position in index.budgets
-	shifted  int // how often the tallies that filter changed
+	rebuilds      int // of the ranking: what was known before is of other groups
+	seen          int // position in the log
+	budgets       int // position in index.budgets
+	filterVersion int // how often the tallies that filter changed
 
 	byNode   []cost
 	unknown  []int32 // nodes to be computed; one may be listed twice
@@ -57,9 +60,9 @@ func (a *cost) compare(b *cost) int {
 	return 0
 }
 
-// best returns the cheapest node, or none; of several, the preferred one if it is among them, and
+// cheapestNode returns the cheapest node, or none; of several, the preferred one if it is among them, and
 // otherwise a random one.
-func (c *candidates) best(t *tie, preferred int32) int32 {
+func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
 	best, ties := none, 0
 	for _, node := range c.cheapest {
 		if node == none {
@@ -98,9 +101,9 @@ func (c *candidates) compareBlock(block int) {
 	c.cheapest[block] = best
 }
 
-// hopeless counts the reasons why preemption does not help, by node, and lists the plugins that
+// countReasons counts the reasons why preemption does not help, by node, and lists the plugins that
 // give them.
-func (c *candidates) hopeless(r *ranking) (reasons map[string]int, names []string) {
+func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []string) {
 	reasons = map[string]int{}
 	others := r.ix.c.Len()
 	for i := range c.byNode {
@@ -109,7 +112,7 @@ func (c *candidates) hopeless(r *ranking) (reasons map[string]int, names []strin
 			for _, reason := range why.rejection.Reasons {
 				reasons[reason]++
 			}
-			names = why.named(names)
+			names = why.addName(names)
 		}
 	}
 	if others > 0 {
@@ -118,19 +121,19 @@ func (c *candidates) hopeless(r *ranking) (reasons map[string]int, names []strin
 	return reasons, names
 }
 
-// refresh recomputes the nodes that changed since the last time, until the effort is used
+// refreshCosts recomputes the nodes that changed since the last time, until the effort is used
 // up. The others stay unknown, and are no candidates until they are computed.
-func (c *candidates) refresh(t *trial, b *budgets, left *effort.Budget) {
+func (c *candidates) refreshCosts(t *hypothesis, b *budgets, left *effort.Budget) {
 	r := t.r
 	cl, log := r.ix.c, &r.ix.c.Log
 	news := &r.ix.budgets
-	news.follow(r.ix)
+	news.followBudgets(r.ix)
 
-	concerned, follows := news.since(c.budgets)
+	concerned, follows := news.concernedSince(c.budgets)
 	switch {
 	case !follows || c.byNode == nil:
-		*c, concerned = candidates{rebuilds: c.rebuilds, shifted: r.shifted}, nil
-	case c.shifted != r.shifted:
+		*c, concerned = candidates{rebuilds: c.rebuilds, filterVersion: r.filterVersion}, nil
+	case c.filterVersion != r.filterVersion:
 		c.followTallies(r)
 	}
 
@@ -160,10 +163,10 @@ func (c *candidates) refresh(t *trial, b *budgets, left *effort.Budget) {
 			break
 		}
 		if !c.byNode[node].known {
-			c.byNode[node] = t.cost(node, b)
-			left.Spend(each * (costOfNode + t.judged))
+			c.byNode[node] = t.costOfNode(node, b)
+			left.Spend(each * (costOfFirstLook + t.judged))
 			if r.ix.meter.Work++; t.judged > 0 {
-				r.ix.meter.Work += each * (costOfNode + t.judged)
+				r.ix.meter.Work += each * (costOfFirstLook + t.judged)
 			}
 		}
 		done++
@@ -179,11 +182,11 @@ func (c *candidates) refresh(t *trial, b *budgets, left *effort.Budget) {
 	c.unknown = slices.Delete(c.unknown, 0, done)
 }
 
-// costOfNode is the effort of looking at a node before any pod is removed, in judgements.
-const costOfNode = 10
+// costOfFirstLook is the effort of looking at a node before any pod is removed, in judgements.
+const costOfFirstLook = 10
 
-// forget has a node recomputed.
-func (c *candidates) forget(n *cluster.Node) {
+// forgetNode has a node recomputed.
+func (c *candidates) forgetNode(n *cluster.Node) {
 	if int(n.Index) < len(c.byNode) {
 		c.unknown = append(c.unknown, n.Index)
 	}
@@ -191,7 +194,7 @@ func (c *candidates) forget(n *cluster.Node) {
 
 // followTallies has the nodes recomputed of which the tallies may say something else now.
 func (c *candidates) followTallies(r *ranking) {
-	c.shifted = r.shifted
+	c.filterVersion = r.filterVersion
 	type answer struct {
 		known bool
 		*plugins.Rejection
@@ -205,7 +208,7 @@ func (c *candidates) followTallies(r *ranking) {
 		}
 		a := &answers[r.groupAt(int32(node))]
 		if !a.known {
-			*a = answer{true, r.tallied(r.groupAt(int32(node)))}
+			*a = answer{true, r.judgeByTallies(r.groupAt(int32(node)))}
 		}
 		if k.tied || k.tallied != a.Rejection {
 			c.unknown = append(c.unknown, int32(node))
@@ -213,20 +216,20 @@ func (c *candidates) followTallies(r *ranking) {
 	}
 }
 
-// tallied returns what the tallies say of a group, unless its nodes are rejected before they are
+// judgeByTallies returns what the tallies say of a group, unless its nodes are rejected before they are
 // asked.
-func (r *ranking) tallied(group int32) *plugins.Rejection {
+func (r *ranking) judgeByTallies(group int32) *plugins.Rejection {
 	g := r.groups[group]
 	if len(r.tallies) == 0 || r.statics[g.key.static].early != nil {
 		return nil
 	}
-	_, rejection := r.judgeTallies(r.standingOf(g))
+	_, rejection := r.judgeTallies(r.countsOf(g))
 	return rejection
 }
 
 // isTied reports whether pods that may leave the node, or are nominated to it, count in a tally
 // that filters.
-func (t *trial) isTied(n *cluster.Node) bool {
+func (t *hypothesis) isTied(n *cluster.Node) bool {
 	return len(n.Nominated) > 0 || slices.ContainsFunc(n.Pods, func(o *cluster.Pod) bool {
 		return o.Class.Priority < t.p.Class.Priority && slices.ContainsFunc(t.r.effectsOf(o.Class), func(e effect) bool {
 			purpose := t.r.tallies[e.tally].purpose
@@ -235,25 +238,25 @@ func (t *trial) isTied(n *cluster.Node) bool {
 	})
 }
 
-// cost computes the cost of one node.
-func (t *trial) cost(node int32, b *budgets) cost {
+// costOfNode computes the cost of one node.
+func (t *hypothesis) costOfNode(node int32, b *budgets) cost {
 	n := t.r.ix.c.Nodes[node]
 	t.judged = 0
 	if n == nil {
 		return cost{known: true}
 	}
-	c := t.costOf(n, b)
+	c := t.costOfVictims(n, b)
 	if len(t.r.tallies) > 0 {
-		c.tied, c.tallied = t.isTied(n), t.r.tallied(t.r.groupAt(node))
+		c.tied, c.tallied = t.isTied(n), t.r.judgeByTallies(t.r.groupAt(node))
 	}
 	return c
 }
 
-func (t *trial) costOf(n *cluster.Node, b *budgets) cost {
-	if rejection := t.verdict(n); rejection == nil || rejection.Unresolvable {
+func (t *hypothesis) costOfVictims(n *cluster.Node, b *budgets) cost {
+	if rejection := t.judgeAsIs(n); rejection == nil || rejection.Unresolvable {
 		return cost{known: true}
 	}
-	found, why := t.on(n, b)
+	found, why := t.victimsOn(n, b)
 	if why != nil {
 		return cost{known: true, why: why}
 	}

@@ -11,14 +11,14 @@ import (
 type rankScratch struct {
 	sheetScratch
 	best    []*group      // of bestGroups
-	weights []float64     // of weights
-	asked   []int32       // of left and finest
-	copy    *cluster.Node // of crowded
+	weights []float64     // of weighConstraints
+	asked   []int32       // of askNodes and finestNodes
+	copy    *cluster.Node // of lacksNominatedRoom
 }
 
-// choose finds the best node.
-func (r *ranking) choose(t *tie) choice {
-	feasible := r.feasible()
+// chooseNode finds the best node.
+func (r *ranking) chooseNode(t *tie) choice {
+	feasible := r.markFeasible()
 	if feasible == 0 {
 		return choice{node: none}
 	}
@@ -26,10 +26,10 @@ func (r *ranking) choose(t *tie) choice {
 		return r.chooseFinely(t, feasible)
 	}
 
-	r.weighSpread(r.weights(nil))
-	b := r.bounds()
+	r.weighSpread(r.weighConstraints(nil))
+	b := r.findBounds()
 	if r.flat != nil {
-		top := r.flat.highest()
+		top := r.flat.highestOf()
 		node := r.flat.nth(t.draw(int(top.many)), top)
 		if p := t.preferred; p != none && int(p) < len(r.flat.numbers) && r.flat.numbers[p] == top.height {
 			node = p
@@ -38,9 +38,9 @@ func (r *ranking) choose(t *tie) choice {
 	}
 
 	best, total := r.bestGroups(&b)
-	node := pick(best, t)
+	node := pickFrom(best, t)
 	if p := t.preferred; p != none && int(p) < len(r.bucket) && r.bucket[p] >= 0 {
-		if g := r.groups[r.at[p].group]; slices.Contains(best, g) && int(r.bucket[p]) == g.highest() {
+		if g := r.groups[r.at[p].group]; slices.Contains(best, g) && int(r.bucket[p]) == g.highestBucket() {
 			node = p
 		}
 	}
@@ -55,7 +55,7 @@ func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
 		if g.ok == 0 || !g.feasible {
 			continue
 		}
-		switch sum := r.fixedScore(g, b) + int64(g.highest()); {
+		switch sum := r.fixedScore(g, b) + int64(g.highestBucket()); {
 		case sum > total:
 			best, total = append(best[:0], g), sum
 		case sum == total:
@@ -66,28 +66,28 @@ func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
 	return best, total
 }
 
-// ties returns all nodes that choose may choose, sorted.
-func (r *ranking) ties() (nodes []int32) {
-	if r.feasible() == 0 {
+// listTies returns all nodes that choose may choose, sorted.
+func (r *ranking) listTies() (nodes []int32) {
+	if r.markFeasible() == 0 {
 		return nil
 	}
 	if r.fine != nil {
-		nodes, _ := r.finest()
+		nodes, _ := r.finestNodes()
 		return slices.Sorted(slices.Values(nodes))
 	}
 	if r.flat != nil {
-		top := r.flat.highest()
+		top := r.flat.highestOf()
 		for n := range int(top.many) {
 			nodes = append(nodes, r.flat.nth(n, top))
 		}
 		return nodes
 	}
 
-	r.weighSpread(r.weights(nil))
-	b := r.bounds()
+	r.weighSpread(r.weighConstraints(nil))
+	b := r.findBounds()
 	best, _ := r.bestGroups(&b)
 	for _, g := range best {
-		nodes = append(nodes, g.buckets[g.highest()]...)
+		nodes = append(nodes, g.buckets[g.highestBucket()]...)
 	}
 
 	slices.Sort(nodes)
@@ -102,8 +102,8 @@ func (r *ranking) chosen(node int32, total int64, feasible int) choice {
 	return choice{node, total, feasible}
 }
 
-// weights weighs the soft constraints. among are the feasible nodes that count; nil: all.
-func (r *ranking) weights(among []int32) []float64 {
+// weighConstraints weighs the soft constraints. among are the feasible nodes that count; nil: all.
+func (r *ranking) weighConstraints(among []int32) []float64 {
 	if len(r.plan.soft) == 0 {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (r *ranking) weights(among []int32) []float64 {
 func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 	clear(r.scratch.seen)
 	count := func(node int32) {
-		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.scratch.sees(t.countsIn(node)) {
+		if r.bucket[node] >= 0 && r.isScored(r.groups[r.at[node].group]) && r.scratch.markSeen(t.countsIn(node)) {
 			n++
 		}
 	}

@@ -315,11 +315,11 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	if n := len(d.ix.keys.nodes); n > 3 {
 		t.Errorf("%d keys are known, want the host name, the zone and the last one", n)
 	}
-	if n := d.ix.topology(v1.LabelTopologyZone, false).domains(); n > 5 {
+	if n := d.ix.topologyFor(v1.LabelTopologyZone, false).domainCount(); n > 5 {
 		t.Errorf("%d zones, want those of today", n)
 	}
 	d.meter.Clock += idle + 1 // much later
-	d.cache.tidy()
+	d.cache.dropAllIdle()
 	if len(d.cache.rankings)+len(d.cache.bases)+len(d.cache.byClass)+len(d.planner.skeletons) > 0 {
 		t.Errorf("%d rankings of %d classes, %d bases and %d skeletons are kept", len(d.cache.rankings), len(d.cache.byClass), len(d.cache.bases), len(d.planner.skeletons))
 	}
@@ -389,7 +389,7 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	c := benchCluster(2, false)
 	d := New(c, plugins.Default(), 1)
 	pods := func() (n int) {
-		d.ix.sync()
+		d.ix.followLog()
 		for _, users := range d.ix.terms.known {
 			n += users.pods
 		}
@@ -433,7 +433,7 @@ func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	web := benchPod(1, "anti") // of app-1
 	p := c.Pending(web)
 	planOf := func() *plan {
-		d.ix.sync()
+		d.ix.followLog()
 		_, pl := d.cache.rankingFor(p)
 		return pl
 	}

@@ -7,35 +7,35 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// counted lists the classes whose pods may count in the tallies of a plan, each once. all: any
+// countedClasses lists the classes whose pods may count in the tallies of a plan, each once. all: any
 // class may. The list is good until the next call.
-func (pl *plan) counted(ix *index) (classes []*classPods, all bool) {
+func (pl *plan) countedClasses(ix *index) (classes []*classPods, all bool) {
 	p := &ix.placed
-	p.begin()
-	for _, selector := range pl.selectors() {
+	p.beginSearch()
+	for _, selector := range pl.ownSelectors() {
 		of, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return nil, true
 		}
 		for _, at := range of {
-			p.find(p.byLabel[hashOf(at.Key, at.Value)])
+			p.findClasses(p.byLabel[hashOf(at.Key, at.Value)])
 		}
 	}
 
 	if pl.filtersPods || pl.scoresPods {
-		for _, users := range ix.terms.about(pl.example.Class.Labels) {
-			if pl.strangersSummed && pl.apart(users.class.Affinities) {
+		for _, users := range ix.terms.usersFor(pl.example.Class.Labels) {
+			if pl.strangersSummed && pl.isApart(users.class.Affinities) {
 				continue
 			}
-			p.find(p.byTerms[users.class.Affinities])
+			p.findClasses(p.byTerms[users.class.Affinities])
 		}
 	}
 
 	return p.found, false
 }
 
-// selectors lists the selectors with which the class itself refers to other pods.
-func (pl *plan) selectors() (list []*rules.Selector) {
+// ownSelectors lists the selectors with which the class itself refers to other pods.
+func (pl *plan) ownSelectors() (list []*rules.Selector) {
 	for i := range pl.hard {
 		list = append(list, pl.hard[i].Selector)
 	}
@@ -49,8 +49,8 @@ func (pl *plan) selectors() (list []*rules.Selector) {
 // out.
 func (pl *plan) saidTo(ix *index) (s said) {
 	own := pl.example.Class
-	for _, users := range ix.terms.about(own.Labels) {
-		by := ix.saidOf(users, own, pl.affinities)
+	for _, users := range ix.terms.usersFor(own.Labels) {
+		by := ix.termEffects(users, own, pl.affinities)
 		if !pl.filtersPods {
 			by.repelled = nil
 		}

@@ -4,17 +4,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// count makes the tallies and counts the placed pods.
-func (r *ranking) count() {
+// countTallies makes the tallies and counts the placed pods.
+func (r *ranking) countTallies() {
 	r.tallies, r.places, r.effects, r.counts = nil, nil, nil, marks{}
 	if len(r.plan.tallies) == 0 {
 		return
 	}
 
-	r.counts = newMarks(len(r.ix.c.Nodes), r.plan.spreads())
+	r.counts = newMarks(len(r.ix.c.Nodes), r.plan.spreadTallies())
 	r.effects = map[int32][]effect{}
 	for i := range r.plan.tallies {
-		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.ix))
+		r.tallies = append(r.tallies, r.plan.tallies[i].startTally(r.ix))
 		r.places = append(r.places, effect{tally: i})
 	}
 
@@ -28,7 +28,7 @@ func (r *ranking) count() {
 		r.plan.countsPodsOf(n, counts)
 		for k := range r.plan.hard {
 			if t := r.tallies[k]; counts.has(k) {
-				t.include(t.topology.domain[n.Index])
+				t.includeNode(t.topology.domain[n.Index])
 			}
 		}
 	}
@@ -52,7 +52,8 @@ func (r *ranking) sumUp() {
 			at = len(kept)
 			sums[t.purpose] = at
 			kept = append(kept, &tally{
-				purpose: t.purpose, topology: r.ix.topology("", true), lacking: none, byCount: true, count: make([]int64, len(r.ix.c.Nodes)),
+				purpose: t.purpose, topology: r.ix.topologyFor("", true), lacking: none,
+				byCount: true, count: make([]int64, len(r.ix.c.Nodes)),
 			})
 		}
 		sum := kept[at]
@@ -80,12 +81,12 @@ func (r *ranking) spreadCounts() {
 
 // countPods counts the placed pods.
 func (r *ranking) countPods() {
-	if classes, all := r.plan.counted(r.ix); !all {
+	if classes, all := r.plan.countedClasses(r.ix); !all {
 		for _, pods := range classes {
 			for _, e := range r.effectsOf(pods.class) {
 				for node, n := range pods.nodes.all {
-					r.tally(node, e, int64(n.staying), false)
-					r.tally(node, e, int64(n.leaving), true)
+					r.countPod(node, e, int64(n.staying), false)
+					r.countPod(node, e, int64(n.leaving), true)
 				}
 			}
 		}
@@ -98,7 +99,7 @@ func (r *ranking) countPods() {
 		}
 		for _, p := range n.Pods {
 			for _, e := range r.effectsOf(p.Class) {
-				r.tally(n.Index, e, 1, p.Terminating)
+				r.countPod(n.Index, e, 1, p.Terminating)
 			}
 		}
 	}
@@ -112,7 +113,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 		if len(r.effects) >= few+2*len(r.ix.placed.classes) { // most are of classes whose pods are gone
 			r.effects = map[int32][]effect{}
 		}
-		effects = r.plan.effects(class)
+		effects = r.plan.effectsOf(class)
 		for i := range effects {
 			place := r.places[effects[i].tally]
 			effects[i].tally, effects[i].part = place.tally, place.part
@@ -122,15 +123,15 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	return effects
 }
 
-// tally counts a pod that came to a node or left it. It returns the domain in which the pod counts,
+// countPod counts a pod that came to a node or left it. It returns the domain in which the pod counts,
 // or none, and whether the nodes there have to be regrouped.
-func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
+func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
 	if t.purpose <= spreadSoft && (terminating || !r.counts.of(node).has(e.tally)) {
 		return none, false
 	}
 	if t.parts != nil {
-		r.addUp(t, node, e, sign)
+		r.countInSum(t, node, e, sign)
 		return none, false
 	}
 	domain = t.countsIn(node)
@@ -138,13 +139,13 @@ func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (dom
 		return none, false
 	}
 	if t.purpose != spreadSoft && t.purpose != vote {
-		r.shifted++
+		r.filterVersion++
 	}
-	return domain, t.add(domain, sign*e.weight)
+	return domain, t.addPods(domain, sign*e.weight)
 }
 
-// addUp does so in a merged tally, and regroups the nodes of the domain itself.
-func (r *ranking) addUp(t *tally, node int32, e effect, sign int64) {
+// countInSum does so in a merged tally, and regroups the nodes of the domain itself.
+func (r *ranking) countInSum(t *tally, node int32, e effect, sign int64) {
 	part := &t.parts[e.part]
 	domain := part.domain[node]
 	switch {
@@ -153,11 +154,11 @@ func (r *ranking) addUp(t *tally, node int32, e effect, sign int64) {
 		part.count[domain] += sign * e.weight
 	default:
 		if t.purpose != vote {
-			r.shifted++
+			r.filterVersion++
 		}
-		part.each(domain, func(node int32) {
-			if t.add(node, sign*e.weight) {
-				r.reassess(node)
+		part.eachNode(domain, func(node int32) {
+			if t.addPods(node, sign*e.weight) {
+				r.regroupNode(node)
 			}
 		})
 	}

@@ -11,6 +11,11 @@ import (
 
 // Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log. Like
 // the cluster, it is owned by one goroutine.
+//
+// It owns no data about nodes: the index follows the cluster, the planner asks the plugins, the cache keeps rankings and
+// bases. The Decider only chooses which of them answers, and breaks ties.
+//
+// Call Diagnose and Preempt right after Decide has found no node: they read what it brought up to date.
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -62,11 +67,11 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 
 // Decide finds the best node for a pending pod. It does not place the pod.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
-	d.ix.sync() // what a ranking is made from must be as new as the ranking
+	d.ix.followLog() // what a ranking is made from must be as new as the ranking
 	d.meter.Clock++
 	d.cache.dropIdle()
 	if d.meter.Clock%often == 0 {
-		d.cache.tidy()
+		d.cache.dropAllIdle()
 	}
 	d.meter.Work += effort.CostOfDecision
 	d.tie.preferred = d.preferredNode(p)
@@ -80,7 +85,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 		f.BeginAttempt()
 	}
 	r, pl := d.cache.rankingFor(p)
-	switch n, err := d.nominated(p, r, pl); {
+	switch n, err := d.tryNominated(p, r, pl); {
 	case err != nil:
 		return Decision{Err: err}
 	case n != nil:
@@ -88,27 +93,27 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	}
 	switch pl.way {
 	case judged:
-		return d.judge(p)
+		return d.decideNamedNodes(p)
 	case scanned:
-		return d.scan(p)
+		return d.decidePlainly(p)
 	}
-	questions, ok := pl.questions(d.c, p)
+	questions, ok := pl.questionsFor(d.c, p)
 	if !ok {
-		return d.judge(p)
+		return d.decideNamedNodes(p)
 	}
-	held, failed := r.holdBack(p, questions, false)
+	held, failed := r.withholdNodes(p, questions, false)
 	defer func() {
 		for _, node := range held {
-			r.reassess(node)
+			r.regroupNode(node)
 		}
 	}()
 	if failed {
-		return d.scan(p) // which finds the error to report: the first
+		return d.decidePlainly(p) // which finds the error to report: the first
 	}
 	if len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.chooseAmong(r, p, pl, questions)
 	}
-	return d.decisionOf(r.choose(d.tie))
+	return d.decisionOf(r.chooseNode(d.tie))
 }
 
 func (d *Decider) decisionOf(of choice) Decision {
@@ -124,48 +129,48 @@ func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation {
 	return Evaluate(d.c, d.profile, p)
 }
 
-func (d *Decider) evaluate(p *cluster.Pod) *Evaluation {
+func (d *Decider) evaluateInAttempt(p *cluster.Pod) *Evaluation {
 	d.meter.Work += effort.CostOfScan(d.c, p)
-	return evaluate(d.c, d.profile, p)
+	return evaluateInAttempt(d.c, d.profile, p)
 }
 
 // Takes reports whether a node can take a pending pod. Filters are asked about this node alone.
 func (d *Decider) Takes(p *cluster.Pod, n *cluster.Node) bool {
 	d.meter.Work += effort.CostOfDecision * effort.CostOfPod(p)
-	j := prepare(d.c, d.profile, p)
+	j := prepareFilters(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
 		return false
 	}
-	_, rejection := j.nodeWithNominated(n)
+	_, rejection := j.judgeWithNominated(n)
 	return rejection == nil
 }
 
-// nominated returns the node that the pod was nominated to if it can take the pod now; no other
+// tryNominated returns the node that the pod was nominated to if it can take the pod now; no other
 // node is looked at then. As upstream, the nodes that PreFilter plugins name are ignored here.
-func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
+func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
 	n := d.c.Node(p.Nominated)
 	if n == nil {
 		return nil, nil
 	}
 
 	if pl.way == ranked {
-		if questions, ok := pl.questions(d.c, p); ok {
-			t := &trial{r: r, p: p, questions: questions}
-			t.begin(n)
-			if _, rejection := t.rejection(); rejection != nil {
+		if questions, ok := pl.questionsFor(d.c, p); ok {
+			t := &hypothesis{r: r, p: p, questions: questions}
+			t.beginNode(n)
+			if _, rejection := t.findRejection(); rejection != nil {
 				return nil, nil
 			}
 			return n, nil
 		}
 	}
 
-	j := prepare(d.c, d.profile, p)
+	j := prepareFilters(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
 		return nil, nil
 	}
 
 	j.anywhere = true
-	if _, rejection := j.nodeWithNominated(n); rejection != nil {
+	if _, rejection := j.judgeWithNominated(n); rejection != nil {
 		return nil, nil
 	}
 
@@ -179,14 +184,14 @@ func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node
 	return n, nil
 }
 
-// judge decides a pod that is rejected as a whole, or that plugins narrow to nodes by name.
-func (d *Decider) judge(p *cluster.Pod) Decision {
-	j := prepare(d.c, d.profile, p)
+// decideNamedNodes decides a pod that is rejected as a whole, or that plugins narrow to nodes by name.
+func (d *Decider) decideNamedNodes(p *cluster.Pod) Decision {
+	j := prepareFilters(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
 		return Decision{Err: j.err}
 	}
 	if j.only == nil {
-		return d.scan(p)
+		return d.decidePlainly(p)
 	}
 	e := &Evaluation{}
 	for name := range j.only {
@@ -199,8 +204,8 @@ func (d *Decider) judge(p *cluster.Pod) Decision {
 	return d.pickFrom(e, p)
 }
 
-// scan decides the plain way.
-func (d *Decider) scan(p *cluster.Pod) Decision {
+// decidePlainly decides the plain way.
+func (d *Decider) decidePlainly(p *cluster.Pod) Decision {
 	e := &Evaluation{}
 	for _, n := range d.c.Nodes {
 		if n != nil {
@@ -208,7 +213,7 @@ func (d *Decider) scan(p *cluster.Pod) Decision {
 		}
 	}
 	d.meter.Work += effort.CostOfScan(d.c, p)
-	j := prepare(d.c, d.profile, p)
+	j := prepareFilters(d.c, d.profile, p)
 	j.left = effort.NewBudget(d.limits, d.c)
 	if j.err != nil || j.all != nil {
 		return Decision{Err: j.err}
@@ -219,7 +224,7 @@ func (d *Decider) scan(p *cluster.Pod) Decision {
 
 func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
 	if e.Err == nil && e.Feasible > 1 {
-		e.score(d.c, d.profile, p)
+		e.scoreNodes(d.c, d.profile, p)
 	}
 	if e.Err != nil || e.Feasible == 0 {
 		return Decision{Err: e.Err}

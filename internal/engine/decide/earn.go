@@ -37,11 +37,11 @@ type classEffort struct {
 	used          uint64 // when, by the decider's clock
 }
 
-// earns reports whether a class with that effort is to have a ranking. A choice from one that has
+// deservesRanking reports whether a class with that effort is to have a ranking. A choice from one that has
 // little to catch up on takes less than a survey that looks at next to nothing; after so many of
 // these it will have paid for itself. One that has to catch up on the placements of many other
 // classes takes longer than a survey that looks at little.
-func (ca *cache) earns(e classEffort) bool {
+func (ca *cache) deservesRanking(e classEffort) bool {
 	catching := 2 * ca.limits.RankingCost // looks that a placement costs a ranking
 	return e.used > 0 && len(ca.effort)+len(ca.byClass) <= ca.limits.FewClasses ||
 		e.work > ca.limits.RankingCost*len(ca.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||

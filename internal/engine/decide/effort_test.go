@@ -48,7 +48,7 @@ func TestPreemptionGoesOnWhereItStopped(t *testing.T) {
 	const nodes = 40
 	c, p := full(t, nodes, func(*v1.Pod) {})
 	d := New(c, plugins.Default(), 1)
-	d.limits.Effort = 3 * costOfNode
+	d.limits.Effort = 3 * costOfFirstLook
 	attempts := 0
 	for {
 		if found := d.Decide(p); found.Node != nil || found.Err != nil {

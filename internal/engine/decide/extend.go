@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// interested reports whether an extender is interested in the pod.
-func interested(profile *plugins.Profile, p *cluster.Pod) bool {
+// isInterested reports whether an extender is interested in the pod.
+func isInterested(profile *plugins.Profile, p *cluster.Pod) bool {
 	return slices.ContainsFunc(profile.Extenders, func(x plugins.Extender) bool { return x.Interested(p) })
 }
 
@@ -39,7 +39,7 @@ func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*pl
 
 // askExtenders marks the nodes that extenders reject.
 func (e *Evaluation) askExtenders(j *judges) {
-	if e.Feasible == 0 || !interested(j.profile, j.p) {
+	if e.Feasible == 0 || !isInterested(j.profile, j.p) {
 		return
 	}
 	var nodes []*cluster.Node

@@ -24,16 +24,16 @@ type Failure struct {
 	Plugins, Pending []string
 }
 
-func (f *Failure) add(plugin string, rejection *plugins.Rejection, nodes int) {
+func (f *Failure) addRejection(plugin string, rejection *plugins.Rejection, nodes int) {
 	for _, reason := range rejection.Reasons {
 		f.Reasons[reason] += nodes
 	}
 	f.Plugins = withName(f.Plugins, plugin)
-	f.waits(plugin, rejection)
+	f.addPending(plugin, rejection)
 }
 
-// waits records a plugin that asks the pod to wait.
-func (f *Failure) waits(plugin string, rejection *plugins.Rejection) {
+// addPending records a plugin that asks the pod to wait.
+func (f *Failure) addPending(plugin string, rejection *plugins.Rejection) {
 	if rejection.Pending {
 		f.Pending = withName(f.Pending, plugin)
 	}
@@ -75,11 +75,11 @@ func (f *Failure) Message(after string) string {
 func (e *Evaluation) Failure() *Failure {
 	f := &Failure{Nodes: len(e.Nodes), Rejector: e.Rejector, Rejection: e.Rejection, Reasons: map[string]int{}}
 	if e.Rejection != nil {
-		f.waits(e.Rejector, e.Rejection)
+		f.addPending(e.Rejector, e.Rejection)
 	}
 	for i := range e.Nodes {
 		if v := &e.Nodes[i]; v.Rejection != nil {
-			f.add(v.Plugin, v.Rejection, 1)
+			f.addRejection(v.Plugin, v.Rejection, 1)
 		}
 	}
 	return f

@@ -5,7 +5,7 @@ import "slices"
 // chooseFinely chooses among the nodes with the highest total by their fine scores; see
 // plugins.Scoring.
 func (r *ranking) chooseFinely(t *tie, feasible int) choice {
-	nodes, total := r.finest()
+	nodes, total := r.finestNodes()
 	node := nodes[t.draw(len(nodes))]
 	if slices.Contains(nodes, t.preferred) {
 		node = t.preferred
@@ -13,13 +13,13 @@ func (r *ranking) chooseFinely(t *tie, feasible int) choice {
 	return r.chosen(node, total, feasible)
 }
 
-// finest returns the best nodes, of which there is at least one, and their total.
-func (r *ranking) finest() (nodes []int32, total int64) {
-	r.weighSpread(r.weights(nil))
-	b := r.bounds()
+// finestNodes returns the best nodes, of which there is at least one, and their total.
+func (r *ranking) finestNodes() (nodes []int32, total int64) {
+	r.weighSpread(r.weighConstraints(nil))
+	b := r.findBounds()
 	nodes = r.space.asked[:0]
 	if r.flat != nil {
-		top := r.flat.highest()
+		top := r.flat.highestOf()
 		for i, height := range r.flat.numbers {
 			if height == top.height {
 				nodes = r.keepFiner(nodes, int32(i))
@@ -31,7 +31,7 @@ func (r *ranking) finest() (nodes []int32, total int64) {
 
 	best, total := r.bestGroups(&b)
 	for _, g := range best {
-		for _, node := range g.buckets[g.highest()] {
+		for _, node := range g.buckets[g.highestBucket()] {
 			nodes = r.keepFiner(nodes, node)
 		}
 	}

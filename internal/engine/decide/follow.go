@@ -37,14 +37,14 @@ func (r *ranking) catchUp() {
 		change := &changes[i]
 		switch change.Kind {
 		case cluster.PodAdded:
-			r.follow(change, 1)
+			r.followPod(change, 1)
 		case cluster.PodRemoved:
-			r.follow(change, -1)
+			r.followPod(change, -1)
 		case cluster.NodeChanged:
-			r.grow(len(r.ix.c.Nodes))
-			r.reassessAs(change.Node, true)
+			r.growTo(len(r.ix.c.Nodes))
+			r.regroupNodeAs(change.Node, true)
 		case cluster.Nomination:
-			r.rerank(change.Node)
+			r.updateBucket(change.Node)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (r *ranking) keepsTallies(node int32) bool {
 	if n == nil || int(node) >= len(r.bucket) || r.bucket[node] == absent || r.domainChanges() != r.inDomains {
 		return false
 	}
-	r.marks = r.marks.sized(r.plan.spreads())
+	r.marks = r.marks.sized(r.plan.spreadTallies())
 	r.plan.countsPodsOf(n, r.marks)
 	return slices.Equal(r.marks, r.counts.of(node))
 }
@@ -79,7 +79,7 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 	rooms, balance, buckets, flat, room := r.ix.c.Rooms, r.ix.balance, r.bucket, r.flat, r.plan.room
 	for i := range changes {
 		if i%ahead == 0 {
-			r.touch(changes[i:min(i+ahead, len(changes))])
+			r.prefetchBuckets(changes[i:min(i+ahead, len(changes))])
 		}
 		change := &changes[i]
 		if change.Kind != cluster.PodAdded && change.Kind != cluster.PodRemoved {
@@ -91,15 +91,15 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 			continue
 		}
 		if balance[node] < 0 { // pods are nominated to it
-			r.rerank(node)
+			r.updateBucket(node)
 			continue
 		}
-		switch now := room.score(&rooms[node], balance[node]); {
+		switch now := room.scoreNode(&rooms[node], balance[node]); {
 		case now < 0 || before < 0:
-			r.rerank(node) // the reason may be another one
+			r.updateBucket(node) // the reason may be another one
 		case now != before:
 			buckets[node] = now
-			flat.changed(node, before)
+			flat.numberChanged(node, before)
 		}
 	}
 	return len(changes)
@@ -108,15 +108,15 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 // ahead is for how many changes the buckets are read in advance.
 const ahead = 64
 
-// touch reads the buckets of changed nodes at once. Other rankings were updated in between, so the
+// prefetchBuckets reads the buckets of changed nodes at once. Other rankings were updated in between, so the
 // buckets are in no near cache, and waiting for memory once for each would take longer than
 // everything else.
-func (r *ranking) touch(changes []cluster.Change) {
+func (r *ranking) prefetchBuckets(changes []cluster.Change) {
 	all := int16(0)
 	for i := range changes {
 		if node := int(changes[i].Node); node < len(r.bucket) {
 			all |= r.bucket[node]
 		}
 	}
-	r.touched = all
+	r.prefetched = all
 }

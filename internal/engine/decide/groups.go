@@ -54,8 +54,8 @@ func longKey(static int32, values []int64) string {
 	return string(key)
 }
 
-// release frees a group if it has lost its last node.
-func (r *ranking) release(index int32) {
+// releaseGroup frees a group if it has lost its last node.
+func (r *ranking) releaseGroup(index int32) {
 	g := r.groups[index]
 	if g.ok > 0 {
 		return
@@ -90,12 +90,12 @@ func (r *ranking) release(index int32) {
 	}
 }
 
-// put adds a node to a bucket of a group, or to the nodes that the group rejects.
-func (r *ranking) put(node, index int32, bucket int16) {
+// putNode adds a node to a bucket of a group, or to the nodes that the group rejects.
+func (r *ranking) putNode(node, index int32, bucket int16) {
 	g, before := r.groups[index], r.bucket[node]
 	r.bucket[node] = bucket
 	if r.flat != nil {
-		r.flat.changed(node, before)
+		r.flat.numberChanged(node, before)
 	} else {
 		r.at[node].group = index
 	}
@@ -122,8 +122,8 @@ func (r *ranking) put(node, index int32, bucket int16) {
 	g.inUse[bucket>>6] |= 1 << (bucket & 63)
 }
 
-// take removes a node from its group.
-func (r *ranking) take(node int32) {
+// takeNode removes a node from its group.
+func (r *ranking) takeNode(node int32) {
 	bucket := r.bucket[node]
 	g := r.groups[r.groupAt(node)]
 	if bucket < 0 {
@@ -149,8 +149,8 @@ func (r *ranking) take(node int32) {
 // reasonIn returns the reason in a negative bucket.
 func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
 
-// highest returns the highest bucket in use, or -1.
-func (g *group) highest() int {
+// highestBucket returns the highest bucket in use, or -1.
+func (g *group) highestBucket() int {
 	for w := len(g.inUse) - 1; w >= 0; w-- {
 		if g.inUse[w] != 0 {
 			return w<<6 + 63 - bits.LeadingZeros64(g.inUse[w])
@@ -159,16 +159,16 @@ func (g *group) highest() int {
 	return -1
 }
 
-// pick returns one of the nodes in the highest buckets of the groups, each with the same
+// pickFrom returns one of the nodes in the highest buckets of the groups, each with the same
 // probability.
-func pick(groups []*group, t *tie) int32 {
+func pickFrom(groups []*group, t *tie) int32 {
 	total := 0
 	for _, g := range groups {
-		total += len(g.buckets[g.highest()])
+		total += len(g.buckets[g.highestBucket()])
 	}
 	i := t.draw(total)
 	for _, g := range groups {
-		b := g.buckets[g.highest()]
+		b := g.buckets[g.highestBucket()]
 		if i < len(b) {
 			return b[i]
 		}

@@ -7,12 +7,12 @@ import (
 )
 
 // guestsInRoom reports whether the buckets account for the pods nominated to nodes. They can if
-// only the pods on the node itself matter. Otherwise holdBack judges these nodes for each decision.
+// only the pods on the node itself matter. Otherwise withholdNodes judges these nodes for each decision.
 func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }
 
-// crowded judges a node with the pods nominated to it, except for one, as if they had arrived. It
+// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they had arrived. It
 // returns ^reason, or 0 if there is room for all.
-func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
+func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
 	space, guests := r.space, false
 	for _, g := range n.Nominated {
 		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == but {
@@ -36,13 +36,13 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 	return 0
 }
 
-// holdBack takes the nodes out of the ranking that cannot take the pod together with the pods
+// withholdNodes takes the nodes out of the ranking that cannot take the pod together with the pods
 // nominated to them, and returns these nodes. With all, it does the same to nodes that cannot take
 // the pod anyway: they may have further reasons then. So it does where a question comes before the
 // filter that rejects them, since with the nominated pods it may fail. Where the buckets account
 // for nominated pods, only the node that the pod itself is nominated to can change, since the pod
 // is no guest to itself. failed reports that a plugin failed.
-func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
+func (r *ranking) withholdNodes(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.ix.c
 	if c.Nominations() == 0 {
 		return nil, false
@@ -58,21 +58,21 @@ func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32,
 		}
 		if before := r.bucket[n.Index]; before > ^settled {
 			if now := r.roomBut(n.Index, p.UID); now != before {
-				r.move(n.Index, now)
+				r.moveNode(n.Index, now)
 				held = append(held, n.Index)
 			}
 		}
 		return held, false
 	}
 
-	t := &trial{r: r, p: p, questions: q}
+	t := &hypothesis{r: r, p: p, questions: q}
 	for _, n := range c.NominatedNodes() {
 		if b := r.bucket[n.Index]; b < 0 && !all && !r.plan.asksEarly || b <= ^settled || len(nominatedBefore(n, p)) == 0 {
 			continue
 		}
-		t.begin(n)
-		if plugin, rejection := t.rejection(); rejection != nil {
-			r.move(n.Index, ^r.reasonOf(plugin, rejection))
+		t.beginNode(n)
+		if plugin, rejection := t.findRejection(); rejection != nil {
+			r.moveNode(n.Index, ^r.reasonOf(plugin, rejection))
 			held = append(held, n.Index)
 			failed = failed || rejection.Err != nil
 		}

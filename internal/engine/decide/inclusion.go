@@ -18,8 +18,8 @@ type inclusionSet struct {
 	present  int     // domains with nodes
 }
 
-// included returns the set for the constraint of a tally; keys are of all hard constraints.
-func (b *base) included(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {
+// inclusionFor returns the set for the constraint of a tally; keys are of all hard constraints.
+func (b *base) inclusionFor(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {
 	for _, set := range b.sets {
 		if set.topology == topology && set.constraint.NodeAffinityPolicy == t.constraint.NodeAffinityPolicy &&
 			set.constraint.NodeTaintsPolicy == t.constraint.NodeTaintsPolicy && slices.Equal(set.keys, keys) {
@@ -31,14 +31,14 @@ func (b *base) included(pl *plan, t *tallyPlan, topology *topology, keys []*topo
 	}
 	set := &inclusionSet{keys: slices.Clone(keys), constraint: *t.constraint, topology: topology}
 	for i := range b.at {
-		set.update(b, int32(i))
+		set.updateNode(b, int32(i))
 	}
 	b.sets = append(b.sets, set)
 	return set
 }
 
-// update counts a node anew.
-func (s *inclusionSet) update(b *base, node int32) {
+// updateNode counts a node anew.
+func (s *inclusionSet) updateNode(b *base, node int32) {
 	for int(node) >= len(s.of) {
 		s.of = append(s.of, none)
 	}
@@ -48,7 +48,7 @@ func (s *inclusionSet) update(b *base, node int32) {
 		now = s.topology.domain[node]
 	}
 
-	for len(s.included) < s.topology.domains() {
+	for len(s.included) < s.topology.domainCount() {
 		s.included = append(s.included, 0)
 	}
 	before := s.of[node]

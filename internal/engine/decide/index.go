@@ -11,7 +11,7 @@ import (
 // index is what all plans, rankings and bases share of the cluster: which nodes are in which domains, which labels nodes
 // have, which pods are where, and what the affinity of these pods asks for. It follows the cluster's log.
 //
-// Every entry of the Decider begins with sync: all layers above assume that the index is at the end of the log.
+// Every entry of the Decider begins with followLog: all layers above assume that the index is at the end of the log.
 type index struct {
 	c      *cluster.Cluster
 	limits *effort.Limits
@@ -30,7 +30,7 @@ type index struct {
 	keys         labelKeys
 
 	terms   terms
-	about   []byte // scratch space of saidOf
+	about   []byte // scratch space of termEffects
 	placed  placed
 	budgets budgetNews
 	guests  map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
@@ -66,8 +66,8 @@ func newIndex(c *cluster.Cluster, profile *plugins.Profile, limits *effort.Limit
 	return ix
 }
 
-// sync follows the log for everything that rankings and bases share.
-func (ix *index) sync() {
+// followLog follows the log for everything that rankings and bases share.
+func (ix *index) followLog() {
 	changes, known := ix.c.Log.Since(ix.synced)
 	if !known {
 		ix.readAnew()
@@ -76,20 +76,20 @@ func (ix *index) sync() {
 
 	for i := range changes {
 		change := &changes[i]
-		ix.weigh(change.Node)
+		ix.updateBalance(change.Node)
 		switch change.Kind {
 		case cluster.NodeChanged:
 			ix.nodesVersion++
 			ix.readNode(change.Node)
-			ix.expect(change.Node)
+			ix.followNominations(change.Node)
 		case cluster.PodAdded:
-			ix.terms.add(change.Class)
-			ix.placed.count(change.Class, change.Node, change.Terminating, 1)
+			ix.terms.addPod(change.Class)
+			ix.placed.countPod(change.Class, change.Node, change.Terminating, 1)
 		case cluster.PodRemoved:
-			ix.terms.remove(change.Class)
-			ix.placed.count(change.Class, change.Node, change.Terminating, -1)
+			ix.terms.removePod(change.Class)
+			ix.placed.countPod(change.Class, change.Node, change.Terminating, -1)
 		case cluster.Nomination:
-			ix.expect(change.Node)
+			ix.followNominations(change.Node)
 		}
 	}
 
@@ -104,39 +104,39 @@ func (ix *index) readAnew() {
 	clear(ix.guests)
 
 	for i, n := range ix.c.Nodes {
-		ix.weigh(int32(i))
+		ix.updateBalance(int32(i))
 		ix.readNode(int32(i))
-		ix.expect(int32(i))
+		ix.followNominations(int32(i))
 		if n == nil {
 			continue
 		}
 		for _, p := range n.Pods {
-			ix.terms.add(p.Class)
-			ix.placed.count(p.Class, n.Index, p.Terminating, 1)
+			ix.terms.addPod(p.Class)
+			ix.placed.countPod(p.Class, n.Index, p.Terminating, 1)
 		}
 	}
 }
 
 // readNode rereads a node's labels.
 func (ix *index) readNode(node int32) {
-	ix.keys.update(ix.c, node)
+	ix.keys.updateNode(ix.c, node)
 	for _, t := range ix.topologies {
-		t.update(ix.c, node)
+		t.updateNode(ix.c, node)
 	}
 }
 
-// expect records which pods are nominated to a node: their terms count, in case they arrive.
-func (ix *index) expect(node int32) {
+// followNominations records which pods are nominated to a node: their terms count, in case they arrive.
+func (ix *index) followNominations(node int32) {
 	before := ix.guests[node]
 	var now []*cluster.PodClass
 	if n := ix.c.Nodes[node]; n != nil {
 		for _, p := range n.Nominated {
-			ix.terms.add(p.Class)
+			ix.terms.addPod(p.Class)
 			now = append(now, p.Class)
 		}
 	}
 	for _, class := range before {
-		ix.terms.remove(class)
+		ix.terms.removePod(class)
 	}
 	if len(now) > 0 {
 		ix.guests[node] = now
@@ -145,8 +145,8 @@ func (ix *index) expect(node int32) {
 	}
 }
 
-// weigh computes a node's balance; see index.
-func (ix *index) weigh(node int32) {
+// updateBalance computes a node's balance; see index.
+func (ix *index) updateBalance(node int32) {
 	for int(node) >= len(ix.balance) {
 		ix.balance = append(ix.balance, 0)
 	}
@@ -162,7 +162,7 @@ func (ix *index) weigh(node int32) {
 // hasGuests marks the balance of a node that pods are nominated to.
 const hasGuests = -128
 
-func (ix *index) topology(label string, perNode bool) *topology {
+func (ix *index) topologyFor(label string, perNode bool) *topology {
 	key := topologyKey{label, perNode}
 	t, known := ix.topologies[key]
 	if !known {
@@ -176,13 +176,13 @@ func (ix *index) topology(label string, perNode bool) *topology {
 
 // mayBeRepelled reports whether the required anti-affinity of some pod matches the class.
 func (ix *index) mayBeRepelled(class *cluster.PodClass) bool {
-	users := ix.terms.about(class.Labels)
+	users := ix.terms.usersFor(class.Labels)
 	if len(users) == 0 {
 		return false
 	}
 	affinities := plugins.NewAffinities(ix.c, class)
 	return slices.ContainsFunc(users, func(u *termUsers) bool {
-		return len(u.class.RequiredAntiAffinity) > 0 && len(ix.saidOf(u, class, affinities).repelled) > 0
+		return len(u.class.RequiredAntiAffinity) > 0 && len(ix.termEffects(u, class, affinities).repelled) > 0
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 
 // labelKeys counts the nodes by label key. A term with a key that no node has can have no effect
 // and is not counted.
+//
+// version grows only when a key appears or disappears, so that relabelled nodes leave plans valid.
 type labelKeys struct {
 	nodes   map[string]int // how many nodes have the key
 	read    []nodeKeys     // by node: what is counted of it
@@ -19,8 +21,8 @@ type nodeKeys struct {
 	hostname bool
 }
 
-// update recounts a node's keys.
-func (k *labelKeys) update(c *cluster.Cluster, node int32) {
+// updateNode recounts a node's keys.
+func (k *labelKeys) updateNode(c *cluster.Cluster, node int32) {
 	for int(node) >= len(k.read) {
 		k.read = append(k.read, nodeKeys{})
 	}
@@ -33,22 +35,22 @@ func (k *labelKeys) update(c *cluster.Cluster, node int32) {
 		return
 	}
 	k.read[node] = now
-	k.count(now, 1)
-	k.count(before, -1)
+	k.countKeys(now, 1)
+	k.countKeys(before, -1)
 }
 
-func (k *labelKeys) count(of nodeKeys, by int) {
+func (k *labelKeys) countKeys(of nodeKeys, by int) {
 	if of.hostname {
-		k.add(v1.LabelHostname, by)
+		k.addNodes(v1.LabelHostname, by)
 	}
 	if of.labels != nil {
 		for key := range of.labels.Map {
-			k.add(key, by)
+			k.addNodes(key, by)
 		}
 	}
 }
 
-func (k *labelKeys) add(key string, by int) {
+func (k *labelKeys) addNodes(key string, by int) {
 	before := k.nodes[key]
 	if now := before + by; now > 0 {
 		k.nodes[key] = now
@@ -60,5 +62,5 @@ func (k *labelKeys) add(key string, by int) {
 	}
 }
 
-// has reports whether some node has the key.
-func (k *labelKeys) has(key string) bool { return k.nodes[key] > 0 }
+// hasKey reports whether some node has the key.
+func (k *labelKeys) hasKey(key string) bool { return k.nodes[key] > 0 }

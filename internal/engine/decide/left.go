@@ -2,10 +2,10 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/decide/effort"
 
-// left asks about the nodes with room, in parallel, and returns those that remain feasible.
+// askNodes asks about the nodes with room, in parallel, and returns those that remain feasible.
 // Infeasible nodes are asked about, too, if a question precedes the filter that rejects them: it
 // may fail, and then the attempt fails.
-func (r *ranking) left(q questions) (left []int32, failed bool) {
+func (r *ranking) askNodes(q questions) (left []int32, failed bool) {
 	nodes := r.space.asked[:0]
 	for i, bucket := range r.bucket {
 		if bucket >= 0 || bucket > ^settled && r.plan.asksEarly {
@@ -31,7 +31,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 		if bucket < 0 {
 			step = min(step, r.plan.stepOf(r.reasons[reasonIn(bucket)].plugin))
 		}
-		rejection := q.ask(r.plan, step, r.ix.c.Nodes[nodes[i]])
+		rejection := q.askBefore(r.plan, step, r.ix.c.Nodes[nodes[i]])
 		switch {
 		case rejection != nil && rejection.Err != nil:
 			verdicts[i] = fails
@@ -63,8 +63,8 @@ const (
 	fails
 )
 
-// totals scores nodes as the ranking would if only these were feasible.
-func (r *ranking) totals(nodes []int32) []int64 {
+// scoreNodes scores nodes as the ranking would if only these were feasible.
+func (r *ranking) scoreNodes(nodes []int32) []int64 {
 	ok := make([]int32, len(r.groups))
 	for i, g := range r.groups {
 		ok[i], g.ok = g.ok, 0
@@ -73,8 +73,8 @@ func (r *ranking) totals(nodes []int32) []int64 {
 	for _, node := range nodes {
 		r.groups[r.groupAt(node)].ok++
 	}
-	r.weighSpread(r.weights(nodes))
-	b := r.bounds()
+	r.weighSpread(r.weighConstraints(nodes))
+	b := r.findBounds()
 	fixed := make([]int64, len(r.groups))
 
 	for i, g := range r.groups {

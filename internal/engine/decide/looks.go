@@ -24,14 +24,14 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 		return false
 	}
 
-	found.begin()
+	found.beginSearch()
 	for _, selector := range termSelectors(class) {
 		of, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return true
 		}
 		for _, at := range of {
-			if found.find(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
+			if found.findClasses(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
 				return true
 			}
 		}
@@ -43,9 +43,9 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 // looksAtLabels is about how many labels it takes to look at, to hold those of a class against the
 // terms of others.
 func (ix *index) looksAtLabels(class *cluster.PodClass) (looks int) {
-	for _, users := range ix.terms.about(class.Labels) {
-		for term := range users.terms() {
-			looks += users.selector(term).Looks(class.Labels)
+	for _, users := range ix.terms.usersFor(class.Labels) {
+		for term := range users.countTerms() {
+			looks += users.selectorOf(term).Looks(class.Labels)
 		}
 	}
 	return looks

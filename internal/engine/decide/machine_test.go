@@ -265,7 +265,7 @@ func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast.Node == nil {
 		return
 	}
-	same, _ := victimsOn(m.c, m.d.profile, p, fast.Node, newBudgets(m.c, m.d.profile, p), nil)
+	same, _ := victimsPlainly(m.c, m.d.profile, p, fast.Node, newBudgets(m.c, m.d.profile, p), nil)
 	if same == nil || fmt.Sprint(namesOf(same.victims)) != fmt.Sprint(namesOf(fast.Victims)) {
 		t.Fatalf("%s: on %s the fast way removes %v, the plain way %+v", p.Name, fast.name(), namesOf(fast.Victims), same)
 	}
@@ -471,7 +471,7 @@ func (m *machine) fallBehind(*draw) {
 func (m *machine) forgetRankings(t *draw) {
 	for _, key := range sortedKeys(m.d.cache.rankings) {
 		if t.chance(0.5) {
-			m.d.cache.drop(m.d.cache.rankings[key])
+			m.d.cache.dropRanking(m.d.cache.rankings[key])
 		}
 	}
 }
@@ -488,7 +488,7 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 
 // recount holds what the decider knows of pods and terms against the cluster.
 func (m *machine) recount(t *draw) {
-	m.d.ix.sync()
+	m.d.ix.followLog()
 	m.d.checkBases(t)
 	known, counted := m.d.ix.placed, newPlaced()
 	terms := map[[2]uint64]int{}
@@ -497,7 +497,7 @@ func (m *machine) recount(t *draw) {
 			continue
 		}
 		for _, p := range n.Pods {
-			counted.count(p.Class, n.Index, p.Terminating, 1)
+			counted.countPod(p.Class, n.Index, p.Terminating, 1)
 		}
 		for _, p := range slices.Concat(n.Pods, n.Nominated) {
 			if p.Class.HasAffinity() {

@@ -13,44 +13,44 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	left := effort.NewBudget(d.limits, d.c)
 	if pl.way != ranked {
 		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
-		return preempt(d.c, d.profile, p, d.evaluate(p), left)
+		return preemptPlainly(d.c, d.profile, p, d.evaluateInAttempt(p), left)
 	}
-	t, known := &trial{r: r, p: p}, d.cache.candidatesFor(r)
+	t, known := &hypothesis{r: r, p: p}, d.cache.candidatesFor(r)
 	if len(pl.asked) > 0 {
 		var ok bool
-		if t.questions, ok = pl.questions(d.c, p); !ok {
+		if t.questions, ok = pl.questionsFor(d.c, p); !ok {
 			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
-			return preempt(d.c, d.profile, p, d.evaluate(p), left)
+			return preemptPlainly(d.c, d.profile, p, d.evaluateInAttempt(p), left)
 		}
-		t.plain = prepare(d.c, d.profile, p)
+		t.plain = prepareFilters(d.c, d.profile, p)
 		known = &candidates{rebuilds: r.rebuilds} // what holds for other pods need not hold for this one
 		d.cache.forgetCandidates(r)
 	}
 	var nominated *plugins.Rejection
 	if n := d.c.Node(p.Nominated); n != nil {
-		nominated = t.verdict(n)
+		nominated = t.judgeAsIs(n)
 	}
-	if message := ineligible(d.c, p, nominated); message != "" {
+	if message := whyIneligible(d.c, p, nominated); message != "" {
 		return Preemption{Message: message, Ineligible: true}
 	}
 	if own := d.c.Nominated(p.UID); own != nil {
 		// The pod is a guest there to other pods of the class, but not to itself.
 		if n := d.c.Node(own.Nominated); n != nil {
-			known.forget(n)
-			defer func() { known.forget(n) }()
+			known.forgetNode(n)
+			defer func() { known.forgetNode(n) }()
 		}
 	}
 	budgets := newBudgets(d.c, d.profile, p)
-	known.refresh(t, budgets, left)
-	best := known.best(d.tie, d.preferredNode(p))
+	known.refreshCosts(t, budgets, left)
+	best := known.cheapestNode(d.tie, d.preferredNode(p))
 	if best == none && len(known.unknown) > 0 {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
 	}
 	if best == none {
-		reasons, names := known.hopeless(r)
+		reasons, names := known.countReasons(r)
 		return Preemption{Message: noneAvailable(d.c.Len(), reasons), Plugins: names}
 	}
-	found, _ := t.on(d.c.Nodes[best], budgets)
+	found, _ := t.victimsOn(d.c.Nodes[best], budgets)
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
 }
 
@@ -58,18 +58,18 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	r, pl := d.cache.rankingFor(p)
 	if pl.way != ranked || len(pl.asked) > 0 {
-		return d.evaluate(p).Failure()
+		return d.evaluateInAttempt(p).Failure()
 	}
 
-	held, _ := r.holdBack(p, questions{}, true)
+	held, _ := r.withholdNodes(p, questions{}, true)
 	defer func() {
 		for _, node := range held {
-			r.reassess(node)
+			r.regroupNode(node)
 		}
 	}()
 
 	if r.merged {
-		return d.evaluate(p).Failure()
+		return d.evaluateInAttempt(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	said := r.saidOf(held)
@@ -82,15 +82,15 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 			}
 			own := &r.reasons[id]
 			if final := said[groupReason{int32(i), id}]; final < int(nodes) && r.precedes(plugin, own) {
-				f.add(plugin, rejection, int(nodes)-final)
+				f.addRejection(plugin, rejection, int(nodes)-final)
 				nodes = int32(final)
 			}
 			if nodes > 0 {
-				f.add(own.plugin, own.rejection, int(nodes))
+				f.addRejection(own.plugin, own.rejection, int(nodes))
 			}
 		}
 		if g.ok > 0 && rejection != nil {
-			f.add(plugin, rejection, int(g.ok))
+			f.addRejection(plugin, rejection, int(g.ok))
 		}
 	}
 
@@ -102,7 +102,7 @@ type groupReason struct {
 	reason int
 }
 
-// saidOf counts the nodes that holdBack has taken out, by group and reason. These nodes have been
+// saidOf counts the nodes that withholdNodes has taken out, by group and reason. These nodes have been
 // judged by all plugins, with the pods nominated to them, so what rejects their group without those
 // pods does not apply.
 func (r *ranking) saidOf(held []int32) map[groupReason]int {

@@ -28,11 +28,11 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 	scores = make([]int64, len(feasible))
 	if scoring.Exact != nil {
 		fine = make([]int64, len(feasible))
-		parallel(len(feasible), func(i int) { scores[i], fine[i] = scoring.Exact(feasible[i]) })
+		runParallel(len(feasible), func(i int) { scores[i], fine[i] = scoring.Exact(feasible[i]) })
 		return scores, fine, nil
 	}
 	errs := make([]error, len(feasible))
-	parallel(len(feasible), func(i int) { scores[i], errs[i] = scoring.Node(feasible[i]) })
+	runParallel(len(feasible), func(i int) { scores[i], errs[i] = scoring.Node(feasible[i]) })
 	for _, err := range errs {
 		if err != nil {
 			return nil, nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
@@ -49,8 +49,9 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 
 // askAll calls f, which asks filters about a node, for 0..n-1: on all cores, and then again in
 // order if one of the filters wants that; see plugins.Judge.
+// f must write to what belongs to its index alone; the caller's scratch space is not for f.
 func askAll(n int, again []func() bool, f func(i int)) {
-	parallel(n, f)
+	runParallel(n, f)
 	inOrder := false
 	for _, wanted := range again {
 		inOrder = wanted() || inOrder
@@ -63,8 +64,8 @@ func askAll(n int, again []func() bool, f func(i int)) {
 // worthwhile is the number of nodes from which using all cores pays off.
 var worthwhile = 256
 
-// parallel calls f for 0..n-1, on all cores if that pays off.
-func parallel(n int, f func(i int)) {
+// runParallel calls f for 0..n-1, on all cores if that pays off.
+func runParallel(n int, f func(i int)) {
 	workers := runtime.GOMAXPROCS(0)
 	if n < worthwhile || workers == 1 {
 		for i := range n {

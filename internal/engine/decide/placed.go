@@ -11,6 +11,9 @@ import (
 // placed records on which nodes the pods of each class are. Classes are indexed by their labels, so
 // that only those are looked at that a selector may match, and by their terms, to count what these
 // say about a pending pod.
+//
+// Maps are read in any order here. Whoever sums up what they hold gets the same result in any order, and whoever lists
+// nodes sorts them: decisions must not depend on the order of a map.
 type placed struct {
 	classes map[int32]*classPods   // by ID
 	byLabel map[uint64]classSet    // by a hash of the label
@@ -86,8 +89,8 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 
 func (c *nodeCounts) len() int { return len(c.few) + len(c.many) + int(c.there) }
 
-// add changes the count of a node, and drops the node when nothing is left.
-func (c *nodeCounts) add(node int32, by podCount) {
+// addPods changes the count of a node, and drops the node when nothing is left.
+func (c *nodeCounts) addPods(node int32, by podCount) {
 	switch {
 	case c.every != nil:
 		c.addToSlot(node, by)
@@ -176,24 +179,24 @@ func newPlaced() placed {
 	return placed{classes: map[int32]*classPods{}, byLabel: map[uint64]classSet{}, byTerms: map[[2]uint64]classSet{}}
 }
 
-// count counts a pod that came to a node or left it.
-func (p *placed) count(class *cluster.PodClass, node int32, terminating bool, by int32) {
+// countPod counts a pod that came to a node or left it.
+func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool, by int32) {
 	pods := p.classes[class.ID]
 	if pods == nil {
 		pods = &classPods{class: class}
-		p.list(pods)
+		p.listClass(pods)
 	}
 	if terminating {
-		pods.nodes.add(node, podCount{leaving: by})
+		pods.nodes.addPods(node, podCount{leaving: by})
 	} else {
-		pods.nodes.add(node, podCount{staying: by})
+		pods.nodes.addPods(node, podCount{staying: by})
 	}
 	if pods.nodes.len() == 0 {
-		p.unlist(pods)
+		p.unlistClass(pods)
 	}
 }
 
-func (p *placed) list(pods *classPods) {
+func (p *placed) listClass(pods *classPods) {
 	p.classes[pods.class.ID] = pods
 	for key, value := range pods.class.Labels {
 		insert(p.byLabel, hashOf(key, value), pods)
@@ -204,7 +207,7 @@ func (p *placed) list(pods *classPods) {
 	p.shrink()
 }
 
-func (p *placed) unlist(pods *classPods) {
+func (p *placed) unlistClass(pods *classPods) {
 	delete(p.classes, pods.class.ID)
 	for key, value := range pods.class.Labels {
 		remove(p.byLabel, hashOf(key, value), pods)
@@ -238,14 +241,14 @@ func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
 	}
 }
 
-// begin begins a search.
-func (p *placed) begin() {
+// beginSearch begins a search.
+func (p *placed) beginSearch() {
 	p.round++
 	p.found = p.found[:0]
 }
 
-// find adds those classes of a set to the list that were not found in this round before.
-func (p *placed) find(set classSet) {
+// findClasses adds those classes of a set to the list that were not found in this round before.
+func (p *placed) findClasses(set classSet) {
 	for pods := range set.all {
 		if pods.found != p.round {
 			pods.found = p.round

@@ -27,7 +27,7 @@ func TestCountsByNode(t *testing.T) {
 				if by == (podCount{}) {
 					continue
 				}
-				counts.add(node, by)
+				counts.addPods(node, by)
 				n := want[node]
 				if n.add(by); n == (podCount{}) {
 					delete(want, node)
@@ -44,7 +44,7 @@ func TestCountsByNode(t *testing.T) {
 			}
 		}
 		for node, n := range want {
-			counts.add(node, podCount{-n.staying, -n.leaving})
+			counts.addPods(node, podCount{-n.staying, -n.leaving})
 		}
 		if counts.len() != 0 || len(counts.every) != 0 {
 			t.Fatalf("%d nodes and %d slots are left of nothing", counts.len(), len(counts.every))

@@ -49,14 +49,14 @@ type Score struct {
 // Evaluate asks every plugin about every node.
 func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
 	beginAttempt(profile)
-	return evaluate(c, profile, p)
+	return evaluateInAttempt(c, profile, p)
 }
 
 // Rejections returns, for each of some nodes of the cluster, the reasons for which plugins reject
 // the pod there, joined; "" if the node can take it.
 func Rejections(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, nodes []*cluster.Node) []string {
 	beginAttempt(profile)
-	j := prepare(c, profile, p)
+	j := prepareFilters(c, profile, p)
 	list := make([]string, len(nodes))
 	for i, n := range nodes {
 		rejection := j.all
@@ -65,7 +65,7 @@ func Rejections(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, no
 			list[i] = j.err.Error()
 			continue
 		case rejection == nil:
-			_, rejection = j.node(n)
+			_, rejection = j.judgeNode(n)
 		}
 		if rejection != nil && rejection.Err != nil {
 			list[i] = rejection.Err.Error()
@@ -86,8 +86,8 @@ func beginAttempt(profile *plugins.Profile) {
 	}
 }
 
-// evaluate is Evaluate as part of an attempt.
-func evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
+// evaluateInAttempt is Evaluate as part of an attempt.
+func evaluateInAttempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
 	e := &Evaluation{}
 	for _, n := range c.Nodes {
 		if n != nil {
@@ -95,7 +95,7 @@ func evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 		}
 	}
 
-	j := prepare(c, profile, p)
+	j := prepareFilters(c, profile, p)
 	switch {
 	case j.err != nil:
 		return &Evaluation{Err: j.err}
@@ -109,7 +109,7 @@ func evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 
 	e.judgeNodes(j)
 	if e.Err == nil && e.Feasible > 1 {
-		e.score(c, profile, p)
+		e.scoreNodes(c, profile, p)
 	}
 	return e
 }
@@ -119,14 +119,14 @@ func evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 func (e *Evaluation) judgeNodes(j *judges) {
 	askAll(len(e.Nodes), j.again, func(i int) {
 		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
-			v.Plugin, v.Rejection = j.node(v.Node)
+			v.Plugin, v.Rejection = j.judgeNode(v.Node)
 		}
 	})
 
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
 		if len(v.Node.Nominated) > 0 {
-			v.Plugin, v.Rejection = j.nodeWithNominated(v.Node)
+			v.Plugin, v.Rejection = j.judgeWithNominated(v.Node)
 		}
 		switch {
 		case v.Rejection == nil:
@@ -189,8 +189,8 @@ func (e *Evaluation) Verdict(node *cluster.Node) *NodeVerdict {
 	return nil
 }
 
-// score fills in the scores of the feasible nodes.
-func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) {
+// scoreNodes fills in the scores of the feasible nodes.
+func (e *Evaluation) scoreNodes(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) {
 	feasible := make([]*cluster.Node, 0, e.Feasible)
 	verdicts := make([]*NodeVerdict, 0, e.Feasible)
 	for i := range e.Nodes {
@@ -223,6 +223,8 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 }
 
 // judges are the judges of all filters of a profile for one pod.
+//
+// They hold for the cluster as it was when they were prepared: whoever places or removes pods prepares new ones.
 type judges struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -243,10 +245,10 @@ type judges struct {
 	again    []func() bool // see plugins.Judge
 }
 
-// prepare asks all filters for their judges, in the order of PreFilter. As upstream, it stops at
+// prepareFilters asks all filters for their judges, in the order of PreFilter. As upstream, it stops at
 // the first plugin that rejects the pod for good, but continues after one whose rejection removing
 // pods might change, and then reports the last of these.
-func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
+func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
 	j := &judges{c: c, profile: profile, p: p}
 	var narrowing []string
 	asked := make([]judge, len(profile.Filters))
@@ -267,7 +269,7 @@ func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judg
 			narrowing = append(narrowing, f.Name())
 			j.only = intersect(j.only, judge.Only)
 			if len(j.only) == 0 {
-				j.all, j.rejector = nowhere(narrowing), ""
+				j.all, j.rejector = rejectEverywhere(narrowing), ""
 				return j
 			}
 		}
@@ -305,7 +307,7 @@ func intersect(a, b map[string]bool) map[string]bool {
 	return both
 }
 
-func nowhere(narrowing []string) *plugins.Rejection {
+func rejectEverywhere(narrowing []string) *plugins.Rejection {
 	slices.Sort(narrowing)
 	reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowing)
 	if len(narrowing) == 1 {
@@ -314,9 +316,9 @@ func nowhere(narrowing []string) *plugins.Rejection {
 	return &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{reason}}
 }
 
-// node judges one node as it is. It returns the first plugin that rejects the node, and the
+// judgeNode judges one node as it is. It returns the first plugin that rejects the node, and the
 // rejection.
-func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
+func (j *judges) judgeNode(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
 	}
@@ -328,9 +330,9 @@ func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
 	return "", nil
 }
 
-// nodeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
+// judgeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
 // it: with these pods placed there, and without them, since they may go elsewhere.
-func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
+func (j *judges) judgeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
 	}
@@ -344,13 +346,13 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 			for i, g := range guests {
 				guests[i] = j.c.Visit(g, n)
 			}
-			with := prepare(j.c, j.profile, j.p)
+			with := prepareFilters(j.c, j.profile, j.p)
 			if with.err != nil {
 				rejection = &plugins.Rejection{Err: with.err}
 				return
 			}
 			with.anywhere = j.anywhere
-			plugin, rejection = with.node(n)
+			plugin, rejection = with.judgeNode(n)
 		}, func() {
 			for _, g := range guests {
 				j.c.Leave(g)
@@ -361,7 +363,7 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 		}
 	}
 
-	return j.node(n)
+	return j.judgeNode(n)
 }
 
 // nominatedBefore returns the pods nominated to the node whose room p must not take.

@@ -9,6 +9,9 @@ import (
 
 // plan says how the pods of one class are decided: the answers of all plugins, sorted by what they
 // depend on. It holds until API objects that it was made from change.
+//
+// A plan is never changed once a ranking, a base or the cache has it: classes share it. Its functions judge single nodes
+// and hold for all classes with the same needs; its tallies name what to count and hold no count.
 type plan struct {
 	example  *cluster.Pod // of the class
 	way      way
@@ -129,8 +132,8 @@ type rawScore struct {
 	weight int64
 }
 
-// finely returns a score for room, which cannot fail, and the fine one.
-func (s *rawScore) finely(n *cluster.Node) (score, fine int64) {
+// scoreFinely returns a score for room, which cannot fail, and the fine one.
+func (s *rawScore) scoreFinely(n *cluster.Node) (score, fine int64) {
 	if s.exact != nil {
 		return s.exact(n)
 	}
@@ -138,7 +141,7 @@ func (s *rawScore) finely(n *cluster.Node) (score, fine int64) {
 	return score, 0
 }
 
-func (s *rawScore) of(n *cluster.Node) int64 {
+func (s *rawScore) scoreNode(n *cluster.Node) int64 {
 	if s.node == nil {
 		return 0
 	}
@@ -147,6 +150,7 @@ func (s *rawScore) of(n *cluster.Node) int64 {
 }
 
 // tallyPlan says for which purpose to count pods, and by which label.
+// Two plans count the same if their tally plans are equal and others says the same; see planner.signatureOf.
 type tallyPlan struct {
 	purpose    purpose
 	key        string
@@ -162,8 +166,8 @@ type tallyPlan struct {
 // the plain way.
 const maxBuckets = 1 << 14
 
-// fixed returns the raw score of the plan that has the scale.
-func (pl *plan) fixed(scale plugins.Scale) *rawScore {
+// fixedScoreAt returns the raw score of the plan that has the scale.
+func (pl *plan) fixedScoreAt(scale plugins.Scale) *rawScore {
 	switch scale {
 	case plugins.FewestBest:
 		return &pl.taint

@@ -9,6 +9,9 @@ import (
 )
 
 // recentPlan is a plan that was made for a class, and the base that it is decided from.
+//
+// It stays while versions are equal. base may be replaced without a new plan, when nodes changed or when sums begin or
+// cease to be worth it.
 type recentPlan struct {
 	class    *cluster.PodClass
 	full     *plan       // with a tally for all that matters
@@ -23,8 +26,8 @@ type recentPlan struct {
 	soon     bool        // it had been used within the few decisions before that
 }
 
-// planned returns the plan for a simple class with its base, or nil if it is not decided from one.
-func (ca *cache) planned(p *cluster.Pod) *recentPlan {
+// plannedFromBase returns the plan for a simple class with its base, or nil if it is not decided from one.
+func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 	class := p.Class
 	if !class.Simple {
 		return nil
@@ -35,7 +38,7 @@ func (ca *cache) planned(p *cluster.Pod) *recentPlan {
 		slot %= recentBulky
 	}
 
-	known, now := &ca.plans[slot], ca.ix.versions(class)
+	known, now := &ca.plans[slot], ca.ix.versionsFor(class)
 	fits := known.class == class && known.plan != nil
 	if fits && known.terms == ca.ix.terms.version {
 		now.terms = known.versions.terms
@@ -85,7 +88,7 @@ func (ca *cache) findBase(known *recentPlan) {
 
 	said := ""
 	if pl := known.full; pl.strangersApart {
-		said = string(pl.others.describe(pl.example.Class.Affinities))
+		said = string(pl.others.describeTerms(pl.example.Class.Affinities))
 		known.said = ca.effortOf(said)
 		if ca.worthSums(known.said) {
 			known.plan = pl.withStrangersSummed()
@@ -125,7 +128,7 @@ func (ca *cache) findBase(known *recentPlan) {
 
 var saidSeed = maphash.MakeSeed()
 
-// effortOf returns the effort for what strangers' terms say, as said.describe writes it.
+// effortOf returns the effort for what strangers' terms say, as said.describeTerms writes it.
 func (ca *cache) effortOf(said string) *saidEffort {
 	key := maphash.String(saidSeed, said) // the text is long where many terms say something
 	known := ca.saidEffort[key]
@@ -151,8 +154,8 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
 		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
-		topology := ca.ix.topology(t.key, perNode)
-		domains := topology.domains()
+		topology := ca.ix.topologyFor(t.key, perNode)
+		domains := topology.domainCount()
 		byCount := perNode || domains > ca.limits.FewDomains
 		if t.purpose == spreadSoft && !perNode {
 			if byCount = domains > ca.limits.SoftDomains; byCount {
@@ -186,8 +189,8 @@ func (ca *cache) limitAxes(list []topologyAxis) bool {
 			if a.byCount {
 				continue
 			}
-			groups = min(groups*max(1, a.domains()), 1<<30)
-			if !a.told && (most == nil || a.domains() > most.domains()) {
+			groups = min(groups*max(1, a.domainCount()), 1<<30)
+			if !a.told && (most == nil || a.domainCount() > most.domainCount()) {
 				most = a
 			}
 		}

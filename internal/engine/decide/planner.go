@@ -46,7 +46,7 @@ func newPlanner(ix *index, profile *plugins.Profile) *planner {
 // newPlan makes the plan for the pod's class from the answers of all plugins of the profile.
 func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	pl := &plan{example: p}
-	if interested(pn.profile, p) {
+	if isInterested(pn.profile, p) {
 		pl.way = scanned
 		return pl
 	}
@@ -56,7 +56,7 @@ func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	pl.planOrder()
 	pn.planRoom(pl)
 	pn.planTallies(pl)
-	if pl.maxRoom >= maxBuckets || pn.unsuited(pl) {
+	if pl.maxRoom >= maxBuckets || pn.needsScan(pl) {
 		pl.way = scanned
 	}
 	return pl
@@ -79,17 +79,17 @@ func (pn *planner) planPlugins(pl *plan) bool {
 	return true
 }
 
-// unsuited reports the one case that groups cannot express: an extended resource that a DeviceClass
+// needsScan reports the one case that groups cannot express: an extended resource that a DeviceClass
 // may provide.
-func (pn *planner) unsuited(pl *plan) bool {
+func (pn *planner) needsScan(pl *plan) bool {
 	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
 }
 
-// signature distinguishes the plans of classes with the same needs, by what comes from API objects
+// signatureOf distinguishes the plans of classes with the same needs, by what comes from API objects
 // and from the pods' own labels.
-func (pn *planner) signature(pl *plan) string {
+func (pn *planner) signatureOf(pl *plan) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, pn.ix.learnt(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
+	fmt.Fprintln(&b, pn.ix.learntVersion(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
 	for i := range pl.asked {
 		fmt.Fprintln(&b, pl.asked[i].filter.Name())
 	}
@@ -108,7 +108,7 @@ func (pn *planner) signature(pl *plan) string {
 
 	if len(pl.tallies) > 0 {
 		fmt.Fprintln(&b, pl.attractsItself)
-		b.Write(pl.others.describe([2]uint64{}))
+		b.Write(pl.others.describeTerms([2]uint64{}))
 	}
 	return b.String()
 }
@@ -151,7 +151,7 @@ func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 		pl.way = scanned
 		return false
 	case reads&plugins.Objects != 0:
-		if applies(f, pn.c, pl.example) {
+		if appliesTo(f, pn.c, pl.example) {
 			pl.asked = append(pl.asked, askedFilter{f, len(pl.steps)})
 			pl.steps = append(pl.steps, step{f.Name(), int32(len(pl.asked) - 1), nil})
 		}
@@ -209,10 +209,10 @@ func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 	_, ofRoom := s.Scorer.(plugins.RoomScorer)
 	var into *rawScore
 	if fixed != nil {
-		into = pl.fixed(fixed.Scale())
+		into = pl.fixedScoreAt(fixed.Scale())
 	}
 	if !ofRoom && (into == nil || into.node != nil) { // there is a place for one of each kind
-		if applies(s.Scorer, pn.c, pl.example) {
+		if appliesTo(s.Scorer, pn.c, pl.example) {
 			pl.askedScores = append(pl.askedScores, s)
 		}
 		return true

@@ -10,14 +10,14 @@ import (
 // planTallies lists what has to be counted by topology.
 func (pn *planner) planTallies(pl *plan) {
 	own := pl.example.Class
-	if i, lacking := pn.lacking(pl.hard); lacking {
+	if i, lacking := pn.findLacking(pl.hard); lacking {
 		pl.hard = pl.hard[i : i+1] // it rejects all nodes, and no other constraint counts any pod
 	}
 	for i := range pl.hard {
 		c := &pl.hard[i]
 		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadHard, key: c.TopologyKey, constraint: c, self: c.Self(own)})
 	}
-	if _, lacking := pn.lacking(pl.soft); pl.spreadWeight == 0 || pl.everyKey && lacking {
+	if _, lacking := pn.findLacking(pl.soft); pl.spreadWeight == 0 || pl.everyKey && lacking {
 		pl.soft = nil // no node is scored
 	}
 	for i := range pl.soft {
@@ -42,9 +42,9 @@ func (pn *planner) planTallies(pl *plan) {
 	}
 }
 
-// lacking finds a constraint whose topology key no node has.
-func (pn *planner) lacking(constraints []plugins.SpreadConstraint) (i int, lacking bool) {
-	i = slices.IndexFunc(constraints, func(c plugins.SpreadConstraint) bool { return !pn.ix.keys.has(c.TopologyKey) })
+// findLacking finds a constraint whose topology key no node has.
+func (pn *planner) findLacking(constraints []plugins.SpreadConstraint) (i int, lacking bool) {
+	i = slices.IndexFunc(constraints, func(c plugins.SpreadConstraint) bool { return !pn.ix.keys.hasKey(c.TopologyKey) })
 	return i, i >= 0
 }
 
@@ -57,7 +57,7 @@ func (pn *planner) groupsFor(pl *plan) int {
 		if pl.hasKey(t.key, i) {
 			continue
 		}
-		if n := pn.ix.topology(t.key, false).domains(); n > pn.limits.FewDomains {
+		if n := pn.ix.topologyFor(t.key, false).domainCount(); n > pn.limits.FewDomains {
 			const counts = 4 // nodes are grouped by count then; about this many usually occur
 			groups *= counts
 		} else {
@@ -89,14 +89,14 @@ func (pl *plan) countsVotes() bool {
 func (pn *planner) planTerms(pl *plan) {
 	own := pl.example.Class
 	if pl.filtersPods {
-		pl.tallies = append(pl.tallies, pn.attracting(pl.affinities.Required())...)
+		pl.tallies = append(pl.tallies, pn.attractingTallies(pl.affinities.Required())...)
 		for i := range own.RequiredAntiAffinity {
 			pn.addTally(pl, tallyPlan{purpose: repel, key: own.RequiredAntiAffinity[i].TopologyKey})
 		}
 		for i := range pl.others.by {
 			by := &pl.others.by[i]
 			for _, key := range by.repelled {
-				pn.addTally(pl, tallyPlan{purpose: repelledBy, key: key, strangers: pl.apart(by.affinities)})
+				pn.addTally(pl, tallyPlan{purpose: repelledBy, key: key, strangers: pl.isApart(by.affinities)})
 			}
 		}
 	}
@@ -110,18 +110,18 @@ func (pn *planner) planTerms(pl *plan) {
 		for i := range pl.others.by {
 			by := &pl.others.by[i]
 			for _, v := range by.votes {
-				pn.addTally(pl, tallyPlan{purpose: vote, key: v.Key, strangers: pl.apart(by.affinities)})
+				pn.addTally(pl, tallyPlan{purpose: vote, key: v.Key, strangers: pl.isApart(by.affinities)})
 			}
 		}
 	}
 }
 
-// attracting returns tallies for the keys of required affinity. One that no node has rejects all
+// attractingTallies returns tallies for the keys of required affinity. One that no node has rejects all
 // nodes, and the others do not matter.
-func (pn *planner) attracting(keys []string) (all []tallyPlan) {
+func (pn *planner) attractingTallies(keys []string) (all []tallyPlan) {
 	for _, key := range keys {
 		tally := tallyPlan{purpose: attract, key: key}
-		if !pn.ix.keys.has(key) {
+		if !pn.ix.keys.hasKey(key) {
 			return []tallyPlan{tally}
 		}
 		all = append(all, tally)
@@ -129,8 +129,8 @@ func (pn *planner) attracting(keys []string) (all []tallyPlan) {
 	return all
 }
 
-// apart reports whether pods with these affinities are strangers that have tallies of their own.
-func (pl *plan) apart(affinities [2]uint64) bool {
+// isApart reports whether pods with these affinities are strangers that have tallies of their own.
+func (pl *plan) isApart(affinities [2]uint64) bool {
 	return pl.strangersApart && affinities != pl.example.Class.Affinities
 }
 
@@ -149,7 +149,7 @@ func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 			return
 		}
 	}
-	if pn.ix.keys.has(tally.key) {
+	if pn.ix.keys.hasKey(tally.key) {
 		pl.tallies = append(pl.tallies, tally)
 	}
 }
@@ -162,14 +162,14 @@ func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
 	return none
 }
 
-// spreads is the number of tallies for spread constraints, which come first.
-func (pl *plan) spreads() int { return len(pl.hard) + len(pl.soft) }
+// spreadTallies is the number of tallies for spread constraints, which come first.
+func (pl *plan) spreadTallies() int { return len(pl.hard) + len(pl.soft) }
 
 // countsPodsOf sets counts to the spread tallies that count the pods of a node.
 func (pl *plan) countsPodsOf(n *cluster.Node, counts tallySet) {
 	clear(counts)
 	hard, soft := hasKeys(n, pl.hard), !pl.everyKey || hasKeys(n, pl.soft)
-	for k := range pl.spreads() {
+	for k := range pl.spreadTallies() {
 		t := &pl.tallies[k]
 		if t.purpose == spreadSoft && t.constraint.PerNode() ||
 			(t.purpose == spreadHard && hard || t.purpose == spreadSoft && soft) && pl.inclusion.Includes(t.constraint, n) {
@@ -210,8 +210,8 @@ func hasKeys(n *cluster.Node, constraints []plugins.SpreadConstraint) bool {
 	return true
 }
 
-// effects returns what one placed pod of a class counts in the tallies.
-func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
+// effectsOf returns what one placed pod of a class counts in the tallies.
+func (pl *plan) effectsOf(class *cluster.PodClass) (effects []effect) {
 	namespace := pl.example.Namespace()
 	attracts := false
 	if pl.filtersPods {
@@ -237,16 +237,16 @@ func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
 				weight = 1
 			}
 		case repel:
-			weight = occurrences(repels, t.key)
+			weight = countOf(repels, t.key)
 		case repelledBy:
-			if t.strangers == pl.apart(class.Affinities) && slices.Contains(says.repelled, t.key) {
+			if t.strangers == pl.isApart(class.Affinities) && slices.Contains(says.repelled, t.key) {
 				weight = 1
 			}
 		case vote:
 			if !t.strangers {
 				weight = votesFor(t.key, own)
 			}
-			if t.strangers == pl.apart(class.Affinities) {
+			if t.strangers == pl.isApart(class.Affinities) {
 				weight += votesFor(t.key, says.votes)
 			}
 		}
@@ -258,7 +258,7 @@ func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
 	return effects
 }
 
-func occurrences(keys []string, key string) (n int64) {
+func countOf(keys []string, key string) (n int64) {
 	for _, k := range keys {
 		if k == key {
 			n++

@@ -42,12 +42,12 @@ func (p *Preemption) Text() string {
 // Preempt looks at every node that the evaluation rejects for a reason that removing pods could
 // change, and picks the one whose victims cost least.
 func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
-	return preempt(c, profile, p, e, nil)
+	return preemptPlainly(c, profile, p, e, nil)
 }
 
-// preempt is Preempt with bounded effort. Once that is used up, it chooses among the candidates
+// preemptPlainly is Preempt with bounded effort. Once that is used up, it chooses among the candidates
 // found so far.
-func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
+func preemptPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {
 		if v := e.Verdict(n); v != nil {
@@ -55,7 +55,7 @@ func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 		}
 	}
 
-	if message := ineligible(c, p, nominated); message != "" {
+	if message := whyIneligible(c, p, nominated); message != "" {
 		return Preemption{Message: message, Ineligible: true}
 	}
 	budgets := newBudgets(c, profile, p)
@@ -73,19 +73,19 @@ func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 		if left.IsSpent() {
 			break
 		}
-		found, why := victimsOn(c, profile, p, v.Node, budgets, left)
+		found, why := victimsPlainly(c, profile, p, v.Node, budgets, left)
 		if why != nil {
 			for _, reason := range why.rejection.Reasons {
 				failed[reason]++
 			}
-			names = why.named(names)
+			names = why.addName(names)
 			continue
 		}
 		places = append(places, found)
 	}
 
 	if len(places) > 0 {
-		return cheapest(c, profile, p, places)
+		return cheapestOf(c, profile, p, places)
 	}
 	if left.IsSpent() {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
@@ -101,9 +101,9 @@ func noneAvailable(nodes int, reasons map[string]int) string {
 	return fmt.Sprintf("0/%d nodes are available:%s", nodes, histogram(reasons))
 }
 
-// ineligible says why the pod may not preempt at all: its policy forbids it, or it has preempted
+// whyIneligible says why the pod may not preempt at all: its policy forbids it, or it has preempted
 // and its victims are still terminating. nominated is why its nominated node rejects it now.
-func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
+func whyIneligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
 	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
 	}
@@ -126,14 +126,14 @@ type refusal struct {
 	rejection *plugins.Rejection
 }
 
-// named adds the plugin to a sorted list.
-func (r *refusal) named(names []string) []string {
+// addName adds the plugin to a sorted list.
+func (r *refusal) addName(names []string) []string {
 	return withName(names, r.plugin)
 }
 
-// cheapest picks the cheapest of the candidates that the extenders accept.
-func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) Preemption {
-	found, err := spare(c, profile, p, found)
+// cheapestOf picks the cheapest of the candidates that the extenders accept.
+func cheapestOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) Preemption {
+	found, err := askExtendersToSpare(c, profile, p, found)
 	switch {
 	case err != nil:
 		return Preemption{Message: err.Error(), Err: err}
@@ -149,8 +149,8 @@ func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, foun
 	return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
 }
 
-// spare lets the extenders drop candidates and name other victims.
-func spare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) ([]*candidate, error) {
+// askExtendersToSpare lets the extenders drop candidates and name other victims.
+func askExtendersToSpare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) ([]*candidate, error) {
 	for _, x := range profile.Extenders {
 		if len(found) == 0 || !x.Interested(p) {
 			continue

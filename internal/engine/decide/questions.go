@@ -13,8 +13,8 @@ type askedFilter struct {
 	step   int // its index in the steps of the plan
 }
 
-// applies reports whether a filter or scorer can have any effect on pods of the class.
-func applies(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
+// appliesTo reports whether a filter or scorer can have any effect on pods of the class.
+func appliesTo(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 	s, ok := plugin.(plugins.Selective)
 	return !ok || s.Applies(c, p)
 }
@@ -25,9 +25,9 @@ type questions struct {
 	again  []func() bool // see plugins.Judge
 }
 
-// questions asks the filters for their judges; ok is false if one of them rejects the pod as a
+// questionsFor asks the filters for their judges; ok is false if one of them rejects the pod as a
 // whole, fails, or names nodes.
-func (pl *plan) questions(c *cluster.Cluster, p *cluster.Pod) (q questions, ok bool) {
+func (pl *plan) questionsFor(c *cluster.Cluster, p *cluster.Pod) (q questions, ok bool) {
 	for _, a := range pl.asked {
 		judge := a.filter.Filter(c, p)
 		if judge.Again != nil {
@@ -41,9 +41,9 @@ func (pl *plan) questions(c *cluster.Cluster, p *cluster.Pod) (q questions, ok b
 	return q, true
 }
 
-// ask asks those of the questions that precede a step of the plan about a node, and returns the
+// askBefore asks those of the questions that precede a step of the plan about a node, and returns the
 // first rejection.
-func (q questions) ask(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
+func (q questions) askBefore(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
 	for i, judge := range q.judges {
 		if judge != nil && pl.asked[i].step < before {
 			if rejection := judge(n); rejection != nil {

@@ -16,6 +16,10 @@ import (
 // of all, only groups are compared, of which there are few.
 //
 // A ranking follows the cluster's log from the position seen on.
+//
+// Invariants: every existing node is in one group, and ok and rejected of its group count it; bucket is what roomOf
+// says of the node at position seen; a node is in buckets of its group if and only if bucket is not negative. While a
+// decision lasts, withholdNodes may have moved nodes to where they are rejected; they are put back when it ends.
 type ranking struct {
 	sheet // its plan is the one that was made last for a class of the ranking
 	space *rankScratch
@@ -65,9 +69,9 @@ type ranking struct {
 	// nowhere is then worked out the plain way.
 	merged bool
 
-	rebuilds int   // how often the whole cluster was read
-	shifted  int   // counts changes of the tallies that filter
-	touched  int16 // keeps the compiler from dropping touch
+	rebuilds      int   // how often the whole cluster was read
+	filterVersion int   // counts changes of the tallies that filter
+	prefetched    int16 // keeps the compiler from dropping prefetchBuckets
 }
 
 // rankingKey is what the classes of one ranking have in common.
@@ -127,7 +131,7 @@ func (r *ranking) rebuild() {
 	r.byStatic, r.statics = map[staticKey]int32{}, nil
 	r.groups, r.byKey, r.byLong, r.vacant, r.lastGroup = nil, map[groupKey]int32{}, map[string]int32{}, nil, none
 	r.reasons, r.byText, r.merged = nil, map[string]int16{}, false
-	r.count()
+	r.countTallies()
 	for i := range r.bucket {
 		r.bucket[i] = absent
 	}
@@ -142,7 +146,7 @@ func (r *ranking) rebuild() {
 	r.ix.meter.Work += effort.CostOfBulk(c, r.plan.example.Class)
 	for _, n := range c.Nodes {
 		if n != nil {
-			r.assess(n, r.staticOf(n))
+			r.groupNode(n, r.staticOf(n))
 		}
 	}
 }
@@ -159,13 +163,13 @@ func (r *ranking) unflatten() {
 	for i, bucket := range r.bucket {
 		if bucket >= 0 {
 			r.groups[at[i].group].ok--
-			r.put(int32(i), at[i].group, bucket)
+			r.putNode(int32(i), at[i].group, bucket)
 		}
 	}
 }
 
-// grow makes space for new nodes.
-func (r *ranking) grow(nodes int) {
+// growTo makes space for new nodes.
+func (r *ranking) growTo(nodes int) {
 	if len(r.bucket) >= nodes {
 		return
 	}
@@ -179,7 +183,7 @@ func (r *ranking) grow(nodes int) {
 		}
 	}
 	if r.flat != nil {
-		r.flat.grow(r.bucket)
+		r.flat.startOver(r.bucket)
 	}
 }
 
@@ -194,20 +198,20 @@ func (r *ranking) groupAt(node int32) int32 {
 	return r.live
 }
 
-func (r *ranking) follow(change *cluster.Change, sign int64) {
+func (r *ranking) followPod(change *cluster.Change, sign int64) {
 	if len(r.tallies) > 0 {
 		for _, e := range r.effectsOf(change.Class) {
-			if domain, regroup := r.tally(change.Node, e, sign, change.Terminating); regroup {
-				r.tallies[e.tally].topology.each(domain, r.reassess)
+			if domain, regroup := r.countPod(change.Node, e, sign, change.Terminating); regroup {
+				r.tallies[e.tally].topology.eachNode(domain, r.regroupNode)
 			}
 		}
 	}
-	r.rerank(change.Node)
+	r.updateBucket(change.Node)
 }
 
-// rerank looks at a node whose pods changed. In most cases it stays in its bucket; otherwise it
+// updateBucket looks at a node whose pods changed. In most cases it stays in its bucket; otherwise it
 // moves to another bucket of its group.
-func (r *ranking) rerank(node int32) {
+func (r *ranking) updateBucket(node int32) {
 	before := r.bucket[node]
 	if before <= ^settled {
 		return
@@ -217,25 +221,25 @@ func (r *ranking) rerank(node int32) {
 	case now == before:
 	case r.flat != nil && now >= 0 && before >= 0:
 		r.bucket[node] = now
-		r.flat.changed(node, before)
+		r.flat.numberChanged(node, before)
 	default:
-		r.move(node, now)
+		r.moveNode(node, now)
 	}
 }
 
-// reassess puts a node where it belongs now.
-func (r *ranking) reassess(node int32) { r.reassessAs(node, false) }
+// regroupNode puts a node where it belongs now.
+func (r *ranking) regroupNode(node int32) { r.regroupNodeAs(node, false) }
 
-// reassessAs does so, and judges the node itself anew if it is another than before.
-func (r *ranking) reassessAs(node int32, another bool) {
+// regroupNodeAs does so, and judges the node itself anew if it is another than before.
+func (r *ranking) regroupNodeAs(node int32, another bool) {
 	group, static := none, none
 	if before := r.bucket[node]; before != absent {
 		group = r.groupAt(node)
 		static = r.groups[group].key.static
-		r.take(node)
+		r.takeNode(node)
 		r.bucket[node] = absent
 		if r.flat != nil {
-			r.flat.changed(node, before)
+			r.flat.numberChanged(node, before)
 		}
 	}
 
@@ -243,16 +247,16 @@ func (r *ranking) reassessAs(node int32, another bool) {
 		if another || static == none {
 			static = r.staticOf(n)
 		}
-		r.assess(n, static)
+		r.groupNode(n, static)
 	}
 
 	if group != none {
-		r.release(group)
+		r.releaseGroup(group)
 	}
 }
 
-// assess puts an absent node with this static into its group and bucket.
-func (r *ranking) assess(n *cluster.Node, static int32) {
+// groupNode puts an absent node with this static into its group and bucket.
+func (r *ranking) groupNode(n *cluster.Node, static int32) {
 	r.ix.meter.Looked += 1 + len(r.tallies)
 	r.ix.meter.Work += effort.CostOfSorting
 	for len(r.values) < len(r.tallies) {
@@ -282,7 +286,7 @@ func (r *ranking) assess(n *cluster.Node, static int32) {
 		}
 	}
 
-	r.put(n.Index, group, bucket)
+	r.putNode(n.Index, group, bucket)
 }
 
 // roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
@@ -292,12 +296,12 @@ func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
 func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	n, balance := r.ix.c.Nodes[node], r.ix.balance[node]
 	if balance < 0 && n != nil && r.plan.guestsInRoom() {
-		if rejected := r.crowded(n, but); rejected < 0 {
+		if rejected := r.lacksNominatedRoom(n, but); rejected < 0 {
 			return rejected
 		}
 	}
 	if balance &^= hasGuests; r.plan.onlyRoom() {
-		if bucket := r.plan.room.score(&r.ix.c.Rooms[node], balance); bucket >= 0 {
+		if bucket := r.plan.room.scoreNode(&r.ix.c.Rooms[node], balance); bucket >= 0 {
 			return bucket
 		}
 	}
@@ -310,11 +314,11 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 		}
 	}
 	if r.plan.room != nil {
-		return r.plan.room.score(&r.ix.c.Rooms[node], balance)
+		return r.plan.room.scoreNode(&r.ix.c.Rooms[node], balance)
 	}
 	var sum, fine int64
 	for _, s := range r.plan.contentScores {
-		score, finer := s.finely(n)
+		score, finer := s.scoreFinely(n)
 		sum += score * s.weight
 		fine += finer * s.weight
 	}
@@ -352,9 +356,9 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	return id
 }
 
-// move moves a node to another bucket of its group.
-func (r *ranking) move(node int32, bucket int16) {
+// moveNode moves a node to another bucket of its group.
+func (r *ranking) moveNode(node int32, bucket int16) {
 	group := r.groupAt(node)
-	r.take(node)
-	r.put(node, group, bucket)
+	r.takeNode(node)
+	r.putNode(node, group, bucket)
 }

@@ -11,6 +11,9 @@ import (
 // room judges and scores nodes for a pod that, of what changes on a node, needs only CPU, memory
 // and a pod slot, as nearly all pods do. Its results equal those of the plugins' own judges, and
 // depend on the node's Room alone.
+//
+// Invariant: for every node, fits and scoreUnlimited equal what the plugins' own filter and scorers say. The property
+// test compares both.
 type room struct {
 	cpu, memory int64 // what has to be free
 
@@ -37,7 +40,7 @@ type roomScore struct {
 	plain struct{ cpu, memory float64 }
 }
 
-func (s *roomScore) count(cpu, memory int64) {
+func (s *roomScore) setAmounts(cpu, memory int64) {
 	s.cpu, s.memory = cpu, memory
 	s.plain.cpu, s.plain.memory = float64(cpu), float64(memory)
 }
@@ -66,7 +69,7 @@ func (pn *planner) planRoom(pl *plan) {
 		case by.Skips:
 			r.skips = true
 		case by.Only:
-			r.add(&by, s.Weight)
+			r.addScore(&by, s.Weight)
 		default:
 			return
 		}
@@ -76,9 +79,9 @@ func (pn *planner) planRoom(pl *plan) {
 	pl.room = r
 }
 
-func (r *room) add(by *plugins.RoomScore, weight int64) {
+func (r *room) addScore(by *plugins.RoomScore, weight int64) {
 	s := roomScore{weight: weight, of: by.Of, rule: by.Rule}
-	s.count(by.CPU, by.Memory)
+	s.setAmounts(by.CPU, by.Memory)
 	switch {
 	case by.Rule == plugins.LeastAllocatedRule && r.least.weight == 0:
 		r.least = s
@@ -89,8 +92,8 @@ func (r *room) add(by *plugins.RoomScore, weight int64) {
 	}
 }
 
-// of returns the room for another class whose pods need only CPU and memory.
-func (r *room) of(class *cluster.PodClass) *room {
+// forClass returns the room for another class whose pods need only CPU and memory.
+func (r *room) forClass(class *cluster.PodClass) *room {
 	other := *r
 	other.cpu, other.memory = class.Requests.MilliCPU, class.Requests.Memory
 	for _, s := range [...]*roomScore{&other.least, &other.even} {
@@ -102,7 +105,7 @@ func (r *room) of(class *cluster.PodClass) *room {
 			*s, other.usual = roomScore{}, false
 			continue
 		}
-		s.count(cpu, memory)
+		s.setAmounts(cpu, memory)
 	}
 	return &other
 }
@@ -110,13 +113,13 @@ func (r *room) of(class *cluster.PodClass) *room {
 // onlyRoom reports whether the pods on a node itself matter only by the room that they leave.
 func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
 
-// score returns the bucket of a node with this balance (see Decider), or -1 if it does not have
+// scoreNode returns the bucket of a node with this balance (see Decider), or -1 if it does not have
 // enough room.
-func (r *room) score(room *cluster.Room, balance int8) int16 {
+func (r *room) scoreNode(room *cluster.Room, balance int8) int16 {
 	if !r.fits(room) {
 		return -1
 	}
-	return r.unlimited(room, balance)
+	return r.scoreUnlimited(room, balance)
 }
 
 // fits reports whether a node has enough room.
@@ -125,14 +128,14 @@ func (r *room) fits(room *cluster.Room) bool {
 		(r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
 }
 
-// bounded reports whether the bounds of a box apply to these scores, for this pod and for others
+// isBounded reports whether the bounds of a box apply to these scores, for this pod and for others
 // that differ from it in the amounts alone.
-func (r *room) bounded() bool {
+func (r *room) isBounded() bool {
 	return !r.skips && len(r.others) == 0
 }
 
-// unlimited is the score regardless of whether there is enough room.
-func (r *room) unlimited(room *cluster.Room, balance int8) int16 {
+// scoreUnlimited is the score regardless of whether there is enough room.
+func (r *room) scoreUnlimited(room *cluster.Room, balance int8) int16 {
 	if r.usual && room.CPU > 0 && room.Memory > 0 {
 		return r.usualScore(room, balance)
 	}
@@ -167,7 +170,7 @@ func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 
 	a, b, c := int64(freeCPU), int64(freeMemory), int64(with)
 	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // scores are clamped there
-		doubtful(freeCPU-float64(a)) || doubtful(freeMemory-float64(b)) || doubtful(with-float64(c)) {
+		isDoubtful(freeCPU-float64(a)) || isDoubtful(freeMemory-float64(b)) || isDoubtful(with-float64(c)) {
 		a = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroCPU, r.least.cpu), room.CPU)
 		b = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroMemory, r.least.memory), room.Memory)
 		c = plugins.BalanceScore(rules.Sum(room.RequestedCPU, r.even.cpu), room.CPU,
@@ -176,4 +179,4 @@ func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	return int16((a+b)/2*r.least.weight + plugins.Evenness(c, int64(balance))*r.even.weight)
 }
 
-func doubtful(fraction float64) bool { return fraction < doubt || fraction > 1-doubt }
+func isDoubtful(fraction float64) bool { return fraction < doubt || fraction > 1-doubt }

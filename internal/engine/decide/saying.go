@@ -20,6 +20,9 @@ const valuesOfTerm, mostSayings, sayingsSize = 4, 1 << 12, 8 << 20
 
 // sayings remembers what the terms of users say about classes. It holds as long as the versions are
 // the same and no users are dropped.
+//
+// It never answers from a class that the terms could tell apart: describeClass writes everything that a selector of the
+// terms can see of a class.
 type sayings struct {
 	// known has what they say about classes that the terms cannot tell apart, and usual what they
 	// say about classes whose labels have values that no term lists. About other classes, only the
@@ -32,7 +35,7 @@ type sayings struct {
 	keys       int
 }
 
-// saying identifies classes by what the users' terms can tell of them; see mentions.describe.
+// saying identifies classes by what the users' terms can tell of them; see termLabels.describeClass.
 type saying struct {
 	users *termUsers
 	about string
@@ -48,9 +51,9 @@ type termSum struct {
 // topology key in it.
 const sizeOfSaying, sizeOfSaid = 256, 64
 
-// mentions are the labels that the selectors of terms name. Selectors of pods ask whether a pod has
+// termLabels are the labels that the selectors of terms name. Selectors of pods ask whether a pod has
 // a label, and whether its value is in a list, and nothing else.
-type mentions struct {
+type termLabels struct {
 	keys  []string
 	byKey map[string]int // where in keys
 	// numbers are those of the values that requirements list, from 1, by the place of the key in
@@ -63,28 +66,28 @@ type mentions struct {
 // noValue is a value that no selector lists: no label can have it.
 const noValue = "\x00"
 
-// saidOf returns what the users' terms say about a class, whose affinities are a. Keys that no node
+// termEffects returns what the users' terms say about a class, whose affinities are a. Keys that no node
 // has are left out. What it returns is shared: it must not be changed.
-func (ix *index) saidOf(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
+func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
 	if users.size < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
-		return ix.ask(users, a)
+		return ix.askTerms(users, a)
 	}
 	s := &ix.terms.sayings
 	if s.known == nil || s.namespaces != ix.c.Namespaces.Version || s.keys != ix.keys.version {
 		*s = sayings{known: map[saying]saidBy{}, usual: map[saying]*termSum{}, namespaces: ix.c.Namespaces.Version, keys: ix.keys.version}
 	}
 
-	if users.mentions == nil {
-		users.mentions = mentionsOf(users)
+	if users.labels == nil {
+		users.labels = readTermLabels(users)
 	}
-	ix.about = users.mentions.describe(ix.about[:0], own, true)
+	ix.about = users.labels.describeClass(ix.about[:0], own, true)
 	by, known := s.known[saying{users, string(ix.about)}]
 	if known {
 		return by
 	}
 
 	about := string(ix.about)
-	by = ix.hearUnusual(users, own, a)
+	by = ix.askUnusual(users, own, a)
 	s.makeRoom(len(s.known), len(about)+sizeOfSaid*(len(by.repelled)+len(by.votes)))
 	s.known[saying{users, about}] = by
 	return by
@@ -98,78 +101,78 @@ func (s *sayings) makeRoom(have, size int) {
 	}
 }
 
-// hearUnusual starts from what is usually said, and asks the terms that list values of the class.
-func (ix *index) hearUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
+// askUnusual starts from what is usually said, and asks the terms that list values of the class.
+func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
 	s := &ix.terms.sayings
-	ix.about = users.mentions.describe(ix.about[:0], own, false)
+	ix.about = users.labels.describeClass(ix.about[:0], own, false)
 	usual, known := s.usual[saying{users, string(ix.about)}]
 	if !known {
-		usual = ix.hearAll(users, own)
+		usual = ix.askUsual(users, own)
 		s.makeRoom(len(s.usual), len(ix.about)+sizeOfSaid*(len(usual.repelled)+len(usual.votes)))
 		s.usual[saying{users, string(ix.about)}] = usual
 	}
 
 	mine := termSum{repelled: maps.Clone(usual.repelled), votes: maps.Clone(usual.votes)}
-	if listing := users.mentions.listing(own); len(listing) > 0 {
-		like := ix.unlisted(users, own)
+	if listing := users.labels.listingTerms(own); len(listing) > 0 {
+		like := ix.unlistedLike(users, own)
 		for _, term := range listing {
-			ix.hear(&mine, users, int(term), like, -1)
-			ix.hear(&mine, users, int(term), a, 1)
+			ix.addTerm(&mine, users, int(term), like, -1)
+			ix.addTerm(&mine, users, int(term), a, 1)
 		}
 	}
 
-	return mine.says(users)
+	return mine.effectsOf(users)
 }
 
-// ask holds a class against each of the users' terms.
-func (ix *index) ask(users *termUsers, a *plugins.Affinities) saidBy {
-	repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !ix.keys.has(key) })
+// askTerms holds a class against each of the users' terms.
+func (ix *index) askTerms(users *termUsers, a *plugins.Affinities) saidBy {
+	repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !ix.keys.hasKey(key) })
 	slices.Sort(repelled)
-	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, ix.hardWeight), func(v plugins.Vote) bool { return !ix.keys.has(v.Key) }))
+	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, ix.hardWeight), func(v plugins.Vote) bool { return !ix.keys.hasKey(v.Key) }))
 	votes = slices.DeleteFunc(votes, func(v plugins.Vote) bool { return v.Weight == 0 })
 	slices.SortFunc(votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
 	return saidBy{users.class.Affinities, slices.Compact(repelled), votes}
 }
 
-// hearAll adds up what the users' terms say about classes that they cannot tell from a given one,
+// askUsual adds up what the users' terms say about classes that they cannot tell from a given one,
 // if no term lists a value of theirs.
-func (ix *index) hearAll(users *termUsers, own *cluster.PodClass) *termSum {
-	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, ix.unlisted(users, own)
-	for term := range users.terms() {
-		ix.hear(sum, users, term, like, 1)
+func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
+	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, ix.unlistedLike(users, own)
+	for term := range users.countTerms() {
+		ix.addTerm(sum, users, term, like, 1)
 	}
 	return sum
 }
 
-// unlisted returns the affinities of a class that the users' terms cannot tell from a given one,
+// unlistedLike returns the affinities of a class that the users' terms cannot tell from a given one,
 // but for values, of which no term lists any.
-func (ix *index) unlisted(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
+func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
 	like := &cluster.PodClass{Namespace: own.Namespace, Labels: labels.Set{}}
 	for key := range own.Labels {
-		if _, named := users.mentions.byKey[key]; named {
+		if _, named := users.labels.byKey[key]; named {
 			like.Labels[key] = noValue
 		}
 	}
 	return plugins.NewAffinities(ix.c, like)
 }
 
-// hear adds what one of the users' terms says about the class with these affinities, so many times.
-func (ix *index) hear(s *termSum, users *termUsers, term int, a *plugins.Affinities, times int) {
-	alone := users.alone(term)
+// addTerm adds what one of the users' terms says about the class with these affinities, so many times.
+func (ix *index) addTerm(s *termSum, users *termUsers, term int, a *plugins.Affinities, times int) {
+	alone := users.classOfTerm(term)
 	for _, key := range a.RepelledBy(&alone) {
-		if ix.keys.has(key) {
+		if ix.keys.hasKey(key) {
 			s.repelled[key] += times
 		}
 	}
 	for _, v := range a.VotesOf(&alone, ix.hardWeight) {
-		if ix.keys.has(v.Key) {
+		if ix.keys.hasKey(v.Key) {
 			s.votes[v.Key] += int64(times) * v.Weight
 		}
 	}
 }
 
-// says returns the sum as ask does.
-func (s *termSum) says(users *termUsers) saidBy {
+// effectsOf returns the sum as ask does.
+func (s *termSum) effectsOf(users *termUsers) saidBy {
 	by := saidBy{affinities: users.class.Affinities}
 	for key, terms := range s.repelled {
 		if terms > 0 {
@@ -186,14 +189,14 @@ func (s *termSum) says(users *termUsers) saidBy {
 	return by
 }
 
-// terms counts the users' terms.
-func (u *termUsers) terms() int {
+// countTerms counts the users' terms.
+func (u *termUsers) countTerms() int {
 	c := u.class
 	return len(c.RequiredAffinity) + len(c.RequiredAntiAffinity) + len(c.PreferredAffinity) + len(c.PreferredAntiAffinity)
 }
 
-// alone returns a class like the users' with one of the terms, by number.
-func (u *termUsers) alone(term int) cluster.PodClass {
+// classOfTerm returns a class like the users' with one of the terms, by number.
+func (u *termUsers) classOfTerm(term int) cluster.PodClass {
 	c := u.class
 	alone := cluster.PodClass{Namespace: c.Namespace}
 	for _, list := range [...]struct{ from, to *[]cluster.Term }{
@@ -215,9 +218,9 @@ func (u *termUsers) alone(term int) cluster.PodClass {
 	return alone
 }
 
-// selector returns that of a term, by number.
-func (u *termUsers) selector(term int) *rules.Selector {
-	alone := u.alone(term)
+// selectorOf returns that of a term, by number.
+func (u *termUsers) selectorOf(term int) *rules.Selector {
+	alone := u.classOfTerm(term)
 	for _, list := range [...][]cluster.Term{alone.RequiredAffinity, alone.RequiredAntiAffinity} {
 		if len(list) > 0 {
 			return list[0].Selector
@@ -238,29 +241,29 @@ func sizeOf(class *cluster.PodClass) (terms, values int) {
 	return terms, values
 }
 
-// mentionsOf reads the selectors of the users' terms.
-func mentionsOf(users *termUsers) *mentions {
-	m := &mentions{byKey: map[string]int{}}
+// readTermLabels reads the selectors of the users' terms.
+func readTermLabels(users *termUsers) *termLabels {
+	m := &termLabels{byKey: map[string]int{}}
 	next := int32(1)
-	for term := range users.terms() {
-		requirements, _ := users.selector(term).Requirements()
+	for term := range users.countTerms() {
+		requirements, _ := users.selectorOf(term).Requirements()
 		for i := range requirements {
-			next = m.number(&requirements[i], next)
+			next = m.numberValues(&requirements[i], next)
 		}
 	}
 	m.lists = make([][]int32, next)
-	for term := range users.terms() {
-		requirements, _ := users.selector(term).Requirements()
+	for term := range users.countTerms() {
+		requirements, _ := users.selectorOf(term).Requirements()
 		for i := range requirements {
-			m.list(int32(term), &requirements[i])
+			m.listTerm(int32(term), &requirements[i])
 		}
 	}
 	return m
 }
 
-// number gives those of the values that a requirement lists, and that had the same number, another
+// numberValues gives those of the values that a requirement lists, and that had the same number, another
 // one in common, from next on. It returns the next one.
-func (m *mentions) number(r *rules.Requirement, next int32) int32 {
+func (m *termLabels) numberValues(r *rules.Requirement, next int32) int32 {
 	key := r.Key
 	at, known := m.byKey[key]
 	if !known {
@@ -288,8 +291,8 @@ func (m *mentions) number(r *rules.Requirement, next int32) int32 {
 	return next
 }
 
-// list records that a term lists the values of a requirement.
-func (m *mentions) list(term int32, r *rules.Requirement) {
+// listTerm records that a term lists the values of a requirement.
+func (m *termLabels) listTerm(term int32, r *rules.Requirement) {
 	numbers := m.numbers[m.byKey[r.Key]]
 	for _, value := range r.Values {
 		list := &m.lists[numbers[value]]
@@ -299,9 +302,9 @@ func (m *mentions) list(term int32, r *rules.Requirement) {
 	}
 }
 
-// describe writes what the terms can tell of a class: its namespace, which labels that they name it
+// describeClass writes what the terms can tell of a class: its namespace, which labels that they name it
 // has, and with values also the numbers of their values.
-func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byte {
+func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool) []byte {
 	to = append(binary.AppendUvarint(to, uint64(len(own.Namespace))), own.Namespace...)
 	add := func(i int, value string) {
 		if to = binary.AppendUvarint(to, uint64(i)); values {
@@ -333,8 +336,8 @@ func (m *mentions) describe(to []byte, own *cluster.PodClass, values bool) []byt
 	return to
 }
 
-// listing returns the terms that list values of the class's labels, each once.
-func (m *mentions) listing(own *cluster.PodClass) (terms []int32) {
+// listingTerms returns the terms that list values of the class's labels, each once.
+func (m *termLabels) listingTerms(own *cluster.PodClass) (terms []int32) {
 	for key, value := range own.Labels {
 		if i, is := m.byKey[key]; is {
 			terms = append(terms, m.lists[m.numbers[i][value]]...)

@@ -29,13 +29,13 @@ func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 		d := New(c, plugins.Default(), 1)
 		d.limits.ManyTerms = 0
 		c.SetPod(sayingMuch(rng, round))
-		d.ix.sync()
+		d.ix.followLog()
 		for i := range 40 {
 			own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: []string{"default", "other"}[rng.IntN(2)], Labels: oddLabels(rng), UID: types.UID(fmt.Sprint(i))}}
 			class := c.Pending(own).Class
 			a := plugins.NewAffinities(c, class)
 			for _, users := range d.ix.terms.known {
-				got, want := d.ix.saidOf(users, class, a), d.ix.ask(users, a)
+				got, want := d.ix.termEffects(users, class, a), d.ix.askTerms(users, a)
 				if !slices.Equal(got.repelled, want.repelled) || !slices.Equal(got.votes, want.votes) || got.affinities != want.affinities {
 					t.Fatalf("of %v in %s is remembered %+v, want %+v", own.Labels, own.Namespace, got, want)
 				}
@@ -124,7 +124,7 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 			t.Errorf("%s: %d answers are remembered from %d, want %d from %d", name, len(s.known), len(s.usual), test.want, test.usual)
 		}
 		c.RemovePod(test.pod.UID)
-		d.ix.sync()
+		d.ix.followLog()
 		d.ix.terms.dropUnused()
 		if n := len(d.ix.terms.sayings.known) + len(d.ix.terms.sayings.usual); n != 0 {
 			t.Errorf("%s: %d answers of pods that are gone are remembered", name, n)
@@ -154,7 +154,7 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	pod := towards("curious")
 	pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}
 	c.SetPod(pod)
-	d.ix.sync()
+	d.ix.followLog()
 	most := 0
 	for i := range 800 {
 		own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{}, UID: types.UID(fmt.Sprint(i))}}
@@ -166,7 +166,7 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 		class := c.Pending(own).Class
 		a := plugins.NewAffinities(c, class)
 		for _, users := range d.ix.terms.known {
-			d.ix.saidOf(users, class, a)
+			d.ix.termEffects(users, class, a)
 		}
 		size := 0
 		for key := range d.ix.terms.sayings.known {
@@ -215,11 +215,11 @@ func TestUsersAreListedOnce(t *testing.T) {
 	d := newTerms(0)
 	c := cluster.New()
 	pod := towards("lists", preferring("k1", thousandApps()), preferring("k2", thousandApps()), preferring("k3", everyPod()), preferring("k4", everyPod()))
-	d.add(c.Pending(pod).Class)
+	d.addPod(c.Pending(pod).Class)
 	if len(d.byLabel) != 1000 || len(d.alsoByLabel) != 0 || len(d.others) != 1 {
 		t.Errorf("they are listed by %d labels, by %d again, and %d times for all; want 1000, 0 and 1", len(d.byLabel), len(d.alsoByLabel), len(d.others))
 	}
-	if about := d.about(map[string]string{"app": "app-1", "tier": "x"}); len(about) != 1 {
+	if about := d.usersFor(map[string]string{"app": "app-1", "tier": "x"}); len(about) != 1 {
 		t.Errorf("%d users are found, want 1", len(about))
 	}
 }

@@ -34,9 +34,9 @@ type rankedGroup struct {
 	low, high int64
 }
 
-// offer adds a node with the total, or a cell whose best nodes have it, to the pool, unless the
+// offerPart adds a node with the total, or a cell whose best nodes have it, to the pool, unless the
 // pool has better ones. It drops those that are worse.
-func (s *search) offer(total int64, p part) {
+func (s *search) offerPart(total int64, p part) {
 	if total > s.best {
 		s.best, s.pool = total, s.pool[:0]
 	}
@@ -45,24 +45,24 @@ func (s *search) offer(total int64, p part) {
 	}
 }
 
-// find searches the trees. The nodes that stand apart have been offered before.
-func (s *survey) find() (node int32, total int64) {
+// findBest searches the trees. The nodes that stand apart have been offered before.
+func (s *survey) findBest() (node int32, total int64) {
 	slices.SortStableFunc(s.ranked, func(a, b rankedGroup) int { return cmp.Compare(b.fixed+b.high, a.fixed+a.high) })
 	for i := range s.ranked {
 		g := &s.ranked[i]
 		if g.fixed+g.high < s.best {
 			break
 		}
-		s.visit(g, s.b.groups[g.group].tree.root, g.low, g.high)
+		s.visitCell(g, s.b.groups[g.group].tree.root, g.low, g.high)
 	}
-	if s.prefers() {
+	if s.findsPreferred() {
 		return s.tie.preferred, s.best
 	}
-	return s.draw(), s.best
+	return s.drawNode(), s.best
 }
 
-// prefers reports whether the preferred node is one of the best.
-func (s *survey) prefers() bool {
+// findsPreferred reports whether the preferred node is one of the best.
+func (s *survey) findsPreferred() bool {
 	node := s.tie.preferred
 	if node == none || int(node) >= len(s.b.at) {
 		return false
@@ -72,10 +72,10 @@ func (s *survey) prefers() bool {
 		slices.ContainsFunc(s.ranked, func(g rankedGroup) bool { return g.group == group }) && s.isBest(group, node)
 }
 
-// visit searches a cell whose scores are between low and high, unless nothing as good as the best
+// visitCell searches a cell whose scores are between low and high, unless nothing as good as the best
 // can be there. If there can be something as good but nothing better, the whole cell goes to the
 // pool.
-func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
+func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 	t := s.b.groups[g.group].tree
 	c := &t.cells[i]
 	s.work++
@@ -83,7 +83,7 @@ func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 	switch {
 	case high < 0 || g.fixed+high < s.best:
 	case g.fixed+high == s.best || low == high && c.count > s.lone[g.group]:
-		s.offer(g.fixed+high, whole)
+		s.offerPart(g.fixed+high, whole)
 	case c.left == none:
 		s.work += len(c.nodes)
 		for _, node := range c.nodes {
@@ -94,7 +94,7 @@ func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 			if score < 0 {
 				continue
 			}
-			s.offer(g.fixed+score, part{group: none, count: 1, node: node})
+			s.offerPart(g.fixed+score, part{group: none, count: 1, node: node})
 			if score == high { // the others can be no better
 				s.pool = append(s.pool[:len(s.pool)-1], whole)
 				return
@@ -102,20 +102,20 @@ func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 		}
 	default:
 		left, right := c.left, c.right
-		leftLow, leftHigh := s.between(g.group, left)
-		rightLow, rightHigh := s.between(g.group, right)
+		leftLow, leftHigh := s.boundCell(g.group, left)
+		rightLow, rightHigh := s.boundCell(g.group, right)
 		if leftHigh < rightHigh {
 			left, leftLow, leftHigh, right, rightLow, rightHigh = right, rightLow, rightHigh, left, leftLow, leftHigh
 		}
-		s.visit(g, left, leftLow, leftHigh)
-		s.visit(g, right, rightLow, rightHigh)
+		s.visitCell(g, left, leftLow, leftHigh)
+		s.visitCell(g, right, rightLow, rightHigh)
 	}
 }
 
 // scoreOf returns the part of a node's score that is not the same for its whole group, or noRoom if
 // the node does not have enough.
 func (s *survey) scoreOf(group, node int32) int64 {
-	score := int64(s.b.score(node, s.plan.room))
+	score := int64(s.b.scoreRoom(node, s.plan.room))
 	if score < 0 || !s.votesApart {
 		return score
 	}
@@ -126,10 +126,10 @@ func (s *survey) voteScore(votes int64) int64 {
 	return s.plan.voteWeight * plugins.AffinityNormalized(votes, s.votesLow, s.votesHigh)
 }
 
-// between returns bounds of scoreOf in a cell of a group's tree.
-func (s *survey) between(group, i int32) (low, high int64) {
+// boundCell returns bounds of scoreOf in a cell of a group's tree.
+func (s *survey) boundCell(group, i int32) (low, high int64) {
 	t := s.b.groups[group].tree
-	low, high = t.bounds(s, i)
+	low, high = t.boundRoom(s, i)
 	if high < 0 || !s.votesApart {
 		return low, high
 	}
@@ -154,20 +154,20 @@ func (s *survey) boundVotes() {
 			high = low
 		} else {
 			root := s.b.groups[i].tree.root
-			low, high = s.fewest(int32(i), root, 1, math.MaxInt64), -s.fewest(int32(i), root, -1, math.MaxInt64)
+			low, high = s.fewestVotes(int32(i), root, 1, math.MaxInt64), -s.fewestVotes(int32(i), root, -1, math.MaxInt64)
 		}
 		s.votesLow, s.votesHigh = min(s.votesLow, g.votes+low), max(s.votesHigh, g.votes+high)
 	}
 }
 
-// fewest returns the lowest of the votes of strangers, times sign, for the nodes below a cell of a
+// fewestVotes returns the lowest of the votes of strangers, times sign, for the nodes below a cell of a
 // group's tree that have room and do not stand apart. If none is lower than known, it returns
 // known.
-func (s *survey) fewest(group, i int32, sign, known int64) int64 {
+func (s *survey) fewestVotes(group, i int32, sign, known int64) int64 {
 	t := s.b.groups[group].tree
 	c := &t.cells[i]
 	s.work++
-	bound := c.fewest(sign)
+	bound := c.boundVotes(sign)
 	if bound >= known {
 		return known
 	}
@@ -180,23 +180,23 @@ func (s *survey) fewest(group, i int32, sign, known int64) int64 {
 		return bound
 	case c.left != none:
 		first, then := c.left, c.right
-		if t.cells[then].fewest(sign) < t.cells[first].fewest(sign) {
+		if t.cells[then].boundVotes(sign) < t.cells[first].boundVotes(sign) {
 			first, then = then, first
 		}
-		return s.fewest(group, then, sign, s.fewest(group, first, sign, known))
+		return s.fewestVotes(group, then, sign, s.fewestVotes(group, first, sign, known))
 	}
 
 	s.work += len(c.nodes)
 	for _, node := range c.nodes {
-		if s.isLone[node] == 0 && s.plan.room.fits(s.b.room(node)) {
+		if s.isLone[node] == 0 && s.plan.room.fits(s.b.roomOf(node)) {
 			known = min(known, sign*s.b.votesOf(node))
 		}
 	}
 	return known
 }
 
-// fewest returns a lower bound of the votes in a cell, times sign.
-func (c *cell) fewest(sign int64) int64 {
+// boundVotes returns a lower bound of the votes in a cell, times sign.
+func (c *cell) boundVotes(sign int64) int64 {
 	switch {
 	case c.count == 0:
 		return math.MaxInt64
@@ -206,23 +206,23 @@ func (c *cell) fewest(sign int64) int64 {
 	return int64(c.box.low[votes])
 }
 
-// bounds returns bounds of the scores for room in a cell; see box.bounds.
-func (t *tree) bounds(s *survey, i int32) (low, high int64) {
+// boundRoom returns bounds of the scores for room in a cell; see box.boundScores.
+func (t *tree) boundRoom(s *survey, i int32) (low, high int64) {
 	c, room := &t.cells[i], s.plan.room
 	if !c.alike {
-		return c.box.bounds(room)
+		return c.box.boundScores(room)
 	}
 	if _, fit := c.box.fits(room); !fit {
 		return noRoom, noRoom
 	}
-	high = int64(room.unlimited(s.b.room(c.nodes[0]), s.b.balance(c.nodes[0])))
+	high = int64(room.scoreUnlimited(s.b.roomOf(c.nodes[0]), s.b.balanceOf(c.nodes[0])))
 	return high, high
 }
 
-// draw picks one of the nodes with the best total, all of which are in the pool, each with the same
+// drawNode picks one of the nodes with the best total, all of which are in the pool, each with the same
 // probability. If the node drawn is not one of them, the cell that it came from is divided, and the
 // next one is drawn. Whatever was drawn before, each of the best is equally likely to be next.
-func (s *survey) draw() int32 {
+func (s *survey) drawNode() int32 {
 	for {
 		total := int32(0)
 		for i := range s.pool {
@@ -247,7 +247,7 @@ func (s *survey) draw() int32 {
 
 		s.pool[i] = s.pool[len(s.pool)-1]
 		s.pool = s.pool[:len(s.pool)-1]
-		s.divide(p)
+		s.divideCell(p)
 	}
 }
 
@@ -257,9 +257,9 @@ func (s *survey) isBest(group, node int32) bool {
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 
-// divide replaces a cell in the pool, which draw has taken out, by the parts of it that may have
+// divideCell replaces a cell in the pool, which drawNode has taken out, by the parts of it that may have
 // the best total.
-func (s *survey) divide(p part) {
+func (s *survey) divideCell(p part) {
 	t := s.b.groups[p.group].tree
 	c := &t.cells[p.cell]
 	if c.left == none {
@@ -274,11 +274,11 @@ func (s *survey) divide(p part) {
 
 	for _, i := range [2]int32{c.left, c.right} {
 		s.work++
-		if _, high := s.between(p.group, i); high >= 0 && s.fixed[p.group]+high >= s.best {
+		if _, high := s.boundCell(p.group, i); high >= 0 && s.fixed[p.group]+high >= s.best {
 			s.pool = append(s.pool, part{group: p.group, cell: i, count: t.cells[i].count})
 		}
 	}
 }
 
-// start begins a search.
-func (s *search) start() { s.best, s.pool, s.ranked = math.MinInt64, s.pool[:0], s.ranked[:0] }
+// startSearch begins a search.
+func (s *search) startSearch() { s.best, s.pool, s.ranked = math.MinInt64, s.pool[:0], s.ranked[:0] }

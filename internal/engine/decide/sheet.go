@@ -7,6 +7,9 @@ import (
 )
 
 // sheet is what a decision for a class compares: nodes in groups that differ only in room.
+//
+// It is what rankings and surveys have in common: given groups with their counts, it says which groups are rejected, and
+// what their nodes score but for room. It knows neither buckets nor trees.
 type sheet struct {
 	ix      *index
 	scratch *sheetScratch
@@ -21,8 +24,8 @@ type sheet struct {
 
 // sheetScratch is scratch space for comparing groups, valid until the next call that uses it.
 type sheetScratch struct {
-	seen     []bool   // the domains that sees has marked, from -1
-	standing standing // its shifts are always zero
+	seen   []bool       // the domains that markSeen has marked, from -1
+	counts domainCounts // its shifts are always zero
 }
 
 // choice is the node that a ranking chooses for a pod.
@@ -32,8 +35,8 @@ type choice struct {
 	feasible int
 }
 
-// feasible marks the groups whose nodes can take the pod and counts these.
-func (r *sheet) feasible() (nodes int) {
+// markFeasible marks the groups whose nodes can take the pod and counts these.
+func (r *sheet) markFeasible() (nodes int) {
 	r.ix.meter.Looked += len(r.groups) * (1 + len(r.tallies))
 	for _, g := range r.groups {
 		if g.ok == 0 {
@@ -56,7 +59,7 @@ func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejectio
 		return s.early.plugin, s.early.rejection
 	}
 	if len(r.tallies) > 0 {
-		plugin, rejection = r.judgeTallies(r.standingOf(g))
+		plugin, rejection = r.judgeTallies(r.countsOf(g))
 	}
 	if s.late != nil && (rejection == nil || !r.plan.usualOrder && r.plan.stepOf(s.late.plugin) < r.plan.stepOf(plugin)) {
 		return s.late.plugin, s.late.rejection
@@ -64,32 +67,32 @@ func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejectio
 	return plugin, rejection
 }
 
-// standing is the counts of the tallies for the domains of one node, by tally.
-type standing struct {
+// domainCounts are the counts of the tallies for the domains of one node, by tally.
+type domainCounts struct {
 	count []int64 // in the node's domain
 	none  []bool  // it is in no domain
 	shift []int64 // by how much count differs from the tally, for pods assumed to come or go
 }
 
-// fit makes room for that many tallies.
-func (s *standing) fit(tallies int) {
+// fitTallies makes room for that many tallies.
+func (s *domainCounts) fitTallies(tallies int) {
 	for len(s.count) < tallies {
 		s.count, s.none, s.shift = append(s.count, 0), append(s.none, false), append(s.shift, 0)
 	}
 }
 
-func (r *sheet) standingOf(g *group) *standing {
-	s := &r.scratch.standing
-	s.fit(len(r.tallies))
+func (r *sheet) countsOf(g *group) *domainCounts {
+	s := &r.scratch.counts
+	s.fitTallies(len(r.tallies))
 	for k, t := range r.tallies {
 		value := g.values[k]
-		s.count[k], s.none[k] = t.of(value), value == noDomain && t.purpose != vote
+		s.count[k], s.none[k] = t.countFor(value), value == noDomain && t.purpose != vote
 	}
 	return s
 }
 
 // judgeTallies judges a node by the pods in its domains.
-func (r *sheet) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
+func (r *sheet) judgeTallies(s *domainCounts) (plugin string, rejection *plugins.Rejection) {
 	spread := r.judgeSpread(s)
 	if spread != nil && (r.plan.usualOrder || r.plan.spreadStep < r.plan.affinityStep) {
 		return r.plan.spreadPlugin, spread
@@ -103,21 +106,21 @@ func (r *sheet) judgeTallies(s *standing) (plugin string, rejection *plugins.Rej
 	return "", nil
 }
 
-func (r *sheet) judgeSpread(s *standing) *plugins.Rejection {
+func (r *sheet) judgeSpread(s *domainCounts) *plugins.Rejection {
 	for k, t := range r.tallies {
 		switch {
 		case t.purpose != spreadHard:
 			return nil // the hard ones come first
 		case s.none[k]:
 			return plugins.SpreadLabelMissing
-		case !t.constraint.Allows(s.count[k], t.self, t.least(s.count[k], s.shift[k])):
+		case !t.constraint.Allows(s.count[k], t.self, t.leastCount(s.count[k], s.shift[k])):
 			return plugins.SpreadExceeded
 		}
 	}
 	return nil
 }
 
-func (r *sheet) judgeAffinity(s *standing) *plugins.Rejection {
+func (r *sheet) judgeAffinity(s *domainCounts) *plugins.Rejection {
 	var repelled, repelledByOthers, attracted bool
 	for k, t := range r.tallies {
 		attracted = attracted || t.purpose == attract && t.total+s.shift[k] > 0
@@ -153,7 +156,7 @@ type bounds struct {
 	votesLow, votesHigh   int64
 }
 
-func (r *sheet) bounds() bounds {
+func (r *sheet) findBounds() bounds {
 	b := bounds{spreadLow: math.MaxInt64, votesLow: math.MaxInt64, votesHigh: math.MinInt64}
 	for _, g := range r.groups {
 		if g.ok == 0 || !g.feasible {
@@ -167,7 +170,7 @@ func (r *sheet) bounds() bounds {
 		g.votes = 0
 		for k, t := range r.tallies {
 			if t.purpose == vote {
-				g.votes += t.of(g.values[k])
+				g.votes += t.countFor(g.values[k])
 			}
 		}
 		b.votesLow, b.votesHigh = min(b.votesLow, g.votes), max(b.votesHigh, g.votes)
@@ -208,7 +211,7 @@ func (r *sheet) weighSpread(weights []float64) {
 		var sum float64
 		for k, t := range r.tallies {
 			if t.purpose == spreadSoft && g.values[k] != noDomain {
-				sum += t.constraint.Part(t.of(g.values[k]), weights[k])
+				sum += t.constraint.Part(t.countFor(g.values[k]), weights[k])
 			}
 		}
 		g.spread = plugins.SpreadScore(sum)
@@ -221,23 +224,23 @@ func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	clear(r.scratch.seen)
 	for _, g := range r.groups {
 		switch {
-		case !r.scores(g):
+		case !r.isScored(g):
 		case t.constraint.PerNode():
 			n += int(g.ok)
-		case g.values[k] == noDomain && r.scratch.sees(t.lacking), g.values[k] != noDomain && r.scratch.sees(int32(g.values[k])):
+		case g.values[k] == noDomain && r.scratch.markSeen(t.lacking), g.values[k] != noDomain && r.scratch.markSeen(int32(g.values[k])):
 			n++
 		}
 	}
 	return n
 }
 
-// scores reports whether nodes of the group are scored for how pods are spread.
-func (r *sheet) scores(g *group) bool {
+// isScored reports whether nodes of the group are scored for how pods are spread.
+func (r *sheet) isScored(g *group) bool {
 	return g.ok > 0 && g.feasible && r.statics[g.key.static].scored
 }
 
-// sees marks a domain, which may be none, and reports whether it was not marked yet.
-func (d *sheetScratch) sees(domain int32) bool {
+// markSeen marks a domain, which may be none, and reports whether it was not marked yet.
+func (d *sheetScratch) markSeen(domain int32) bool {
 	at := int(domain) + 1
 	for at >= len(d.seen) {
 		d.seen = append(d.seen, false)

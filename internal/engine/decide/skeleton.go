@@ -12,6 +12,9 @@ import (
 // skeleton is what the plans of simple classes with the same requirements of single nodes have in
 // common: everything except for room and what depends on the classes' selectors. It is made for the
 // first such class.
+//
+// The example may have other amounts and other selectors than the class that is decided. So nothing that depends on
+// these may be taken from the skeleton: planFrom replaces room, constraints and tallies.
 type skeleton struct {
 	plan
 	suits   bool             // a base can serve: only room, static parts and other pods matter
@@ -126,7 +129,7 @@ func (pn *planner) newSkeleton(p *cluster.Pod) *skeleton {
 
 	pn.planRoom(pl)
 	sk.suits = pl.way == ranked && len(pl.asked)+len(pl.askedScores) == 0 && !pl.perNode && pl.onlyRoom() &&
-		pl.room.bounded() && pl.maxRoom < maxBuckets
+		pl.room.isBounded() && pl.maxRoom < maxBuckets
 	return sk
 }
 
@@ -139,14 +142,14 @@ func (pn *planner) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	}
 
 	for _, plugin := range sk.ask {
-		if applies(plugin, pn.c, p) {
+		if appliesTo(plugin, pn.c, p) {
 			return nil, false
 		}
 	}
 
 	pl = &plan{}
 	*pl = sk.plan
-	pl.example, pl.room = p, pl.room.of(class)
+	pl.example, pl.room = p, pl.room.forClass(class)
 	var err error
 	if sk.hard != nil {
 		if pl.hard, err = sk.hard.Hard(pn.c, p); err != nil {
@@ -163,7 +166,7 @@ func (pn *planner) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 
 	pl.inclusion, pl.tallies = nil, nil
 	pn.planTallies(pl)
-	return pl, !pn.unsuited(pl)
+	return pl, !pn.needsScan(pl)
 }
 
 // recent is how many plans are kept, and recentBulky how many of classes that are much larger than

@@ -6,6 +6,8 @@ import (
 
 // static is the part of a verdict and score that placements do not change. For one class, nodes
 // with the same static differ only in their domains and in the pods on them.
+//
+// Statics are shared by all nodes that agree, and compared by index.
 type static struct {
 	early     *reason // why it is rejected before the pods on it are looked at; nil: it is not
 	bucket    int16   // of the nodes, where early is set
@@ -21,7 +23,7 @@ type static struct {
 // scoreStatic scores a node that no static filter rejects.
 func (pl *plan) scoreStatic(n *cluster.Node) static {
 	return static{
-		taint: pl.taint.of(n), affinity: pl.affinity.of(n), image: pl.image.of(n), scored: !pl.everyKey ||
+		taint: pl.taint.scoreNode(n), affinity: pl.affinity.scoreNode(n), image: pl.image.scoreNode(n), scored: !pl.everyKey ||
 			hasKeys(n, pl.soft), hostname: n.HasHostname,
 	}
 }

@@ -12,6 +12,9 @@ import (
 // A ranking whose nodes are all in one group uses it in place of buckets: it costs two bytes per
 // node and touches little memory, so that the rankings of hundreds of classes can follow the same
 // changes.
+//
+// Invariant: a block's peak is exact or too high, never too low; many counts the numbers of its height. Blocks that
+// may be too high are marked, and read again by highestOf.
 type summit struct {
 	numbers []int16
 	blocks  []peak
@@ -31,12 +34,12 @@ const foot = math.MinInt16
 
 func newSummit(numbers []int16) *summit {
 	s := &summit{}
-	s.grow(numbers)
+	s.startOver(numbers)
 	return s
 }
 
-// grow starts over with other numbers, of which there may be more.
-func (s *summit) grow(numbers []int16) {
+// startOver starts over with other numbers, of which there may be more.
+func (s *summit) startOver(numbers []int16) {
 	s.numbers = numbers
 	n := (len(numbers) + 63) / 64
 	m := (n + 63) / 64
@@ -47,8 +50,8 @@ func (s *summit) grow(numbers []int16) {
 	}
 }
 
-// changed records that a number is no longer what it was before.
-func (s *summit) changed(i int32, before int16) {
+// numberChanged records that a number is no longer what it was before.
+func (s *summit) numberChanged(i int32, before int16) {
 	b, now := i>>6, s.numbers[i]
 	p := &s.blocks[b]
 	if before < p.height && now < p.height {
@@ -66,8 +69,8 @@ func (s *summit) changed(i int32, before int16) {
 	s.marked[b>>6] |= 1 << (b & 63)
 }
 
-// highest returns the highest number and how often it occurs.
-func (s *summit) highest() peak {
+// highestOf returns the highest number and how often it occurs.
+func (s *summit) highestOf() peak {
 	top := peak{height: foot}
 	for a, marks := range s.marked {
 		if marks != 0 {
@@ -77,7 +80,7 @@ func (s *summit) highest() peak {
 				}
 			}
 			s.marked[a] = 0
-			s.above[a] = join(s.blocks[a<<6 : min(a<<6+64, len(s.blocks))])
+			s.above[a] = joinPeaks(s.blocks[a<<6 : min(a<<6+64, len(s.blocks))])
 		}
 		top = top.with(s.above[a])
 	}
@@ -133,7 +136,7 @@ func peakOf(numbers []int16) peak {
 	return peak{height, many}
 }
 
-func join(peaks []peak) peak {
+func joinPeaks(peaks []peak) peak {
 	top := peak{height: foot}
 	for _, p := range peaks {
 		top = top.with(p)

@@ -9,6 +9,9 @@ import (
 // sums adds up, for every node, what the terms of placed pods say about its domains, over any
 // number of topology keys. Classes about which these terms say the same share the sums, and are
 // decided without a look at every combination of domains.
+//
+// Invariant: of[n] is the sum over parts of what the pods in n's domain say. A node that comes into another domain makes
+// all sums be counted anew, since the parts do not keep counts by domain.
 type sums struct {
 	ix   *index
 	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
@@ -23,15 +26,15 @@ type sumsPart struct {
 	read []int32 // by node: its domain
 }
 
-// add makes pods with the affinities count by weight in their domain of the key. s may be nil.
-func (s *sums) add(ix *index, affinities [2]uint64, key string, weight int64) *sums {
+// addTerm makes pods with the affinities count by weight in their domain of the key. s may be nil.
+func (s *sums) addTerm(ix *index, affinities [2]uint64, key string, weight int64) *sums {
 	if s == nil {
 		s = &sums{ix: ix, says: map[[2]uint64][]effect{}}
 	}
 	i := slices.IndexFunc(s.parts, func(p sumsPart) bool { return p.key == key })
 	if i < 0 {
 		i = len(s.parts)
-		s.parts = append(s.parts, sumsPart{topology: s.ix.topology(key, false)})
+		s.parts = append(s.parts, sumsPart{topology: s.ix.topologyFor(key, false)})
 	}
 	s.says[affinities] = append(s.says[affinities], effect{part: i, weight: weight})
 	return s
@@ -40,21 +43,21 @@ func (s *sums) add(ix *index, affinities [2]uint64, key string, weight int64) *s
 // bytes is about how much memory the sums take.
 func (s *sums) bytes() int { return (8 + 4*len(s.parts)) * len(s.of) }
 
-// topologies are those that it sums over.
-func (s *sums) topologies() []sumsPart {
+// sumsParts are those that it sums over.
+func (s *sums) sumsParts() []sumsPart {
 	if s == nil {
 		return nil
 	}
 	return s.parts
 }
 
-// count reads the whole cluster anew.
-func (s *sums) count() {
+// countAll reads the whole cluster anew.
+func (s *sums) countAll() {
 	s.of = make([]int64, len(s.ix.c.Nodes))
 	s.ix.meter.Looked += len(s.parts) * len(s.of)
 	counts := make([][]int64, len(s.parts))
 	for i := range s.parts {
-		counts[i] = make([]int64, s.parts[i].domains())
+		counts[i] = make([]int64, s.parts[i].domainCount())
 	}
 
 	for affinities, effects := range s.says {
@@ -80,13 +83,13 @@ func (s *sums) count() {
 	}
 }
 
-// follow applies changes, which are up to the end of the log, and appends to moved the nodes whose
+// followChanges applies changes, which are up to the end of the log, and appends to moved the nodes whose
 // sums may have changed, some perhaps more than once.
-func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
+func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && s.isAnother(changes[i].Node) {
 			before := s.of
-			s.count()
+			s.countAll()
 			for node := range s.of {
 				if node < len(before) && s.of[node] != before[node] {
 					moved = append(moved, int32(node))
@@ -109,7 +112,7 @@ func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
 		for _, e := range s.says[change.Class.Affinities] {
 			part := &s.parts[e.part]
 			if domain := part.domain[change.Node]; domain != none {
-				part.each(domain, func(node int32) {
+				part.eachNode(domain, func(node int32) {
 					s.of[node] += sign * e.weight
 					moved = append(moved, node)
 				})
@@ -125,19 +128,19 @@ func (s *sums) isAnother(node int32) bool {
 	return int(node) >= len(s.of) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
 }
 
-// sums adds up the votes, and the terms that repel the pending pod, without those of pods with the
+// sumTerms adds up the votes, and the terms that repel the pending pod, without those of pods with the
 // given affinities; nil: there are none.
-func (s *said) sums(ix *index, but [2]uint64) (votes, repelling *sums) {
+func (s *said) sumTerms(ix *index, but [2]uint64) (votes, repelling *sums) {
 	for i := range s.by {
 		by := &s.by[i]
 		if by.affinities == but {
 			continue
 		}
 		for _, key := range by.repelled {
-			repelling = repelling.add(ix, by.affinities, key, 1)
+			repelling = repelling.addTerm(ix, by.affinities, key, 1)
 		}
 		for _, v := range by.votes {
-			votes = votes.add(ix, by.affinities, v.Key, v.Weight)
+			votes = votes.addTerm(ix, by.affinities, v.Key, v.Weight)
 		}
 	}
 	return votes, repelling

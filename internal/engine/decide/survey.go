@@ -14,6 +14,9 @@ import (
 // of pods that the class selects, not on the number of nodes, and nothing is kept.
 //
 // A class for which this costs much, and whose pods keep coming, gets a ranking.
+//
+// One survey is reused by all decisions. beginDecision and endDecision bracket one of them: in between it refers to the
+// base, the plan and the pod; afterwards to none of them, so that it keeps no dropped base and no pod alive.
 type survey struct {
 	sheet
 	b    *base
@@ -28,15 +31,15 @@ type survey struct {
 	isLone []int32 // by node: its number in apart, from 1
 	lone   []int32 // by group: how many of its nodes stand apart
 
-	axisOf  []int       // by tally
-	keys    []*topology // of the hard constraints
-	spare   []*tally    // by tally: reused by every decision
-	touched [][]int32   // by tally: domains that count something
-	stock   []*group    // reused by every decision
-	counts  tallySet    // the spread tallies that count the pods of one node
-	weights []float64   // of the soft constraints, by tally
-	with    standing    // of one node, with the pods nominated to it
-	fixed   []int64     // by group of the base: its score but for room
+	axisOf  []int        // by tally
+	keys    []*topology  // of the hard constraints
+	spare   []*tally     // by tally: reused by every decision
+	touched [][]int32    // by tally: domains that count something
+	stock   []*group     // reused by every decision
+	counts  tallySet     // the spread tallies that count the pods of one node
+	weights []float64    // of the soft constraints, by tally
+	with    domainCounts // of one node, with the pods nominated to it
+	fixed   []int64      // by group of the base: its score but for room
 
 	search
 }
@@ -47,8 +50,8 @@ type loneNode struct {
 	bucket int16
 }
 
-// begin prepares a decision.
-func (s *survey) begin(b *base, plan *plan, axisOf []int, p *cluster.Pod, t *tie) {
+// beginDecision prepares a decision.
+func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod, t *tie) {
 	b.looked = 0
 	b.catchUp()
 	b.used = b.ix.meter.Clock
@@ -83,20 +86,20 @@ func (s *survey) startTally(i int) *tally {
 	t.purpose, t.topology, t.constraint, t.self, t.byCount = of.purpose, axis.topology, of.constraint, of.self, axis.byCount
 	t.lacking = of.domainOfLacking(axis.topology)
 	t.total, t.included, t.levels, t.lowest, t.present = 0, nil, t.levels[:0], 0, 0
-	for len(t.count) < axis.domains() {
+	for len(t.count) < axis.domainCount() {
 		t.count = append(t.count, 0)
 	}
 
 	if t.purpose == spreadHard {
-		set := s.b.included(s.plan, of, axis.topology, s.keys)
+		set := s.b.inclusionFor(s.plan, of, axis.topology, s.keys)
 		t.included, t.present = set.included, set.present
-		t.level(0, int32(t.present))
+		t.addToLevel(0, int32(t.present))
 	}
 	return t
 }
 
-// end prepares for the next decision.
-func (s *survey) end() {
+// endDecision prepares for the next decision.
+func (s *survey) endDecision() {
 	for k, t := range s.tallies {
 		for _, domain := range s.touched[k] {
 			t.count[domain] = 0
@@ -110,20 +113,20 @@ func (s *survey) end() {
 	s.plan, s.b, s.pod, s.statics, s.axisOf = nil, nil, nil, nil, nil
 }
 
-// count counts the pods that matter to the class. It returns false if that would take a look at
+// countPods counts the pods that matter to the class. It returns false if that would take a look at
 // every pod.
-func (s *survey) count() bool {
+func (s *survey) countPods() bool {
 	if len(s.tallies) == 0 {
 		return true
 	}
-	s.counts = s.counts.sized(s.plan.spreads())
-	classes, all := s.plan.counted(s.ix)
+	s.counts = s.counts.sized(s.plan.spreadTallies())
+	classes, all := s.plan.countedClasses(s.ix)
 	if all {
 		return false
 	}
 
 	for _, pods := range classes {
-		effects := s.plan.effects(pods.class)
+		effects := s.plan.effectsOf(pods.class)
 		s.work += pods.nodes.len()
 		for node, n := range pods.nodes.all {
 			s.plan.countsPodsOf(s.ix.c.Nodes[node], s.counts)
@@ -138,7 +141,7 @@ func (s *survey) count() bool {
 					if t.count[domain] == 0 {
 						s.touched[e.tally] = append(s.touched[e.tally], domain)
 					}
-					t.add(domain, many*e.weight)
+					t.addPods(domain, many*e.weight)
 				}
 			}
 		}
@@ -156,7 +159,7 @@ func (s *survey) setApart() {
 		}
 		for _, domain := range s.touched[k] {
 			if t.value(domain) != 0 {
-				t.topology.each(domain, s.putApart)
+				t.topology.eachNode(domain, s.putApart)
 			}
 		}
 	}
@@ -208,8 +211,8 @@ func (s *survey) newGroup(static int32) *group {
 	return g
 }
 
-// stand fills the sheet with the groups, and counts their nodes that have room.
-func (s *survey) stand() {
+// buildGroups fills the sheet with the groups, and counts their nodes that have room.
+func (s *survey) buildGroups() {
 	s.groups, s.lone = s.stock[:0], s.lone[:0]
 	for _, of := range s.b.groups {
 		g := s.newGroup(of.static)
@@ -221,7 +224,7 @@ func (s *survey) stand() {
 			g.values = append(g.values, value)
 		}
 		if !of.repelled {
-			g.ok = of.tree.fitting(s.b, of.tree.root, s.plan.room)
+			g.ok = of.tree.countFitting(s.b, of.tree.root, s.plan.room)
 		}
 		s.lone = append(s.lone, 0)
 	}
@@ -233,15 +236,15 @@ func (s *survey) stand() {
 		for _, t := range s.tallies {
 			g.values = append(g.values, t.value(t.topology.domain[of.node]))
 		}
-		of.bucket = s.b.score(of.node, s.plan.room)
+		of.bucket = s.b.scoreRoom(of.node, s.plan.room)
 		if of.bucket >= 0 && !s.b.groups[at].repelled {
 			g.ok = 1
 		}
-		if hadRoom := g.ok; orderly(s.b.room(of.node)) {
+		if hadRoom := g.ok; hasBothResources(s.b.roomOf(of.node)) {
 			s.lone[at]++
 			s.groups[at].ok -= hadRoom
 		}
-		if g.ok == 1 && s.crowded(of.node) {
+		if g.ok == 1 && s.lacksNominatedRoom(of.node) {
 			g.ok = 0
 		}
 	}
@@ -249,9 +252,9 @@ func (s *survey) stand() {
 	s.work += len(s.b.groups) + 4*len(s.apart)
 }
 
-// crowded reports whether a node cannot take the pod together with the pods nominated to it, as if
+// lacksNominatedRoom reports whether a node cannot take the pod together with the pods nominated to it, as if
 // these had arrived.
-func (s *survey) crowded(node int32) bool {
+func (s *survey) lacksNominatedRoom(node int32) bool {
 	n := s.ix.c.Nodes[node]
 	if len(n.Nominated) == 0 {
 		return false
@@ -262,7 +265,7 @@ func (s *survey) crowded(node int32) bool {
 		return false
 	}
 
-	room := *s.b.room(node)
+	room := *s.b.roomOf(node)
 	for _, g := range guests {
 		room.RequestedCPU = rules.Sum(room.RequestedCPU, g.Class.Requests.MilliCPU)
 		room.RequestedMemory = rules.Sum(room.RequestedMemory, g.Class.Requests.Memory)
@@ -282,7 +285,7 @@ func (s *survey) crowded(node int32) bool {
 	}
 
 	with := &s.with
-	with.fit(len(s.tallies))
+	with.fitTallies(len(s.tallies))
 	for k, t := range s.tallies {
 		domain := t.topology.domain[node]
 		with.none[k], with.count[k], with.shift[k] = domain == none, 0, 0
@@ -293,7 +296,7 @@ func (s *survey) crowded(node int32) bool {
 
 	s.plan.countsPodsOf(n, s.counts)
 	for _, g := range guests {
-		for _, e := range s.plan.effects(g.Class) {
+		for _, e := range s.plan.effectsOf(g.Class) {
 			if with.none[e.tally] || s.tallies[e.tally].purpose <= spreadSoft && (g.Terminating || !s.counts.has(e.tally)) {
 				continue
 			}
@@ -306,9 +309,9 @@ func (s *survey) crowded(node int32) bool {
 	return rejection != nil
 }
 
-func (s *survey) decide() choice {
-	s.stand()
-	feasible := s.feasible()
+func (s *survey) chooseNode() choice {
+	s.buildGroups()
+	feasible := s.markFeasible()
 	if feasible == 0 {
 		return choice{node: none}
 	}
@@ -321,12 +324,12 @@ func (s *survey) decide() choice {
 	}
 
 	s.weighSpread(s.weights)
-	bounds := s.bounds()
+	bounds := s.findBounds()
 	if s.votesApart {
 		s.boundVotes()
 	}
 
-	s.search.start()
+	s.search.startSearch()
 	s.fixed = append(s.fixed[:0], make([]int64, len(s.b.groups))...)
 	for i, g := range s.groups {
 		if g.ok == 0 || !g.feasible {
@@ -338,15 +341,15 @@ func (s *survey) decide() choice {
 			if s.votesApart {
 				fixed += s.voteScore(g.votes + s.b.votesOf(of.node))
 			}
-			s.offer(fixed+int64(of.bucket), part{group: none, count: 1, node: of.node})
+			s.offerPart(fixed+int64(of.bucket), part{group: none, count: 1, node: of.node})
 			continue
 		}
 		s.fixed[i] = fixed
-		low, high := s.between(int32(i), s.b.groups[i].tree.root)
+		low, high := s.boundCell(int32(i), s.b.groups[i].tree.root)
 		s.ranked = append(s.ranked, rankedGroup{int32(i), fixed, low, high})
 	}
 
-	node, total := s.find()
+	node, total := s.findBest()
 	if feasible == 1 {
 		total = 0
 	}

@@ -193,7 +193,7 @@ func TestExpensiveClassGetsRanking(t *testing.T) {
 
 // checkBases holds the trees against the cluster.
 func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
-	d.ix.sync()
+	d.ix.followLog()
 	for _, b := range d.cache.bases {
 		b.catchUp()
 		for _, s := range [...]*sums{b.votes, b.repelling} {
@@ -201,7 +201,7 @@ func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
 				continue
 			}
 			kept := s.of
-			if s.count(); !slices.Equal(kept, s.of) {
+			if s.countAll(); !slices.Equal(kept, s.of) {
 				t.Fatalf("sums are %v, want %v", kept, s.of)
 			}
 		}
@@ -215,7 +215,7 @@ func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
 			if group == none || slices.Contains(b.odd, node) {
 				continue
 			}
-			full := isFull(b.room(node))
+			full := isFull(b.roomOf(node))
 			if full != (b.spots[node].cell == none) {
 				t.Fatalf("node %d is full: %t; in no tree: %t", node, full, !full)
 			}
@@ -237,24 +237,24 @@ func (b *base) checkCell(t interface{ Fatalf(string, ...any) }, of *tree, i, gro
 				t.Fatalf("cell %d has another parent", child)
 			}
 			box := c.box
-			if box.join(&of.cells[child].box); box != c.box {
+			if box.joinBox(&of.cells[child].box); box != c.box {
 				t.Fatalf("cell %d does not hold its child", i)
 			}
 			count += b.checkCell(t, of, child, group)
 		}
 	}
 	if c.alike && len(c.nodes) > 0 {
-		box, p := emptyBox, b.point(c.nodes[0])
-		if box.add(&p); box != c.box {
+		box, p := emptyBox, b.pointAt(c.nodes[0])
+		if box.addPoint(&p); box != c.box {
 			t.Fatalf("the box of cell %d is larger than its nodes, which are alike", i)
 		}
 	}
 	for k, node := range c.nodes {
-		p, box := b.point(node), c.box
-		if box.add(&p); box != c.box {
+		p, box := b.pointAt(node), c.box
+		if box.addPoint(&p); box != c.box {
 			t.Fatalf("cell %d does not hold node %d", i, node)
 		}
-		if c.alike && !b.alike(node, c.nodes[0]) {
+		if c.alike && !b.isAlike(node, c.nodes[0]) {
 			t.Fatalf("cell %d holds nodes that are not alike", i)
 		}
 		if b.spots[node] != (spot{i, int32(k)}) || b.at[node] != group {

@@ -5,6 +5,9 @@ import (
 )
 
 // tally counts pods by domain of one topology, for one class of pending pods and one purpose.
+//
+// Invariants: total is the sum of count; where included is set, levels[n] is the number of domains with included nodes
+// and n pods. Domain numbers are reused when nodes change, so a tally never outlives a change of its topology.
 type tally struct {
 	purpose  purpose
 	topology *topology
@@ -64,8 +67,8 @@ func (t *tally) value(domain int32) int64 {
 	return t.count[domain]
 }
 
-// of returns the count that a value of a group stands for; 0 if its nodes have no domain.
-func (t *tally) of(value int64) int64 {
+// countFor returns the count that a value of a group stands for; 0 if its nodes have no domain.
+func (t *tally) countFor(value int64) int64 {
 	switch {
 	case t.byCount && (t.purpose == vote || value != noDomain):
 		return value
@@ -75,28 +78,28 @@ func (t *tally) of(value int64) int64 {
 	return t.count[value]
 }
 
-// add adds to the count of a domain and reports whether its nodes now belong to another group.
-func (t *tally) add(domain int32, weight int64) (regroup bool) {
+// addPods adds to the count of a domain and reports whether its nodes now belong to another group.
+func (t *tally) addPods(domain int32, weight int64) (regroup bool) {
 	before := t.value(domain)
 	if t.purpose == spreadHard && t.included[domain] > 0 {
-		t.level(t.count[domain], -1)
-		t.level(t.count[domain]+weight, 1)
+		t.addToLevel(t.count[domain], -1)
+		t.addToLevel(t.count[domain]+weight, 1)
 	}
 	t.count[domain] += weight
 	t.total += weight
 	return t.byCount && t.value(domain) != before
 }
 
-// include records that a hard constraint includes a node of the domain.
-func (t *tally) include(domain int32) {
+// includeNode records that a hard constraint includes a node of the domain.
+func (t *tally) includeNode(domain int32) {
 	if t.included[domain]++; t.included[domain] == 1 {
 		t.present++
-		t.level(t.count[domain], 1)
+		t.addToLevel(t.count[domain], 1)
 	}
 }
 
-// level adds to the number of domains that have a count.
-func (t *tally) level(count int64, change int32) {
+// addToLevel adds to the number of domains that have a count.
+func (t *tally) addToLevel(count int64, change int32) {
 	for int(count) >= len(t.levels) {
 		t.levels = append(t.levels, 0)
 	}
@@ -104,9 +107,9 @@ func (t *tally) level(count int64, change int32) {
 	t.lowest = min(t.lowest, int(count))
 }
 
-// least returns the count that a constraint measures domains against, if one domain has the given
+// leastCount returns the count that a constraint measures domains against, if one domain has the given
 // count, which differs from that of the tally by shift.
-func (t *tally) least(count, shift int64) int64 {
+func (t *tally) leastCount(count, shift int64) int64 {
 	if t.present == 0 {
 		return t.constraint.Least(plugins.NoDomain, 0)
 	}
@@ -125,11 +128,11 @@ func (t *tally) least(count, shift int64) int64 {
 	return t.constraint.Least(lowest, t.present)
 }
 
-// start makes an empty tally for the nodes of the cluster.
-func (t *tallyPlan) start(ix *index) *tally {
+// startTally makes an empty tally for the nodes of the cluster.
+func (t *tallyPlan) startTally(ix *index) *tally {
 	perNode := t.purpose == spreadSoft && t.constraint.PerNode()
-	topology := ix.topology(t.key, perNode)
-	n := topology.domains()
+	topology := ix.topologyFor(t.key, perNode)
+	n := topology.domainCount()
 	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self,
 		count: make([]int64, n), byCount: n > ix.limits.FewDomains}
 	if perNode {
@@ -154,8 +157,8 @@ func limitGroups(tallies []*tally, manyGroups int) {
 			if t.byCount {
 				continue
 			}
-			groups = min(groups*max(1, t.topology.domains()), 1<<30)
-			if t.purpose != spreadSoft && (most == nil || t.topology.domains() > most.topology.domains()) {
+			groups = min(groups*max(1, t.topology.domainCount()), 1<<30)
+			if t.purpose != spreadSoft && (most == nil || t.topology.domainCount() > most.topology.domainCount()) {
 				most = t
 			}
 		}

@@ -16,7 +16,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	}
 
 	sk := d.planner.skeletonFor(p)
-	if sk == nil || !sk.selects || slices.ContainsFunc(sk.ask, func(plugin any) bool { return applies(plugin, d.c, p) }) {
+	if sk == nil || !sk.selects || slices.ContainsFunc(sk.ask, func(plugin any) bool { return appliesTo(plugin, d.c, p) }) {
 		return Decision{}, false
 	}
 
@@ -47,7 +47,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 
 	room := sk.room
 	if class.Requests.MilliCPU != room.cpu || class.Requests.Memory != room.memory {
-		room = room.of(class)
+		room = room.forClass(class)
 	}
 
 	if !room.fits(&d.c.Rooms[n.Index]) {
@@ -64,21 +64,24 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	if d.cache.hasRanking(p.Class) {
 		return Decision{}, false
 	}
+
 	if p.Class.Target != "" {
 		return d.tryTarget(p)
 	}
-	known := d.cache.planned(p)
+	known := d.cache.plannedFromBase(p)
 	if known == nil {
 		return Decision{}, false
 	}
+
 	s := &d.survey
-	s.begin(known.base, known.plan, known.axisOf, p, d.tie)
-	defer s.end()
-	if !s.count() {
+	s.beginDecision(known.base, known.plan, known.axisOf, p, d.tie)
+	defer s.endDecision()
+	if !s.countPods() {
 		return Decision{}, false
 	}
+
 	s.setApart()
-	choice := s.decide()
+	choice := s.chooseNode()
 	d.cache.recordCost(known, s)
 	return d.decisionOf(choice), true
 }

@@ -21,6 +21,9 @@ import (
 // Nearly all terms name a label that a pod must have to match. They are indexed by that label, so
 // that a pending pod is compared only with the few that may match it, and a term that comes or goes
 // affects only the plans of such pods.
+//
+// Users without pods stay for a while, and a plan that still counts them is right, since they count nothing. So version
+// must grow when terms come, and may stay when they go.
 type terms struct {
 	known map[[2]uint64]*termUsers // by PodClass.Affinities
 	// byLabel has the users of terms by a hash of the label, alsoByLabel those beyond the first of
@@ -56,10 +59,10 @@ type termUsers struct {
 	pods    int
 	version int // of all terms when they came
 
-	found    uint64    // the last search that found them
-	size     int       // how many terms they have
-	values   int       // that the terms list
-	mentions *mentions // nil until needed
+	found  uint64      // the last search that found them
+	size   int         // how many terms they have
+	values int         // that the terms list
+	labels *termLabels // nil until needed
 }
 
 // fewUnused terms are not worth the trouble of dropping, unless they take more than bulkUnused:
@@ -73,7 +76,7 @@ func newTerms(version int) terms {
 	}
 }
 
-func (t *terms) add(class *cluster.PodClass) {
+func (t *terms) addPod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
 	}
@@ -85,7 +88,7 @@ func (t *terms) add(class *cluster.PodClass) {
 		users.size, users.values = sizeOf(class)
 		t.known[class.Affinities] = users
 		t.selective += int(asBit(class.SelectsNamespaces))
-		t.list(users)
+		t.listUsers(users)
 	case users.pods == 0:
 		t.unused--
 		t.bulk -= users.class.Bulk
@@ -107,10 +110,10 @@ func termsOf(class *cluster.PodClass) *cluster.PodClass {
 	}
 }
 
-// list lists the users of new terms where pods that one of the terms may match find them.
-func (t *terms) list(users *termUsers) {
-	for term := range users.terms() {
-		t.listBy(users, users.selector(term))
+// listUsers lists the users of new terms where pods that one of the terms may match find them.
+func (t *terms) listUsers(users *termUsers) {
+	for term := range users.countTerms() {
+		t.listBy(users, users.selectorOf(term))
 	}
 	t.shrink()
 }
@@ -145,8 +148,8 @@ func withLast(list []*termUsers, users *termUsers) []*termUsers {
 	return append(list, users)
 }
 
-// remove takes out a pod that was added. Users without pods are dropped once there are many.
-func (t *terms) remove(class *cluster.PodClass) {
+// removePod takes out a pod that was added. Users without pods are dropped once there are many.
+func (t *terms) removePod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
 	}
@@ -174,10 +177,10 @@ func (t *terms) dropUnused() {
 			continue
 		}
 		t.selective -= int(asBit(users.class.SelectsNamespaces))
-		for term := range users.terms() {
-			of, _ := cluster.RequiredLabels(users.selector(term))
+		for term := range users.countTerms() {
+			of, _ := cluster.RequiredLabels(users.selectorOf(term))
 			for _, at := range of {
-				t.unlist(hashOf(at.Key, at.Value), gone)
+				t.unlistUsers(hashOf(at.Key, at.Value), gone)
 			}
 		}
 	}
@@ -187,8 +190,8 @@ func (t *terms) dropUnused() {
 	t.unused, t.bulk, t.sayings = 0, 0, sayings{}
 }
 
-// unlist takes the users that are gone from those of a label.
-func (t *terms) unlist(hash uint64, gone func(*termUsers) bool) {
+// unlistUsers takes the users that are gone from those of a label.
+func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 	also, several := t.alsoByLabel[hash]
 	if several {
 		if also = slices.DeleteFunc(also, gone); len(also) > 0 {
@@ -231,8 +234,8 @@ func (t *terms) listed(key, value string) iter.Seq[*termUsers] {
 	}
 }
 
-// about lists the users of the terms that may match pods with these labels, each once.
-func (t *terms) about(own labels.Set) []*termUsers {
+// usersFor lists the users of the terms that may match pods with these labels, each once.
+func (t *terms) usersFor(own labels.Set) []*termUsers {
 	found := slices.Clone(t.others)
 	t.round++
 	for _, users := range found {
@@ -284,9 +287,9 @@ func byKey(votes []plugins.Vote) []plugins.Vote {
 	return sums
 }
 
-// describe returns what is said as text, without what pods with the given affinities say. It is the
+// describeTerms returns what is said as text, without what pods with the given affinities say. It is the
 // same for terms that went and came back.
-func (s *said) describe(but [2]uint64) []byte {
+func (s *said) describeTerms(but [2]uint64) []byte {
 	const usual = 256 // bytes for each
 	to := make([]byte, 0, usual*len(s.by))
 	number := func(n int) { to = binary.NativeEndian.AppendUint64(to, uint64(n)) }

@@ -20,14 +20,16 @@ const (
 // searches for such things.
 const idle, often = 1 << 10, 1 << 8
 
-// use notes that the current decision uses the ranking.
-func (ca *cache) use(r *ranking) {
+// noteUse notes that the current decision uses the ranking.
+func (ca *cache) noteUse(r *ranking) {
 	r.used = ca.meter.Clock
 	ca.latest[ca.meter.Clock%uint64(len(ca.latest))] = r
 }
 
-// drop forgets the ranking. Members that still refer to it keep nothing of what was in it.
-func (ca *cache) drop(r *ranking) {
+// dropRanking forgets the ranking. Members that still refer to it keep nothing of what was in it.
+//
+// The ranking is emptied in place: whoever still refers to it sees dropped, and can read nothing stale.
+func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
 	ca.forgetCandidates(r)
 	*r = ranking{dropped: true}
@@ -37,16 +39,16 @@ func (ca *cache) drop(r *ranking) {
 func (ca *cache) dropIdle() {
 	oldest := &ca.latest[ca.meter.Clock%uint64(len(ca.latest))]
 	if r := *oldest; r != nil && !r.dropped && ca.meter.Clock-r.used > idle {
-		ca.drop(r)
+		ca.dropRanking(r)
 	}
 	*oldest = nil
 }
 
-// tidy drops what has been idle.
-func (ca *cache) tidy() {
+// dropAllIdle drops what has been idle.
+func (ca *cache) dropAllIdle() {
 	for _, r := range ca.rankings {
 		if ca.meter.Clock-r.used > idle {
-			ca.drop(r)
+			ca.dropRanking(r)
 		}
 	}
 
@@ -88,7 +90,7 @@ func (ca *cache) makeRoom(r *ranking) {
 			}
 		}
 		total -= ca.bytesOf(oldest)
-		ca.drop(oldest)
+		ca.dropRanking(oldest)
 	}
 }
 
@@ -160,7 +162,7 @@ func (ca *cache) dropTopologies(except []topologyAxis) {
 			used[b.axes[i].topology] = true
 		}
 		for _, s := range [...]*sums{b.votes, b.repelling} {
-			for i := range s.topologies() {
+			for i := range s.sumsParts() {
 				used[s.parts[i].topology] = true
 			}
 		}

@@ -8,7 +8,7 @@ import (
 // Ties returns all nodes that Decide may choose for a pending pod which is nominated to none: the
 // best ones, by their index. There are none if no node can take the pod.
 func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
-	d.ix.sync()
+	d.ix.followLog()
 	d.meter.Work += effort.CostOfDecision
 	if d.ix.selectsTooMuch(p) {
 		return nil, errTermsTooLong
@@ -22,10 +22,10 @@ func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
 		return d.tiesPlainly(p)
 	}
 
-	held, failed := r.holdBack(p, questions{}, false)
+	held, failed := r.withholdNodes(p, questions{}, false)
 	defer func() {
 		for _, node := range held {
-			r.reassess(node)
+			r.regroupNode(node)
 		}
 	}()
 
@@ -33,14 +33,14 @@ func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
 		return d.tiesPlainly(p)
 	}
 	var ties []*cluster.Node
-	for _, node := range r.ties() {
+	for _, node := range r.listTies() {
 		ties = append(ties, d.c.Nodes[node])
 	}
 	return ties, nil
 }
 
 func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
-	e := d.evaluate(p)
+	e := d.evaluateInAttempt(p)
 	var ties []*cluster.Node
 	for _, v := range e.Best() {
 		ties = append(ties, v.Node)

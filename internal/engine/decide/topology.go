@@ -6,6 +6,9 @@ import (
 
 // topology divides the nodes by the value of one label into domains, which are small integers. It
 // is shared by all rankings and bases.
+//
+// Invariant: the chain of a domain has exactly the nodes whose domain it is. changes grows with every node that moves,
+// by which rankings know that their counts are of other domains.
 type topology struct {
 	id  int32 // never reused
 	key string
@@ -29,33 +32,33 @@ const none = int32(-1)
 func newTopology(c *cluster.Cluster, key string, perNode bool) *topology {
 	t := &topology{key: key, perNode: perNode, values: map[string]int32{}}
 	for i := range c.Nodes {
-		t.update(c, int32(i))
+		t.updateNode(c, int32(i))
 	}
 	return t
 }
 
-// domains returns the number of domains, including vacant ones.
-func (t *topology) domains() int {
+// domainCount returns the number of domains, including vacant ones.
+func (t *topology) domainCount() int {
 	if t.perNode {
 		return len(t.domain)
 	}
 	return len(t.first)
 }
 
-// update reads the node's label anew.
-func (t *topology) update(c *cluster.Cluster, node int32) {
+// updateNode reads the node's label anew.
+func (t *topology) updateNode(c *cluster.Cluster, node int32) {
 	for int(node) >= len(t.domain) {
 		t.domain, t.next = append(t.domain, none), append(t.next, none)
 	}
-	now := t.read(c.Nodes[node], node)
+	now := t.readDomain(c.Nodes[node], node)
 	if before := t.domain[node]; before != now {
 		t.changes++
-		t.unlink(node, before)
-		t.link(node, now)
+		t.unlinkNode(node, before)
+		t.linkNode(node, now)
 	}
 }
 
-func (t *topology) read(n *cluster.Node, node int32) int32 {
+func (t *topology) readDomain(n *cluster.Node, node int32) int32 {
 	if n == nil {
 		return none
 	}
@@ -88,14 +91,14 @@ func (t *topology) read(n *cluster.Node, node int32) int32 {
 	return domain
 }
 
-func (t *topology) link(node, domain int32) {
+func (t *topology) linkNode(node, domain int32) {
 	t.domain[node] = domain
 	if domain != none && !t.perNode {
 		t.next[node], t.first[domain] = t.first[domain], node
 	}
 }
 
-func (t *topology) unlink(node, domain int32) {
+func (t *topology) unlinkNode(node, domain int32) {
 	t.domain[node] = none
 	if domain == none || t.perNode {
 		return
@@ -117,8 +120,8 @@ func (t *topology) unlink(node, domain int32) {
 	}
 }
 
-// each calls f for every node of the domain.
-func (t *topology) each(domain int32, f func(node int32)) {
+// eachNode calls f for every node of the domain.
+func (t *topology) eachNode(domain int32, f func(node int32)) {
 	if t.perNode {
 		f(domain)
 		return

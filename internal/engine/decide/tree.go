@@ -10,6 +10,10 @@ import (
 // tree holds the nodes that are not full by the room that they have: a k-d tree whose cells know
 // the number of nodes below them, and bounds of their room. It serves requests of any size, even
 // one never seen before, without a look at every node.
+//
+// Invariants: every node is in exactly one leaf, where base.spots says; a cell counts all nodes below it; its box
+// contains all of their points. Points are computed from today's room and never stored, so a node whose room has
+// changed must be taken out before any other is put in: base.catchUp takes out all of them first.
 type tree struct {
 	root   int32
 	cells  []cell
@@ -33,12 +37,12 @@ type spot struct{ cell, place int32 }
 
 func newTree() *tree {
 	t := &tree{}
-	t.root = t.leaf(none)
+	t.root = t.newLeaf(none)
 	return t
 }
 
-// leaf returns an empty leaf.
-func (t *tree) leaf(parent int32) int32 {
+// newLeaf returns an empty leaf.
+func (t *tree) newLeaf(parent int32) int32 {
 	fresh := cell{box: emptyBox, parent: parent, left: none, right: none}
 	if last := len(t.vacant) - 1; last >= 0 {
 		i := t.vacant[last]
@@ -51,10 +55,10 @@ func (t *tree) leaf(parent int32) int32 {
 	return int32(len(t.cells) - 1)
 }
 
-// alike reports whether two nodes of a tree have the same votes and the same room, except for the
+// isAlike reports whether two nodes of a tree have the same votes and the same room, except for the
 // number of pods: neither is full.
-func (b *base) alike(node, other int32) bool {
-	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.room(node), b.room(other))
+func (b *base) isAlike(node, other int32) bool {
+	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.roomOf(node), b.roomOf(other))
 }
 
 func sameRoom(a, b *cluster.Room) bool {
@@ -62,23 +66,23 @@ func sameRoom(a, b *cluster.Room) bool {
 		a.NonZeroMemory == b.NonZeroMemory && a.CPU == b.CPU && a.Memory == b.Memory
 }
 
-// hold adds a node to a leaf.
-func (t *tree) hold(b *base, i, node int32, p *point) {
+// addToLeaf adds a node to a leaf.
+func (t *tree) addToLeaf(b *base, i, node int32, p *point) {
 	c := &t.cells[i]
-	c.alike = len(c.nodes) == 0 || c.alike && b.alike(node, c.nodes[0])
+	c.alike = len(c.nodes) == 0 || c.alike && b.isAlike(node, c.nodes[0])
 	b.spots[node] = spot{i, int32(len(c.nodes))}
 	c.nodes = append(c.nodes, node)
 	c.count++
-	c.box.add(p)
+	c.box.addPoint(p)
 }
 
-func (t *tree) insert(b *base, node int32) {
-	p := b.point(node)
+func (t *tree) insertNode(b *base, node int32) {
+	p := b.pointAt(node)
 	i, depth := t.root, 0
 	for ; t.cells[i].left != none; depth++ {
 		c := &t.cells[i]
 		c.count++
-		c.box.add(&p)
+		c.box.addPoint(&p)
 		if p.at[c.axis] < c.split {
 			i = c.left
 		} else {
@@ -87,12 +91,12 @@ func (t *tree) insert(b *base, node int32) {
 	}
 
 	wasAlike := t.cells[i].alike
-	t.hold(b, i, node, &p)
+	t.addToLeaf(b, i, node, &p)
 	if c := &t.cells[i]; len(c.nodes) > b.ix.limits.LeafSize && !c.alike {
 		if wasAlike && len(c.nodes) > b.ix.limits.LeafSize+1 {
 			t.splitOff(b, i)
 		} else {
-			t.divide(b, i)
+			t.divideLeaf(b, i)
 		}
 	}
 
@@ -105,8 +109,8 @@ func (t *tree) insert(b *base, node int32) {
 func (t *tree) rebuild(b *base) {
 	all := t.all(t.root, nil)
 	t.cells, t.vacant = t.cells[:0], nil
-	t.root = t.leaf(none)
-	t.fill(b, t.root, all)
+	t.root = t.newLeaf(none)
+	t.fillLeaf(b, t.root, all)
 }
 
 func (t *tree) all(i int32, nodes []int32) []int32 {
@@ -121,7 +125,7 @@ func (t *tree) all(i int32, nodes []int32) []int32 {
 func (t *tree) splitOff(b *base, i int32) {
 	c := &t.cells[i]
 	last := len(c.nodes) - 1
-	odd, other := b.point(c.nodes[last]), b.point(c.nodes[0])
+	odd, other := b.pointAt(c.nodes[last]), b.pointAt(c.nodes[0])
 	axis := 0
 	for axis < axes && odd.at[axis] == other.at[axis] {
 		axis++
@@ -131,21 +135,21 @@ func (t *tree) splitOff(b *base, i int32) {
 		return
 	}
 	node, above := c.nodes[last], c.parent
-	parent, alone := t.leaf(above), t.leaf(none)
-	t.replace(above, i, parent)
+	parent, alone := t.newLeaf(above), t.newLeaf(none)
+	t.replaceCell(above, i, parent)
 	c, p := &t.cells[i], &t.cells[parent]
 	p.box, p.count, p.axis = c.box, c.count, int8(axis)
 
 	c.nodes, c.count, c.alike, c.box = c.nodes[:last], c.count-1, true, emptyBox
-	c.box.add(&other)
+	c.box.addPoint(&other)
 	c.parent, t.cells[alone].parent = parent, parent
 	if p.split, p.left, p.right = other.at[axis], alone, i; odd.at[axis] > other.at[axis] {
 		p.split, p.left, p.right = odd.at[axis], i, alone
 	}
-	t.hold(b, alone, node, &odd)
+	t.addToLeaf(b, alone, node, &odd)
 }
 
-func (t *tree) replace(above, old, by int32) {
+func (t *tree) replaceCell(above, old, by int32) {
 	switch {
 	case above == none:
 		t.root = by
@@ -156,25 +160,25 @@ func (t *tree) replace(above, old, by int32) {
 	}
 }
 
-// divide splits a leaf along the axis where it is widest, unless it has no width on any axis.
-func (t *tree) divide(b *base, i int32) {
+// divideLeaf splits a leaf along the axis where it is widest, unless it has no width on any axis.
+func (t *tree) divideLeaf(b *base, i int32) {
 	c := &t.cells[i]
 	widest, width := 0, 0.0
 	for axis := range axes {
-		if w := c.box.width(axis, b.perVote); w > width {
+		if w := c.box.widthAlong(axis, b.perVote); w > width {
 			widest, width = axis, w
 		}
 	}
 	if width == 0 {
 		return
 	}
-	split := middle(b, c.nodes, widest)
+	split := medianOf(b, c.nodes, widest)
 	if split <= c.box.low[widest] { // the median is the lowest, and nothing is below it
-		split = above(b, c.nodes, widest, c.box.low[widest])
+		split = nextAbove(b, c.nodes, widest, c.box.low[widest])
 	}
 	nodes, at := c.nodes, 0
 	for k := range nodes {
-		if p := b.point(nodes[k]); p.at[widest] < split {
+		if p := b.pointAt(nodes[k]); p.at[widest] < split {
 			nodes[at], nodes[k] = nodes[k], nodes[at]
 			at++
 		}
@@ -182,38 +186,38 @@ func (t *tree) divide(b *base, i int32) {
 	if at == 0 || at == len(nodes) { // a box may be wider than what is in it
 		c.box = emptyBox
 		for _, node := range nodes {
-			p := b.point(node)
-			c.box.add(&p)
+			p := b.pointAt(node)
+			c.box.addPoint(&p)
 		}
 		for k, node := range nodes {
 			b.spots[node].place = int32(k)
 		}
 		return
 	}
-	left, right := t.leaf(i), t.leaf(i)
+	left, right := t.newLeaf(i), t.newLeaf(i)
 	c = &t.cells[i]
 	c.axis, c.split, c.left, c.right, c.nodes, c.alike = int8(widest), split, left, right, nil, false
-	t.fill(b, left, nodes[:at])
-	t.fill(b, right, nodes[at:])
+	t.fillLeaf(b, left, nodes[:at])
+	t.fillLeaf(b, right, nodes[at:])
 }
 
-// middle returns about the median along an axis.
-func middle(b *base, nodes []int32, axis int) float64 {
+// medianOf returns about the median along an axis.
+func medianOf(b *base, nodes []int32, axis int) float64 {
 	var some [31]float64
 	n := min(len(some), len(nodes))
 	for k := range n {
-		p := b.point(nodes[k*len(nodes)/n])
+		p := b.pointAt(nodes[k*len(nodes)/n])
 		some[k] = p.at[axis]
 	}
 	slices.Sort(some[:n])
 	return some[n/2]
 }
 
-// above returns the lowest value along an axis that is higher than the given one.
-func above(b *base, nodes []int32, axis int, low float64) float64 {
+// nextAbove returns the lowest value along an axis that is higher than the given one.
+func nextAbove(b *base, nodes []int32, axis int, low float64) float64 {
 	next := low
 	for _, node := range nodes {
-		p := b.point(node)
+		p := b.pointAt(node)
 		if v := p.at[axis]; v > low && (next == low || v < next) {
 			next = v
 		}
@@ -221,18 +225,18 @@ func above(b *base, nodes []int32, axis int, low float64) float64 {
 	return next
 }
 
-// fill puts nodes into an empty leaf.
-func (t *tree) fill(b *base, i int32, nodes []int32) {
+// fillLeaf puts nodes into an empty leaf.
+func (t *tree) fillLeaf(b *base, i int32, nodes []int32) {
 	for _, node := range nodes {
-		p := b.point(node)
-		t.hold(b, i, node, &p)
+		p := b.pointAt(node)
+		t.addToLeaf(b, i, node, &p)
 	}
 	if c := &t.cells[i]; len(c.nodes) > b.ix.limits.LeafSize && !c.alike {
-		t.divide(b, i)
+		t.divideLeaf(b, i)
 	}
 }
 
-func (t *tree) remove(b *base, node int32) {
+func (t *tree) removeNode(b *base, node int32) {
 	at := b.spots[node]
 	c := &t.cells[at.cell]
 	last := len(c.nodes) - 1
@@ -241,47 +245,47 @@ func (t *tree) remove(b *base, node int32) {
 	c.nodes = c.nodes[:last]
 	c.count--
 	if c.count == 0 && c.parent != none {
-		t.collapse(at.cell)
+		t.collapseLeaf(at.cell)
 		return
 	}
 	if last <= b.ix.limits.LeafSize { // the nodes of a larger one are alike
 		c.box, c.alike = emptyBox, true
 		for k, node := range c.nodes {
-			p := b.point(node)
-			c.box.add(&p)
-			c.alike = c.alike && (k == 0 || b.alike(node, c.nodes[0]))
+			p := b.pointAt(node)
+			c.box.addPoint(&p)
+			c.alike = c.alike && (k == 0 || b.isAlike(node, c.nodes[0]))
 		}
 	}
-	t.shrink(c.parent)
+	t.shrinkUpwards(c.parent)
 }
 
-// shrink takes a node out of the counts and boxes from a cell upwards.
-func (t *tree) shrink(i int32) {
+// shrinkUpwards takes a node out of the counts and boxes from a cell upwards.
+func (t *tree) shrinkUpwards(i int32) {
 	for smaller := true; i != none; i = t.cells[i].parent {
 		c := &t.cells[i]
 		c.count--
 		if smaller {
 			box := t.cells[c.left].box
-			box.join(&t.cells[c.right].box)
+			box.joinBox(&t.cells[c.right].box)
 			smaller = box != c.box
 			c.box = box
 		}
 	}
 }
 
-// collapse puts the sibling of an empty leaf in the place of their parent.
-func (t *tree) collapse(i int32) {
+// collapseLeaf puts the sibling of an empty leaf in the place of their parent.
+func (t *tree) collapseLeaf(i int32) {
 	parent := t.cells[i].parent
 	p := &t.cells[parent]
 	sibling := p.left + p.right - i
 	t.cells[sibling].parent = p.parent
-	t.replace(p.parent, parent, sibling)
+	t.replaceCell(p.parent, parent, sibling)
 	t.vacant = append(t.vacant, i, parent)
-	t.shrink(t.cells[sibling].parent)
+	t.shrinkUpwards(t.cells[sibling].parent)
 }
 
-// fitting counts the nodes that have room for a pod.
-func (t *tree) fitting(b *base, i int32, q *room) (n int32) {
+// countFitting counts the nodes that have room for a pod.
+func (t *tree) countFitting(b *base, i int32, q *room) (n int32) {
 	c := &t.cells[i]
 	b.looked++
 	switch all, any := c.box.fits(q); {
@@ -290,12 +294,12 @@ func (t *tree) fitting(b *base, i int32, q *room) (n int32) {
 	case all:
 		return c.count
 	case c.left != none:
-		return t.fitting(b, c.left, q) + t.fitting(b, c.right, q)
+		return t.countFitting(b, c.left, q) + t.countFitting(b, c.right, q)
 	}
 
 	b.looked += len(c.nodes)
 	for _, node := range c.nodes {
-		if q.fits(b.room(node)) {
+		if q.fits(b.roomOf(node)) {
 			n++
 		}
 	}

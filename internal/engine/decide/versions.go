@@ -11,14 +11,14 @@ type versions struct {
 	learnt                                     uint64 // see plugins.Learner
 }
 
-// versions returns them as they are now. Labels of namespaces count only where a term selects by
+// versionsFor returns them as they are now. Labels of namespaces count only where a term selects by
 // them.
-func (ix *index) versions(class *cluster.PodClass) versions {
+func (ix *index) versionsFor(class *cluster.PodClass) versions {
 	c := ix.c
 	v := versions{
 		services:    c.Services.Version,
 		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
-		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: ix.keys.version, learnt: ix.learnt(),
+		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: ix.keys.version, learnt: ix.learntVersion(),
 	}
 	if class.SelectsNamespaces || ix.terms.selective > 0 {
 		v.namespaces = c.Namespaces.Version
@@ -26,8 +26,8 @@ func (ix *index) versions(class *cluster.PodClass) versions {
 	return v
 }
 
-// learnt is the version of what scorers have learnt.
-func (ix *index) learnt() (sum uint64) {
+// learntVersion is the version of what scorers have learnt.
+func (ix *index) learntVersion() (sum uint64) {
 	for _, l := range ix.learners {
 		sum += l.Version(ix.c)
 	}

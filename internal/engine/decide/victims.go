@@ -19,10 +19,10 @@ type candidate struct {
 	violations int
 }
 
-// victimsOn removes all pods of lower priority from the node and, if p fits then, puts back as many
+// victimsPlainly removes all pods of lower priority from the node and, if p fits then, puts back as many
 // as possible: first those whose budget allows no disruption, the most important first. It leaves
 // the cluster as it was. A node for which the remaining effort is too little is refused.
-func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
+func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
 	left *effort.Budget) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
@@ -30,7 +30,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 	}
 
 	slices.SortStableFunc(lower, byImportance)
-	violating, others := b.split(lower)
+	violating, others := b.splitByBudget(lower)
 	found := &candidate{node: n}
 	var plugin string
 	var rejection *plugins.Rejection
@@ -41,7 +41,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 		}
 		each := effort.CostOfPreparing(c, p)
 		left.Spend(each)
-		if plugin, rejection = fits(c, profile, p, n); rejection != nil {
+		if plugin, rejection = fitsNow(c, profile, p, n); rejection != nil {
 			return
 		}
 		for i, o := range slices.Concat(violating, others) {
@@ -50,7 +50,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 				return
 			}
 			c.Place(o, n)
-			if _, rejection := fits(c, profile, p, n); rejection == nil {
+			if _, rejection := fitsNow(c, profile, p, n); rejection == nil {
 				continue
 			}
 			c.RemovePod(o.UID)
@@ -71,7 +71,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 		return nil, &refusal{plugin, rejection}
 	}
 	if len(found.victims) == 0 {
-		return nil, &refusal{rejection: needless(n)}
+		return nil, &refusal{rejection: needsNoVictim(n)}
 	}
 	if b.keep && found.violations > 0 {
 		return nil, &refusal{rejection: budgetKept}
@@ -91,9 +91,9 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 	return lower
 }
 
-// needless is the refusal of a node that turns out to be able to take the pod without a victim,
+// needsNoVictim is the refusal of a node that turns out to be able to take the pod without a victim,
 // although it was rejected before.
-func needless(n *cluster.Node) *plugins.Rejection {
+func needsNoVictim(n *cluster.Node) *plugins.Rejection {
 	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
 
@@ -106,17 +106,17 @@ var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reason
 // unfinished is the refusal of the node that was being looked at when the effort was used up.
 var unfinished = &plugins.Rejection{}
 
-// fits judges one node as it is now, with newly prepared filters. It returns the plugin that
+// fitsNow judges one node as it is now, with newly prepared filters. It returns the plugin that
 // rejects the node, and the rejection.
-func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
-	j := prepare(c, profile, p)
+func fitsNow(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
+	j := prepareFilters(c, profile, p)
 	switch {
 	case j.err != nil:
 		return "", &plugins.Rejection{Err: j.err}
 	case j.all != nil:
 		return j.rejector, j.all
 	}
-	return j.nodeWithNominated(n)
+	return j.judgeWithNominated(n)
 }
 
 // byImportance orders pods by priority, highest first, then by start time, earliest first; a pod
@@ -153,6 +153,8 @@ func (a *candidate) cost() cost {
 }
 
 // budgets tells which pods can leave without violating a PodDisruptionBudget.
+//
+// It is for one pod: what is allowed is counted down anew for every node.
 type budgets struct {
 	c       *cluster.Cluster
 	allowed map[*cluster.Budget]int32 // reused for every node
@@ -164,10 +166,10 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
-// split divides pods, ordered by importance, into those whose removal violates a budget once all
+// splitByBudget divides pods, ordered by importance, into those whose removal violates a budget once all
 // before them have been removed, and the others. Those that there are no looks left for count as
 // protected.
-func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
+func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	clear(b.allowed)
 	enough := b.c.Looks + effort.MostBudgetLooks
 	for _, p := range pods {
@@ -198,16 +200,16 @@ func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) 
 	return violating, others
 }
 
-// verdict judges one node with all its pods.
-func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
+// judgeAsIs judges one node with all its pods.
+func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 	r := t.r
 	if t.plain != nil {
-		_, rejection := t.plain.nodeWithNominated(n)
+		_, rejection := t.plain.judgeWithNominated(n)
 		return rejection
 	}
 	if len(n.Nominated) > 0 { // the bucket accounts for all of them, even for the pod itself
-		t.begin(n)
-		_, rejection := t.rejection()
+		t.beginNode(n)
+		_, rejection := t.findRejection()
 		return rejection
 	}
 	plugin, rejection := r.judgeGroup(r.groups[r.groupAt(n.Index)])
@@ -219,32 +221,32 @@ func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
 	return rejection
 }
 
-// on finds the pods that would have to leave a node for the pending pod, as few and as unimportant
+// victimsOn finds the pods that would have to leave a node for the pending pod, as few and as unimportant
 // as possible.
-func (t *trial) on(n *cluster.Node, b *budgets) (*candidate, *refusal) {
+func (t *hypothesis) victimsOn(n *cluster.Node, b *budgets) (*candidate, *refusal) {
 	lower := lowerThan(t.p, n)
 	if len(lower) == 0 {
 		return nil, &refusal{rejection: noVictims}
 	}
 
 	t.judged = len(lower)
-	t.begin(n)
+	t.beginNode(n)
 	slices.SortStableFunc(lower, byImportance)
-	violating, others := b.split(lower)
+	violating, others := b.splitByBudget(lower)
 	for _, o := range lower {
-		t.remove(o)
+		t.removePod(o)
 	}
 
-	if plugin, rejection := t.rejection(); rejection != nil {
+	if plugin, rejection := t.findRejection(); rejection != nil {
 		return nil, &refusal{plugin, rejection}
 	}
 	found := &candidate{node: n}
 	for i, o := range slices.Concat(violating, others) {
-		t.add(o)
-		if _, rejection := t.rejection(); rejection == nil {
+		t.addPod(o)
+		if _, rejection := t.findRejection(); rejection == nil {
 			continue
 		}
-		t.remove(o)
+		t.removePod(o)
 		found.victims = append(found.victims, o)
 		if i < len(violating) {
 			found.violations++
@@ -252,7 +254,7 @@ func (t *trial) on(n *cluster.Node, b *budgets) (*candidate, *refusal) {
 	}
 
 	if len(found.victims) == 0 {
-		return nil, &refusal{rejection: needless(n)}
+		return nil, &refusal{rejection: needsNoVictim(n)}
 	}
 	if b.keep && found.violations > 0 {
 		return nil, &refusal{rejection: budgetKept}

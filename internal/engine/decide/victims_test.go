@@ -134,10 +134,10 @@ func TestVictimsAreFollowed(t *testing.T) {
 					kept++
 				}
 				r, _ := w.d.cache.rankingFor(p)
-				fresh, budgets := &trial{r: r, p: p}, newBudgets(w.c, w.d.profile, p)
+				fresh, budgets := &hypothesis{r: r, p: p}, newBudgets(w.c, w.d.profile, p)
 				remembered := w.d.cache.candidatesFor(r)
 				for node := range remembered.byNode {
-					kept, now := remembered.byNode[node], fresh.cost(int32(node), budgets)
+					kept, now := remembered.byNode[node], fresh.costOfNode(int32(node), budgets)
 					if kept.candidate != now.candidate || kept.compare(&now) != 0 || (kept.why == nil) != (now.why == nil) || kept.why != nil && kept.why.plugin != now.why.plugin {
 						t.Fatalf("%s, seed %d, step %d: node %d is remembered with %+v, and costs %+v", mode, seed, step, node, kept, now)
 					}
@@ -170,7 +170,7 @@ func TestViolatedBudgetIsTheLast(t *testing.T) {
 	first := pending("first", map[string]string{"one": "", "both": ""})
 	second := pending("second", map[string]string{"both": ""})
 
-	violating, others := newBudgets(c, plugins.Default(), first).split([]*cluster.Pod{first, second})
+	violating, others := newBudgets(c, plugins.Default(), first).splitByBudget([]*cluster.Pod{first, second})
 
 	if len(violating) != 1 || violating[0] != first || len(others) != 1 || others[0] != second {
 		t.Errorf("violating %v, others %v", violating, others)

@@ -11,8 +11,11 @@ func (r *ranking) precedes(plugin string, own *reason) bool {
 	return plugin != "" && !r.plan.usualOrder && r.plan.stepOf(plugin) < r.plan.stepOf(own.plugin)
 }
 
-// trial is one node with some of its pods hypothetically removed.
-type trial struct {
+// hypothesis is one node with some of its pods hypothetically removed.
+//
+// It works on a copy of the node and on counts of its own, so that the cluster and the ranking stay as they are. Adding
+// and removing the same pod leaves it as it was.
+type hypothesis struct {
 	r *ranking
 	p *cluster.Pod
 
@@ -21,37 +24,37 @@ type trial struct {
 	questions questions
 	plain     *judges
 
-	node     *cluster.Node // a copy
-	standing standing
-	static   *static
-	guests   []*cluster.Pod // pods nominated to the node that p must leave room for
-	judged   int            // the number of pods that were removed and put back
+	node   *cluster.Node // a copy
+	counts domainCounts
+	static *static
+	guests []*cluster.Pod // pods nominated to the node that p must leave room for
+	judged int            // the number of pods that were removed and put back
 }
 
-func (t *trial) begin(n *cluster.Node) {
+func (t *hypothesis) beginNode(n *cluster.Node) {
 	r := t.r
 	t.node = n.Copy(t.node)
 	t.static = r.statics[r.groups[r.groupAt(n.Index)].key.static]
 	t.guests = nominatedBefore(n, t.p)
-	t.standing.fit(len(r.tallies))
+	t.counts.fitTallies(len(r.tallies))
 	for k, tally := range r.tallies {
 		domain := tally.topology.domain[n.Index]
-		t.standing.none[k], t.standing.count[k], t.standing.shift[k] = domain == none, 0, 0
+		t.counts.none[k], t.counts.count[k], t.counts.shift[k] = domain == none, 0, 0
 		if domain != none {
-			t.standing.count[k] = tally.count[domain]
+			t.counts.count[k] = tally.count[domain]
 		}
 	}
 }
 
-func (t *trial) add(o *cluster.Pod)    { t.node.Add(o); t.count(o, 1) }
-func (t *trial) remove(o *cluster.Pod) { t.node.Take(o); t.count(o, -1) }
+func (t *hypothesis) addPod(o *cluster.Pod)    { t.node.Add(o); t.countPod(o, 1) }
+func (t *hypothesis) removePod(o *cluster.Pod) { t.node.Take(o); t.countPod(o, -1) }
 
-func (t *trial) count(o *cluster.Pod, sign int64) {
+func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 	if len(t.r.tallies) == 0 {
 		return
 	}
 	for _, e := range t.r.effectsOf(o.Class) {
-		if t.standing.none[e.tally] {
+		if t.counts.none[e.tally] {
 			continue
 		}
 		of := t.r.tallies[e.tally]
@@ -64,30 +67,30 @@ func (t *trial) count(o *cluster.Pod, sign int64) {
 			continue
 		}
 
-		t.standing.count[e.tally] += sign * e.weight
-		t.standing.shift[e.tally] += sign * e.weight
+		t.counts.count[e.tally] += sign * e.weight
+		t.counts.shift[e.tally] += sign * e.weight
 	}
 }
 
-// rejection judges the node as it is in the trial, with the pods nominated to it and without them.
+// findRejection judges the node as it is in the hypothesis, with the pods nominated to it and without them.
 // It returns the first plugin that rejects the node, and the rejection.
-func (t *trial) rejection() (plugin string, rejection *plugins.Rejection) {
+func (t *hypothesis) findRejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
 		for _, g := range t.guests {
-			t.add(g)
+			t.addPod(g)
 		}
-		plugin, rejection = t.judge()
+		plugin, rejection = t.judgeNode()
 		for _, g := range t.guests {
-			t.remove(g)
+			t.removePod(g)
 		}
 		if rejection != nil {
 			return plugin, rejection
 		}
 	}
-	return t.judge()
+	return t.judgeNode()
 }
 
-func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
+func (t *hypothesis) judgeNode() (plugin string, rejection *plugins.Rejection) {
 	if t.questions.judges != nil || !t.r.plan.usualOrder {
 		return t.judgeInOrder()
 	}
@@ -102,7 +105,7 @@ func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
 	}
 
 	if len(t.r.tallies) > 0 {
-		if plugin, rejection := t.r.judgeTallies(&t.standing); rejection != nil {
+		if plugin, rejection := t.r.judgeTallies(&t.counts); rejection != nil {
 			return plugin, rejection
 		}
 	}
@@ -115,7 +118,7 @@ func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
 
 // judgeInOrder does the same for filters that are not in the usual order, and for asked filters,
 // which may come anywhere between the others.
-func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
+func (t *hypothesis) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	for i := range t.r.plan.steps {
 		step := &t.r.plan.steps[i]
 		plugin = step.name
@@ -127,9 +130,9 @@ func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 		case step.judge != nil:
 			rejection = step.judge(t.node)
 		case plugin == t.r.plan.spreadPlugin:
-			rejection = t.r.judgeSpread(&t.standing)
+			rejection = t.r.judgeSpread(&t.counts)
 		case plugin == t.r.plan.affinityPlugin:
-			rejection = t.r.judgeAffinity(&t.standing)
+			rejection = t.r.judgeAffinity(&t.counts)
 		}
 		if rejection != nil {
 			return plugin, rejection
