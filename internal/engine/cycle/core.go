@@ -120,7 +120,7 @@ func assemble(s *common) *Core {
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
-	c.hindsight = &hindsight{common: s, ready: c.ready, foreseen: map[types.UID]*v1.Pod{},
+	c.hindsight = &hindsight{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
 		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
 
 	c.attempts = &attempts{

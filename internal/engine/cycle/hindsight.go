@@ -44,13 +44,17 @@ type hindsight struct {
 	ready *readiness
 
 	held     []heldEvent            // what was seen and is not taken in yet
+	coming   map[types.UID]struct{} // the pods of held events that are pending
 	foreseen map[types.UID]*v1.Pod  // the pods of held events that are bound
-	bound    []boundItem            // the pods that were judged within the last Lookout
+	bound    []boundItem            // the pods that were judged, as long as they count; see forget
+	most     int                    // of bound, before those that do not count any more are forgotten
 	rejected map[types.UID]struct{} // pending pods that were found unschedulable at least once
 	// generations are those of objects other than pods and nodes that have one.
 	generations map[types.UID]int64
 	began       time.Time // when everything was listed: pods from before came in an unknown order
 	changed     time.Time // when something else than a binding has changed the cluster
+	lost        time.Time // when a pending pod went that may have had a node
+	late        time.Time // when a binding was seen more than a Lookout after its pod came
 }
 
 type heldEvent struct {
@@ -69,8 +73,8 @@ func (h *hindsight) take(e Event, take func(Event)) {
 	switch e := e.(type) {
 	case Seen:
 		watched = true
-		if pod, ok := e.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" && h.ready.synced() {
-			h.foreseen[pod.UID] = pod
+		if pod, ok := e.Object.(*v1.Pod); ok && h.ready.synced() {
+			h.foresee(pod)
 		}
 	case Gone, Listing, Listed:
 		watched = true
@@ -95,6 +99,21 @@ func (h *hindsight) take(e Event, take func(Event)) {
 	}
 }
 
+// foresee notes what a pod that is held back tells about those before it.
+func (h *hindsight) foresee(pod *v1.Pod) {
+	switch {
+	case pod.Spec.NodeName != "": // as it was bound: one that leaves does not count where pods are spread
+		if h.foreseen[pod.UID] == nil {
+			h.foreseen[pod.UID] = pod
+		}
+	case isRejected(pod):
+		h.rejected[pod.UID] = struct{}{}
+		fallthrough
+	default:
+		h.coming[pod.UID] = struct{}{}
+	}
+}
+
 // takeLate takes in an event, and notes whether it changes more than the node of a pod that is
 // judged.
 func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
@@ -103,22 +122,23 @@ func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 	pod, ofPod := seen.Object.(*v1.Pod)
 	if ofPod {
 		judged = pod.Spec.NodeName != "" && h.queue.Get(pod.UID) != nil
+		delete(h.coming, pod.UID)
 		if h.foreseen[pod.UID] == pod {
 			delete(h.foreseen, pod.UID)
 		}
-		if isRejected(pod) {
-			h.rejected[pod.UID] = struct{}{}
-		}
 	}
 
+	pending := h.queue.Len(queue.Active)
+	take(e.Event)
 	if gone, ok := e.Event.(Gone); ok {
 		delete(h.rejected, gone.Object.GetUID())
 		delete(h.generations, gone.Object.GetUID())
 	}
-
-	take(e.Event)
 	if judged {
 		return
+	}
+	if h.queue.Len(queue.Active) < pending { // the scheduler may have decided it, and not found that it is gone
+		h.lost = h.now
 	}
 	if _, ofNode := seen.Object.(*v1.Node); !ofPod && !ofNode {
 		if !h.sameSpec(seen.Object) {
@@ -185,9 +205,35 @@ func (h *hindsight) due() (at time.Time, ok bool) {
 
 // note remembers a pod that was judged.
 func (h *hindsight) note(item *queue.Item) {
-	h.bound = slices.DeleteFunc(h.bound, func(b boundItem) bool { return h.now.Sub(b.at) > Lookout })
+	if h.isOrdered(item) && h.now.Sub(item.Since) > Lookout {
+		h.late = h.now
+	}
+	if len(h.bound) > h.most {
+		h.forget()
+		h.most = 2*len(h.bound) + 64
+	}
 	h.bound = append(h.bound, boundItem{item, h.now})
-	delete(h.rejected, item.Pod.UID)
+}
+
+// forget forgets the judged pods that no other can have been decided before: those that are gone,
+// and those that were bound before all that are pending came.
+func (h *hindsight) forget() {
+	oldest := h.now.Add(-Lookout)
+	for item := range h.queue.Each {
+		if since := h.earliest(item); since.Before(oldest) {
+			oldest = since
+		}
+	}
+	h.bound = slices.DeleteFunc(h.bound, func(b boundItem) bool { return b.at.Before(oldest) || h.cluster.Pod(b.Pod.UID) == nil })
+}
+
+// earliest returns when a pod can have been decided at the earliest, if its binding is seen now. One
+// that was found unschedulable waited for something to change, which is thought to be not long ago.
+func (h *hindsight) earliest(item *queue.Item) time.Time {
+	if h.isOrdered(item) {
+		return item.Since
+	}
+	return laterOf(item.Since, h.now.Add(-Lookout))
 }
 
 // judge evaluates the nodes as they can have been when the pod was decided. If the chosen node was
@@ -197,20 +243,22 @@ func (h *hindsight) judge(item *queue.Item, node string, evaluate func() *decide
 	if said = evaluate(); isBest(said, node) { // as bindings were written
 		return said, false
 	}
+
 	around, ordered := h.around(item)
-	still := h.changed.Before(laterOf(item.Since, h.now.Add(-Lookout)).Add(-skew))
+	known := h.isKnown(item)
 	if len(around) == 0 {
-		return said, !still
+		return said, !known
 	}
 	said = h.with(around, func(o *other) bool { return o.ahead }, evaluate)
 	switch {
 	case isBest(said, node):
 		return said, false
-	case still && ordered:
+	case known && ordered:
 		return said, false
-	case !still || len(around) > mostUnordered:
+	case !known || len(around) > mostUnordered:
 		return said, true
 	}
+
 	for subset := range 1 << len(around) {
 		state := h.with(around, func(o *other) bool { return subset>>o.number&1 == 1 }, evaluate)
 		if isBest(state, node) {
@@ -218,6 +266,47 @@ func (h *hindsight) judge(item *queue.Item, node string, evaluate func() *decide
 		}
 	}
 	return said, false
+}
+
+// isKnown tells whether the cluster can have changed since the pod came only by the bindings that
+// have been seen.
+func (h *hindsight) isKnown(item *queue.Item) bool {
+	since := h.earliest(item).Add(-skew)
+	if !h.changed.Before(since) || !h.lost.Add(Lookout).Before(since) || h.isBehind() && !h.isOrdered(item) {
+		return false
+	}
+
+	for uid := range h.foreseen { // a pod that was never seen pending came at a time that is not known
+		if _, coming := h.coming[uid]; !coming && h.queue.Get(uid) == nil && h.cluster.Pod(uid) == nil {
+			return false
+		}
+	}
+
+	for i := range h.queue.Each {
+		if i != item && h.foreseen[i.Pod.UID] == nil && h.mayHaveNode(i, item) {
+			return false
+		}
+	}
+	return true
+}
+
+// isBehind tells whether the scheduler's bindings are late, or were a short time ago: then that of a
+// pod that was found unschedulable before may be, too.
+func (h *hindsight) isBehind() bool {
+	return !h.late.IsZero() && h.now.Sub(h.late) < 10*Lookout
+}
+
+// mayHaveNode tells whether the scheduler can have decided another pod before the one that is
+// judged although no binding is to be seen.
+func (h *hindsight) mayHaveNode(pending, item *queue.Item) bool {
+	if pending.Place() == queue.Gated || pending.Pod.Spec.SchedulerName != item.Pod.Spec.SchedulerName {
+		return false
+	}
+	if _, rejected := h.rejected[pending.Pod.UID]; rejected {
+		return h.isBehind()
+	}
+	later := rules.Priority(pending.Pod) <= rules.Priority(item.Pod) && pending.Came() > item.Came()
+	return !later || !h.isOrdered(item)
 }
 
 // other is a pod that may have been decided before or after the one that is judged.
@@ -232,8 +321,9 @@ type other struct {
 // around returns the pods that were pending at the same time. ordered is set if it is known which
 // of them were decided before.
 func (h *hindsight) around(item *queue.Item) (list []other, ordered bool) {
+	since := h.earliest(item)
 	for _, b := range h.bound {
-		if p := h.cluster.Pod(b.Pod.UID); !b.at.Before(item.Since) && p != nil && p.Node != nil {
+		if p := h.cluster.Pod(b.Pod.UID); !b.at.Before(since) && p != nil && p.Node != nil {
 			list = append(list, other{item: b.Item, placed: p})
 		}
 	}
