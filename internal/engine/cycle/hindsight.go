@@ -224,11 +224,14 @@ func (h *hindsight) forget() {
 			oldest = since
 		}
 	}
-	h.bound = slices.DeleteFunc(h.bound, func(b boundItem) bool { return b.at.Before(oldest) || h.cluster.Pod(b.Pod.UID) == nil })
+	h.bound = slices.DeleteFunc(h.bound, func(b boundItem) bool {
+		return b.at.Before(oldest) || h.cluster.Pod(b.Pod.UID) == nil
+	})
 }
 
-// earliest returns when a pod can have been decided at the earliest, if its binding is seen now. One
-// that was found unschedulable waited for something to change, which is thought to be not long ago.
+// earliest returns when a pod can have been decided at the earliest, if its binding is seen now.
+// One that was found unschedulable waited for something to change, which is thought to be not long
+// ago.
 func (h *hindsight) earliest(item *queue.Item) time.Time {
 	if h.isOrdered(item) {
 		return item.Since
@@ -290,8 +293,8 @@ func (h *hindsight) isKnown(item *queue.Item) bool {
 	return true
 }
 
-// isBehind tells whether the scheduler's bindings are late, or were a short time ago: then that of a
-// pod that was found unschedulable before may be, too.
+// isBehind tells whether the scheduler's bindings are late, or were a short time ago: then that of
+// a pod that was found unschedulable before may be, too.
 func (h *hindsight) isBehind() bool {
 	return !h.late.IsZero() && h.now.Sub(h.late) < 10*Lookout
 }

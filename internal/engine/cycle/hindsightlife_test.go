@@ -344,8 +344,8 @@ func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 	t.Logf("%v", all)
 }
 
-// TestAWrongSchedulerIsFoundOutInAnyLife: it fills the fullest node. Where the order of decisions is
-// not known, much cannot be judged.
+// TestAWrongSchedulerIsFoundOutInAnyLife: it fills the fullest node. Where the order of decisions
+// is not known, much cannot be judged.
 func TestAWrongSchedulerIsFoundOutInAnyLife(t *testing.T) {
 	for name, row := range map[string]struct {
 		life
