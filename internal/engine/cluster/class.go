@@ -43,6 +43,9 @@ type PodClass struct {
 	// Affinities is a digest of the four lists above: classes with equal digests treat other pods
 	// alike.
 	Affinities [2]uint64
+	// Look is a digest of namespace, labels and Affinities: to the constraints of other pods, pods
+	// of classes with equal digests are the same.
+	Look [2]uint64
 
 	// Needs is a digest of what the pods need from a node, except for labels, volumes and device
 	// claims.
@@ -144,7 +147,18 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 			c.Affinities = h.sum()
 		}
 	}
+	c.Look = lookOf(c)
 	return c
+}
+
+// lookOf computes PodClass.Look.
+func lookOf(c *PodClass) [2]uint64 {
+	h := hasher{}
+	h.string(c.Namespace)
+	h.stringMap(c.Labels)
+	h.word(c.Affinities[0])
+	h.word(c.Affinities[1])
+	return h.sum()
 }
 
 // bulkOf computes PodClass.Bulk.

@@ -109,7 +109,7 @@ func (b *budgetNews) compareStates(ix *index, namespace string, before, after *b
 // addCovered adds the nodes that have more pods than so many that the selector covers.
 func (b *budgetNews) addCovered(ix *index, namespace string, selector *rules.Selector, more int32) {
 	pods := map[int32]int32{}
-	for _, class := range ix.coveredClasses(namespace, selector) {
+	for _, class := range ix.coveredLooks(namespace, selector) {
 		for node, n := range class.nodes.all {
 			pods[node] += n.staying + n.leaving
 		}
@@ -126,7 +126,7 @@ func (b *budgetNews) addNodes(nodes iter.Seq[int32]) {
 // addNamed adds the nodes of the pods with these names that the selector covers.
 func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
-	for _, class := range ix.coveredClasses(namespace, selector) {
+	for _, class := range ix.coveredLooks(namespace, selector) {
 		for node := range class.nodes.all {
 			nodes[node] = true
 		}
@@ -137,9 +137,9 @@ func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selec
 	b.addNodes(maps.Keys(nodes))
 }
 
-// coveredClasses lists the classes of a namespace that a selector covers; nil covers none. The list is
+// coveredLooks lists the classes of a namespace that a selector covers; nil covers none. The list is
 // good until the next search.
-func (ix *index) coveredClasses(namespace string, selector *rules.Selector) (classes []*classPods) {
+func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (classes []*lookPods) {
 	if selector == nil {
 		return nil
 	}
@@ -147,13 +147,13 @@ func (ix *index) coveredClasses(namespace string, selector *rules.Selector) (cla
 	p.beginSearch()
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
-		for _, pods := range p.classes {
+		for _, pods := range p.looks {
 			p.found = append(p.found, pods)
 		}
 	}
 
 	for _, at := range of {
-		p.findClasses(p.byLabel[hashOf(at.Key, at.Value)])
+		p.findLooks(p.byLabel[hashOf(at.Key, at.Value)])
 	}
 	classes = p.found[:0]
 	for _, pods := range p.found {

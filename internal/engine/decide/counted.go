@@ -7,9 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// countedClasses lists the classes whose pods may count in the tallies of a plan, each once. all: any
+// countedLooks lists the classes whose pods may count in the tallies of a plan, each once. all: any
 // class may. The list is good until the next call.
-func (pl *plan) countedClasses(ix *index) (classes []*classPods, all bool) {
+func (pl *plan) countedLooks(ix *index) (classes []*lookPods, all bool) {
 	p := &ix.placed
 	p.beginSearch()
 	for _, selector := range pl.ownSelectors() {
@@ -18,7 +18,7 @@ func (pl *plan) countedClasses(ix *index) (classes []*classPods, all bool) {
 			return nil, true
 		}
 		for _, at := range of {
-			p.findClasses(p.byLabel[hashOf(at.Key, at.Value)])
+			p.findLooks(p.byLabel[hashOf(at.Key, at.Value)])
 		}
 	}
 
@@ -27,7 +27,7 @@ func (pl *plan) countedClasses(ix *index) (classes []*classPods, all bool) {
 			if pl.strangersSummed && pl.isApart(users.class.Affinities) {
 				continue
 			}
-			p.findClasses(p.byTerms[users.class.Affinities])
+			p.findLooks(p.byTerms[users.class.Affinities])
 		}
 	}
 

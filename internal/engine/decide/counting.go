@@ -12,7 +12,7 @@ func (r *ranking) countTallies() {
 	}
 
 	r.counts = newMarks(len(r.ix.c.Nodes), r.plan.spreadTallies())
-	r.effects = map[int32][]effect{}
+	r.effects = map[[2]uint64][]effect{}
 	for i := range r.plan.tallies {
 		r.tallies = append(r.tallies, r.plan.tallies[i].startTally(r.ix))
 		r.places = append(r.places, effect{tally: i})
@@ -81,8 +81,8 @@ func (r *ranking) spreadCounts() {
 
 // countPods counts the placed pods.
 func (r *ranking) countPods() {
-	if classes, all := r.plan.countedClasses(r.ix); !all {
-		for _, pods := range classes {
+	if looks, all := r.plan.countedLooks(r.ix); !all {
+		for _, pods := range looks {
 			for _, e := range r.effectsOf(pods.class) {
 				for node, n := range pods.nodes.all {
 					r.countPod(node, e, int64(n.staying), false)
@@ -107,18 +107,18 @@ func (r *ranking) countPods() {
 
 // effectsOf returns what a pod of the class counts in the tallies.
 func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
-	effects, known := r.effects[class.ID]
+	effects, known := r.effects[class.Look]
 	if !known {
 		const few = 1 << 10
-		if len(r.effects) >= few+2*len(r.ix.placed.classes) { // most are of classes whose pods are gone
-			r.effects = map[int32][]effect{}
+		if len(r.effects) >= few+2*len(r.ix.placed.looks) { // most are of looks whose pods are gone
+			r.effects = map[[2]uint64][]effect{}
 		}
 		effects = r.plan.effectsOf(class)
 		for i := range effects {
 			place := r.places[effects[i].tally]
 			effects[i].tally, effects[i].part = place.tally, place.part
 		}
-		r.effects[class.ID] = effects
+		r.effects[class.Look] = effects
 	}
 	return effects
 }

@@ -5,7 +5,7 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 // manyLabels is from how many labels on it is counted what others' terms say about a pod.
 const manyLabels = 1000
 
-// selectsTooMuch reports whether to hold the pod's own terms against the classes that they may
+// selectsTooMuch reports whether to hold the pod's own terms against the looks that they may
 // select, or its labels against the terms of others, would take more than half of an attempt's
 // effort. An object has room for tens of thousands of terms, and of labels.
 func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
@@ -20,7 +20,7 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 
 	terms, _ := sizeOf(class)
 	most, found := ix.limits.Effort/2/max(1, terms), &ix.placed
-	if len(found.classes) <= most {
+	if len(found.looks) <= most {
 		return false
 	}
 
@@ -31,7 +31,7 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 			return true
 		}
 		for _, at := range of {
-			if found.findClasses(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
+			if found.findLooks(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
 				return true
 			}
 		}

@@ -505,14 +505,14 @@ func (m *machine) recount(t *draw) {
 			}
 		}
 	}
-	for id, pods := range counted.classes {
-		if known.classes[id] == nil || !maps.Equal(maps.Collect(known.classes[id].nodes.all), maps.Collect(pods.nodes.all)) {
-			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, known.classes[id], pods)
+	for id, pods := range counted.looks {
+		if known.looks[id] == nil || !maps.Equal(maps.Collect(known.looks[id].nodes.all), maps.Collect(pods.nodes.all)) {
+			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, known.looks[id], pods)
 		}
 	}
-	if len(known.classes) != len(counted.classes) || len(known.byLabel) != len(counted.byLabel) || len(known.byTerms) != len(counted.byTerms) {
-		t.Fatalf("%d classes, %d labels and %d terms are known, want %d, %d and %d", len(known.classes), len(known.byLabel), len(known.byTerms),
-			len(counted.classes), len(counted.byLabel), len(counted.byTerms))
+	if len(known.looks) != len(counted.looks) || len(known.byLabel) != len(counted.byLabel) || len(known.byTerms) != len(counted.byTerms) {
+		t.Fatalf("%d looks, %d labels and %d terms are known, want %d, %d and %d", len(known.looks), len(known.byLabel), len(known.byTerms),
+			len(counted.looks), len(counted.byLabel), len(counted.byTerms))
 	}
 	for at, users := range m.d.ix.terms.known {
 		if users.pods != terms[at] {

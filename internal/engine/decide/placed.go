@@ -8,30 +8,30 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// placed records on which nodes the pods of each class are. Classes are indexed by their labels, so
-// that only those are looked at that a selector may match, and by their terms, to count what these
-// say about a pending pod.
+// placed records on which nodes the pods of each look are: of classes that differ in requests only,
+// there may be thousands. Looks are indexed by their labels, so that only those are looked at that
+// a selector may match, and by their terms, to count what these say about a pending pod.
 //
 // Maps are read in any order here. Whoever sums up what they hold gets the same result in any order, and whoever lists
 // nodes sorts them: decisions must not depend on the order of a map.
 type placed struct {
-	classes map[int32]*classPods   // by ID
-	byLabel map[uint64]classSet    // by a hash of the label
-	byTerms map[[2]uint64]classSet // by PodClass.Affinities
-	most    [3]int                 // of these; see cluster.Shrunk
+	looks   map[[2]uint64]*lookPods // by PodClass.Look
+	byLabel map[uint64]lookSet      // by a hash of the label
+	byTerms map[[2]uint64]lookSet   // by PodClass.Affinities
+	most    [3]int                  // of these; see cluster.Shrunk
 
-	found []*classPods // by the last search
-	round uint64       // how many searches there were
+	found []*lookPods // by the last search
+	round uint64      // how many searches there were
 }
 
-// classSet is a set of classes. Most have one, which needs no map.
-type classSet struct {
-	one  *classPods
-	many map[*classPods]bool // instead of one, where there are or were several
+// lookSet is a set of looks. Most have one, which needs no map.
+type lookSet struct {
+	one  *lookPods
+	many map[*lookPods]bool // instead of one, where there are or were several
 }
 
 // all yields the classes of the set.
-func (s classSet) all(yield func(*classPods) bool) {
+func (s lookSet) all(yield func(*lookPods) bool) {
 	if s.one != nil {
 		yield(s.one)
 		return
@@ -43,8 +43,8 @@ func (s classSet) all(yield func(*classPods) bool) {
 	}
 }
 
-// classPods are the pods of a class.
-type classPods struct {
+// lookPods are the pods of a look. class is one of its classes.
+type lookPods struct {
 	class *cluster.PodClass
 	nodes nodeCounts
 	found uint64 // the last search that found it; see placed.round
@@ -176,15 +176,15 @@ func (n *podCount) add(by podCount) {
 }
 
 func newPlaced() placed {
-	return placed{classes: map[int32]*classPods{}, byLabel: map[uint64]classSet{}, byTerms: map[[2]uint64]classSet{}}
+	return placed{looks: map[[2]uint64]*lookPods{}, byLabel: map[uint64]lookSet{}, byTerms: map[[2]uint64]lookSet{}}
 }
 
 // countPod counts a pod that came to a node or left it.
 func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool, by int32) {
-	pods := p.classes[class.ID]
+	pods := p.looks[class.Look]
 	if pods == nil {
-		pods = &classPods{class: class}
-		p.listClass(pods)
+		pods = &lookPods{class: class}
+		p.listLook(pods)
 	}
 	if terminating {
 		pods.nodes.addPods(node, podCount{leaving: by})
@@ -192,12 +192,12 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 		pods.nodes.addPods(node, podCount{staying: by})
 	}
 	if pods.nodes.len() == 0 {
-		p.unlistClass(pods)
+		p.unlistLook(pods)
 	}
 }
 
-func (p *placed) listClass(pods *classPods) {
-	p.classes[pods.class.ID] = pods
+func (p *placed) listLook(pods *lookPods) {
+	p.looks[pods.class.Look] = pods
 	for key, value := range pods.class.Labels {
 		insert(p.byLabel, hashOf(key, value), pods)
 	}
@@ -207,8 +207,8 @@ func (p *placed) listClass(pods *classPods) {
 	p.shrink()
 }
 
-func (p *placed) unlistClass(pods *classPods) {
-	delete(p.classes, pods.class.ID)
+func (p *placed) unlistLook(pods *lookPods) {
+	delete(p.looks, pods.class.Look)
 	for key, value := range pods.class.Labels {
 		remove(p.byLabel, hashOf(key, value), pods)
 	}
@@ -219,22 +219,22 @@ func (p *placed) unlistClass(pods *classPods) {
 }
 
 func (p *placed) shrink() {
-	p.classes, p.byLabel = cluster.Shrunk(p.classes, &p.most[0]), cluster.Shrunk(p.byLabel, &p.most[1])
+	p.looks, p.byLabel = cluster.Shrunk(p.looks, &p.most[0]), cluster.Shrunk(p.byLabel, &p.most[1])
 	p.byTerms = cluster.Shrunk(p.byTerms, &p.most[2])
 }
 
-func insert[K comparable](index map[K]classSet, key K, pods *classPods) {
+func insert[K comparable](index map[K]lookSet, key K, pods *lookPods) {
 	switch set := index[key]; {
 	case set.many != nil:
 		set.many[pods] = true
 	case set.one == nil:
-		index[key] = classSet{one: pods}
+		index[key] = lookSet{one: pods}
 	default:
-		index[key] = classSet{many: map[*classPods]bool{set.one: true, pods: true}}
+		index[key] = lookSet{many: map[*lookPods]bool{set.one: true, pods: true}}
 	}
 }
 
-func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
+func remove[K comparable](index map[K]lookSet, key K, pods *lookPods) {
 	set := index[key]
 	if delete(set.many, pods); len(set.many) == 0 {
 		delete(index, key)
@@ -247,8 +247,8 @@ func (p *placed) beginSearch() {
 	p.found = p.found[:0]
 }
 
-// findClasses adds those classes of a set to the list that were not found in this round before.
-func (p *placed) findClasses(set classSet) {
+// findLooks adds those classes of a set to the list that were not found in this round before.
+func (p *placed) findLooks(set lookSet) {
 	for pods := range set.all {
 		if pods.found != p.round {
 			pods.found = p.round

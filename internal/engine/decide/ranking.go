@@ -55,8 +55,8 @@ type ranking struct {
 		index int32
 	}
 
-	effects map[int32][]effect // by class of placed pods
-	places  []effect           // by tally of the plan: its tally here, and its part of that
+	effects map[[2]uint64][]effect // by PodClass.Look of placed pods
+	places  []effect               // by tally of the plan: its tally here, and its part of that
 
 	byKey     map[groupKey]int32
 	byLong    map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds

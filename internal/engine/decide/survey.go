@@ -120,13 +120,16 @@ func (s *survey) countPods() bool {
 		return true
 	}
 	s.counts = s.counts.sized(s.plan.spreadTallies())
-	classes, all := s.plan.countedClasses(s.ix)
+	looks, all := s.plan.countedLooks(s.ix)
 	if all {
 		return false
 	}
 
-	for _, pods := range classes {
+	for _, pods := range looks {
 		effects := s.plan.effectsOf(pods.class)
+		if len(effects) == 0 {
+			continue
+		}
 		s.work += pods.nodes.len()
 		for node, n := range pods.nodes.all {
 			s.plan.countsPodsOf(s.ix.c.Nodes[node], s.counts)
