@@ -32,9 +32,11 @@ type demand struct {
 	// helpless are the pods that no offer can take, and why.
 	helpless []Waiting
 	trials   []*cluster.Node // one of each kind, in the cluster for a moment
-	offered  []bool          // by offer: false if its pool is used up
 	free     map[types.UID]*free
-	distinct []bool // by offer: no cheaper one is the same to pods
+	spreads  *spreads
+	cautious bool           // pods that spread over nodes are kept apart by the packing, too
+	order    []*cluster.Pod // the pods in the order in which they are to be tried
+	distinct []bool         // by offer: no cheaper one is the same to pods
 }
 
 type kind struct {
@@ -199,7 +201,12 @@ func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 // group makes items of the pods.
 func (d *demand) group(pods []*cluster.Pod) {
 	takes := d.takers()
+	d.spreads = newSpreads(d.world, pods, isTrial)
 	zones := newZones(d)
+	pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *cluster.Pod) int {
+		return cmp.Compare(turnOf(a.Class), turnOf(b.Class))
+	})
+	d.order = pods
 	known, knownFree := map[string]*item{}, map[string]*free{}
 	d.free = map[types.UID]*free{}
 	for _, p := range pods {
@@ -209,8 +216,12 @@ func (d *demand) group(pods []*cluster.Pod) {
 			continue
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
+		own := apart
+		if d.cautious {
+			own = append(own, d.spreads.apartOf(p.Class)...)
+		}
 		d.free[p.UID] = d.freed(knownFree, size, kinds, apart)
-		it := &item{size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: apart}
+		it := &item{size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: own}
 		key := fmt.Sprint(it.size, it.kinds, it.apart)
 		if same := known[key]; same != nil {
 			same.pods = append(same.pods, p)
@@ -245,21 +256,9 @@ func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart 
 func (d *demand) heaviest(kinds []int) []int {
 	most := int32(-1)
 	for _, k := range kinds {
-		if d.available(k) {
-			most = max(most, d.kinds[k].weight)
-		}
+		most = max(most, d.kinds[k].weight)
 	}
 	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool { return d.kinds[k].weight != most })
-}
-
-// available reports whether any offer of the kind can still be bought.
-func (d *demand) available(k int) bool {
-	for i, of := range d.kindOf {
-		if of == k && d.offered[i] {
-			return true
-		}
-	}
-	return false
 }
 
 // takers returns the function that says into which kinds of nodes a pod can go, by the engine: the
@@ -276,24 +275,67 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 			return a.kinds, a.why
 		}
 		needs := ""
-		if c := p.Class; c.Simple && !c.HasAffinity() && len(c.Spec.TopologySpreadConstraints) == 0 {
-			needs = fmt.Sprint(c.Spec.SchedulerName, c.Static, d.sizeOf(p))
-			if a := byNeeds[needs]; a != nil {
-				byClass[p.Class] = a
-				return a.kinds, a.why
+		if c := p.Class; c.Simple {
+			needs = fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look, c.Spec.TopologySpreadConstraints)
+			if byNeeds[needs] == nil {
+				asked := &answer{}
+				asked.kinds, asked.why = d.ask(d.small(p))
+				byNeeds[needs] = asked
+			}
+			if fit := d.fitting(p, byNeeds[needs].kinds); len(fit) > 0 {
+				byClass[p.Class] = &answer{kinds: fit}
+				return fit, ""
 			}
 		}
 
 		a := &answer{}
 		a.kinds, a.why = d.ask(p)
-		if byClass[p.Class] = a; needs != "" {
-			byNeeds[needs] = a
-		}
+		byClass[p.Class] = a
 		return a.kinds, a.why
 	}
 }
 
+// small returns the pod as it would be if it requested nothing, which is all the same to it but for
+// room.
+func (d *demand) small(p *cluster.Pod) *cluster.Pod {
+	f, ok := d.world.Find(p.Namespace(), p.Name)
+	if !ok {
+		return p
+	}
+	object := f.Object.DeepCopy()
+	for _, list := range [][]v1.Container{object.Spec.InitContainers, object.Spec.Containers} {
+		for i := range list {
+			list[i].Resources = v1.ResourceRequirements{}
+		}
+	}
+	object.Spec.Overhead, object.Spec.Resources = nil, nil
+	return d.world.Cluster().Pending(object)
+}
+
+// fitting are those of the kinds of which a node has room for the pod.
+func (d *demand) fitting(p *cluster.Pod, kinds []int) (list []int) {
+	size := d.sizeOf(p)
+	for _, k := range kinds {
+		room := d.rooms[d.kinds[k].largest]
+		if holds(room, size) {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+func holds(room, size []int64) bool {
+	for r := range size {
+		if size[r] > room[r] {
+			return false
+		}
+	}
+	return true
+}
+
 const trialNode = "berth-offer-"
+
+func isTrial(node string) bool { return strings.HasPrefix(node, trialNode) }
 
 // ask asks the plugins of the pod's profile about the nodes of the kinds.
 func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
@@ -361,7 +403,7 @@ func (d *demand) numbers() *packing.Problem {
 	for i, o := range d.offers {
 		p.Bins = append(p.Bins, packing.Bin{Room: d.rooms[i], Price: o.Price, Most: o.Most})
 		key := fmt.Sprint(d.kindOf[i], d.rooms[i], o.pool, o.Most > 0) // the cheaper is first
-		if d.offered[i] && (o.Most > 0 || !same[key]) {
+		if o.Most > 0 || !same[key] {
 			same[key] = true
 			offersOfKind[d.kindOf[i]] = append(offersOfKind[d.kindOf[i]], i)
 		}

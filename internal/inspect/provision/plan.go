@@ -67,16 +67,13 @@ type Node struct {
 
 // mostRounds is how often nodes are bought for what is left. The first time is for all pods, the
 // others for what numbers do not know.
-const mostRounds = 6
+const mostRounds = 20
 
 // Make plans nodes for the pods that are pending in the world. It adds them to the world, and the
 // pods to the nodes.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 	m := &maker{w: w, c: c, o: o, plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c,
-		Notes: slices.Clone(c.Notes)}, offered: make([]bool, len(c.Offers)), named: map[string]bool{}}
-	for i := range m.offered {
-		m.offered[i] = true
-	}
+		Notes: slices.Clone(c.Notes)}, named: map[string]bool{}}
 
 	w.Settle()
 	pods := m.pending()
@@ -92,7 +89,7 @@ func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 			return nil, err
 		}
 		left := m.pending()
-		if len(left) == len(pods) && round > 0 {
+		if len(left) >= len(pods) && round > 0 {
 			break
 		}
 		pods = left
@@ -104,14 +101,14 @@ func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 
 // maker makes a plan.
 type maker struct {
-	w       *simulate.World
-	c       *Catalog
-	o       Options
-	plan    *Plan
-	offered []bool
-	bought  []int // by offer, in the order of the nodes
-	number  map[string]int
-	named   map[string]bool
+	dbg    map[types.UID]simulate.Turn
+	w      *simulate.World
+	c      *Catalog
+	o      Options
+	plan   *Plan
+	bought []int // by offer, in the order of the nodes
+	number map[string]int
+	named  map[string]bool
 	// free is what a pod is to the bound, and rooms what offers have for it: as first read.
 	free  map[types.UID]*free
 	rooms [][]int64
@@ -151,19 +148,13 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	}
 
 	var made []metav1.Object
-	next := make([]int, len(d.items))
-	planned := map[types.UID]string{}
+	var nodes []*v1.Node
 	for _, b := range solution.Bins {
 		node := m.node(b.Bin)
-		made = append(made, node)
-		for _, part := range b.Items {
-			for _, p := range d.items[part.Item].pods[next[part.Item]:][:part.Count] {
-				planned[p.UID] = node.Name
-			}
-			next[part.Item] += part.Count
-		}
+		made, nodes = append(made, node), append(nodes, node)
 	}
 
+	planned := d.assign(solution, nodes)
 	m.say("%d nodes", len(made))
 	if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
 		return false
@@ -175,7 +166,7 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 
 // read makes numbers of the pods, while a node of each kind is in the cluster.
 func (m *maker) read(pods []*cluster.Pod) *demand {
-	d := &demand{world: m.w, offers: m.c.Offers, offered: m.offered}
+	d := &demand{world: m.w, offers: m.c.Offers, cautious: len(m.bought) > 0}
 	d.sort(m.c, told(m.w, pods))
 	d.measure(pods)
 	over := d.suppose()

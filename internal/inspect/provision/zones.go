@@ -2,36 +2,37 @@ package provision
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // zones chooses zones beforehand for pods whose constraints are by zone, which a packing does not
-// know: those that spread over zones go round them, and those that want to be together go where the
+// know: those that spread go where fewest like them are, and those that want to be together go where the
 // first of them went.
 type zones struct {
 	d     *demand
-	turn  map[string]int
+	alike map[likeness]int  // how many pods of a look went to a domain
 	given map[string]string // by group: the zone
 }
 
+type likeness struct {
+	look        [2]uint64
+	key, domain string
+}
+
 func newZones(d *demand) *zones {
-	return &zones{d: d, turn: map[string]int{}, given: map[string]string{}}
+	return &zones{d: d, alike: map[likeness]int{}, given: map[string]string{}}
 }
 
 func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	class := p.Class
-	for i, s := range class.Spec.TopologySpreadConstraints {
-		if s.TopologyKey == v1.LabelTopologyZone && s.WhenUnsatisfiable == v1.DoNotSchedule {
-			list := z.of(kinds)
-			key := fmt.Sprint(class.Namespace, selectorText(class.SpreadSelectors, i), list)
-			zone := list[z.turn[key]%len(list)]
-			z.turn[key]++
-			return z.in(kinds, zone)
+	for _, own := range z.d.spreads.of(class).own {
+		if own.key != v1.LabelHostname {
+			kinds = z.spread(class, &own, kinds)
 		}
 	}
 
@@ -39,39 +40,59 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 		if term.TopologyKey == v1.LabelTopologyZone && term.Matches(class, nil) {
 			key := fmt.Sprint(term.Namespaces, term.Selector.String())
 			zone, known := z.given[key]
-			if !known || len(z.in(kinds, zone)) == 0 {
-				zone = z.of(kinds)[0]
+			if !known || len(z.in(kinds, v1.LabelTopologyZone, zone)) == 0 {
+				zone = z.of(kinds, v1.LabelTopologyZone)[0]
 				z.given[key] = zone
 			}
-			return z.in(kinds, zone)
+			return z.in(kinds, v1.LabelTopologyZone, zone)
 		}
 	}
 
 	return kinds
 }
 
-func selectorText(list []*rules.Selector, at int) string {
-	if at < len(list) && list[at] != nil {
-		return list[at].String()
+// spread returns those of the kinds that are in the domain that a pod of the class goes to: of those
+// that the constraint allows, the one that has the fewest pods like it, so that what others count
+// stays even.
+func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []int {
+	best, fewest := "", math.MaxInt
+	for _, domain := range z.of(kinds, own.key) {
+		own.add(domain)
 	}
-	return ""
+	for _, domain := range z.of(kinds, own.key) {
+		like := z.alike[likeness{class.Look, own.key, domain}]
+		if !own.allows(domain) {
+			like += math.MaxInt32 + own.counts[domain]
+		}
+		if like < fewest {
+			best, fewest = domain, like
+		}
+	}
+
+	z.alike[likeness{class.Look, own.key, best}]++
+	for _, k := range z.d.spreads.of(class).counted {
+		if k.key == own.key {
+			k.count(best)
+		}
+	}
+	return z.in(kinds, own.key, best)
 }
 
-// of are the zones of the kinds, the one with the cheapest offers first.
-func (z *zones) of(kinds []int) (list []string) {
+// of are the values that the kinds have for a label, sorted.
+func (z *zones) of(kinds []int, key string) (list []string) {
 	for _, k := range kinds {
-		if zone := z.d.kinds[k].labels[v1.LabelTopologyZone]; !slices.Contains(list, zone) {
-			list = append(list, zone)
+		if value := z.d.kinds[k].labels[key]; !slices.Contains(list, value) {
+			list = append(list, value)
 		}
 	}
 	slices.Sort(list)
 	return list
 }
 
-// in are those of the kinds that are in a zone.
-func (z *zones) in(kinds []int, zone string) (list []int) {
+// in are those of the kinds that have a value for a label.
+func (z *zones) in(kinds []int, key, value string) (list []int) {
 	for _, k := range kinds {
-		if z.d.kinds[k].labels[v1.LabelTopologyZone] == zone {
+		if z.d.kinds[k].labels[key] == value {
 			list = append(list, k)
 		}
 	}

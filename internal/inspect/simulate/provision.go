@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -51,9 +52,16 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	return sum
 }
 
+// Turn is where a pod is to go, and when it is tried: those with a lower number first.
+type Turn struct {
+	Node   string
+	Number int
+}
+
 // SettleAt tries pending pods until nothing changes: first each on the node that is planned for it,
-// which it gets if the filters of its profile let it, then those that are left on any.
-func (w *World) SettleAt(planned map[types.UID]string) error {
+// in the order of the plan, which it gets if the filters of its profile let it, then those that are
+// left on any.
+func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	usual, plain := make([]cycle.Profile, 0, len(w.scheduler.profiles)), []cycle.Profile(nil)
 	for _, name := range slices.Sorted(maps.Keys(w.scheduler.profiles)) {
 		profile := w.scheduler.profiles[name]
@@ -64,11 +72,15 @@ func (w *World) SettleAt(planned map[types.UID]string) error {
 		unscored.Scorers = nil
 		unscored.At = maps.Clone(unscored.At)
 		unscored.At[plugins.Reserve] = append(slices.Clone(unscored.At[plugins.Reserve]), asPlanned{}.Name())
+		unscored.At[plugins.QueueSort] = []string{asPlanned{}.Name()}
 		usual = append(usual, cycle.Profile{Profile: profile})
 		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned}}})
 	}
 
-	w.scheduler.preferred = planned
+	w.scheduler.preferred = make(map[types.UID]string, len(planned))
+	for uid, turn := range planned {
+		w.scheduler.preferred[uid] = turn.Node
+	}
 	w.scheduler.feed(cycle.Configured{Profiles: plain})
 	w.scheduler.settle()
 	w.scheduler.preferred = nil
@@ -78,15 +90,26 @@ func (w *World) SettleAt(planned map[types.UID]string) error {
 	return w.Err()
 }
 
-// asPlanned keeps pods from nodes that are not planned for them.
-type asPlanned struct{ nodes map[types.UID]string }
+// asPlanned keeps pods from nodes that are not planned for them, and has them tried in the order of
+// the plan: what spreads before what is only counted where others spread.
+type asPlanned struct{ turns map[types.UID]Turn }
 
 // Name implements [cycle.Extension].
 func (asPlanned) Name() string { return "Plan" }
 
+// Less implements [cycle.Sorter]. Pods without a turn come last.
+func (k asPlanned) Less(a, b *queue.Item) bool {
+	first, firstTurn := k.turns[a.Pod.UID]
+	second, secondTurn := k.turns[b.Pod.UID]
+	if !firstTurn || !secondTurn {
+		return firstTurn
+	}
+	return first.Number < second.Number
+}
+
 // Reserve implements [cycle.Reserver].
 func (k asPlanned) Reserve(a *cycle.Attempt) *plugins.Rejection {
-	if node := k.nodes[a.Pod.UID]; node != "" && node != a.Node {
+	if node := k.turns[a.Pod.UID].Node; node != "" && node != a.Node {
 		return &plugins.Rejection{Code: "PlannedElsewhere", Reasons: []string{"the plan has another node for it"}}
 	}
 	return nil

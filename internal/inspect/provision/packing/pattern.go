@@ -62,8 +62,12 @@ func newFiller(p *Problem) *filler {
 
 // holds reports whether one thing of the item has room in an empty bin.
 func (p *Problem) holds(bin, item int) bool {
-	for r, size := range p.Items[item].Size {
-		if size > p.Bins[bin].Room[r] {
+	return holds(p.Bins[bin].Room, p.Items[item].Size)
+}
+
+func holds(room, size []int64) bool {
+	for r := range size {
+		if size[r] > room[r] {
 			return false
 		}
 	}

@@ -158,9 +158,10 @@ func (s *search) best(left []int, bins []int) (best *pattern) {
 // last is the cheapest bin that takes all that is left, or nil.
 func (s *search) last(left []int) *pattern {
 	var best *pattern
+	total := s.p.total(left)
 	for bin := range s.p.Bins {
 		b := &s.p.Bins[bin]
-		if best != nil && b.Price >= best.price || !s.takesAll(bin, left) || !s.allows(bin) {
+		if best != nil && b.Price >= best.price || !holds(b.Room, total) || !s.takesAll(bin, left) || !s.allows(bin) {
 			continue
 		}
 		best = &pattern{bin: bin, price: b.Price}
@@ -173,6 +174,19 @@ func (s *search) last(left []int) *pattern {
 		}
 	}
 	return best
+}
+
+// total is how much so many things of each item need together.
+func (p *Problem) total(counts []int) []int64 {
+	sum := make([]int64, len(p.Bins[0].Room))
+	for i, n := range counts {
+		if n > 0 {
+			for r, size := range p.Items[i].Size {
+				sum[r] += size * int64(n)
+			}
+		}
+	}
+	return sum
 }
 
 // takesAll reports whether a bin takes so many things of each item together.

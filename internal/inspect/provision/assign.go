@@ -1,0 +1,63 @@
+package provision
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// mostLooks is of how many places a pod takes the first that its constraints allow.
+const mostLooks = 256
+
+// place is a node with room for so many pods of an item.
+type place struct {
+	node *v1.Node
+	room int
+}
+
+// assign says which of the pods of each item go to which of the nodes that were bought for them,
+// and in which order. To the packing they are alike; to the constraints of pods they are not. What
+// no place is allowed for has no turn.
+func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]simulate.Turn {
+	counts := newSpreads(d.world, d.order, isTrial)
+	places := make([][]place, len(d.items))
+	for i, b := range s.Bins {
+		counts.add(nodes[i].Labels)
+		for _, part := range b.Items {
+			places[part.Item] = append(places[part.Item], place{nodes[i], part.Count})
+		}
+	}
+
+	itemOf := map[types.UID]int{}
+	for i, it := range d.items {
+		for _, p := range it.pods {
+			itemOf[p.UID] = i
+		}
+	}
+
+	turns := make(map[types.UID]simulate.Turn, len(itemOf))
+	for _, p := range d.order {
+		item, known := itemOf[p.UID]
+		if !known {
+			continue
+		}
+		list := places[item]
+		at := slices.IndexFunc(list[:min(len(list), mostLooks)], func(to place) bool { return counts.allow(p.Class, to.node.Labels) })
+		if at < 0 {
+			continue
+		}
+
+		to := &list[at]
+		turns[p.UID] = simulate.Turn{Node: to.node.Name, Number: len(turns)}
+		counts.count(p.Class, to.node.Labels)
+		if to.room--; to.room == 0 {
+			list[at] = list[0]
+			places[item] = list[1:]
+		}
+	}
+	return turns
+}

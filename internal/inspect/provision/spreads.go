@@ -1,0 +1,208 @@
+package provision
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// spreads counts, for the hard spread constraints of pending pods, the pods that they select in
+// each domain. A plan that keeps to the counts is rarely corrected by the engine, which alone
+// decides: policies of constraints about nodes are left to it.
+type spreads struct {
+	known   map[string]*spread
+	byClass map[*cluster.PodClass]*spreading
+}
+
+// spread is a selector with a topology key.
+type spread struct {
+	key, namespace string
+	selector       *rules.Selector
+	counts         map[string]int // by domain
+	domains        map[int]int    // by count: how many domains have it
+}
+
+// spreading is what a class has to do with spreads.
+type spreading struct {
+	own     []ownSpread
+	counted []*spread // those that count its pods
+}
+
+type ownSpread struct {
+	*spread
+	self, skew int
+}
+
+// newSpreads counts what is placed. Nodes that are there for a trial do not count.
+func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) bool) *spreads {
+	s := &spreads{known: map[string]*spread{}, byClass: map[*cluster.PodClass]*spreading{}}
+	for _, p := range pods {
+		s.learn(p.Class)
+	}
+	if len(s.known) == 0 {
+		return s
+	}
+	for _, n := range w.Cluster().Nodes {
+		if n == nil || trial(n.Name) {
+			continue
+		}
+		labels := n.Object().Labels
+		s.add(labels)
+		for _, p := range n.Pods {
+			if !p.Terminating {
+				s.count(p.Class, labels)
+			}
+		}
+	}
+	return s
+}
+
+// learn notes the hard constraints of a class.
+func (s *spreads) learn(class *cluster.PodClass) {
+	for i, c := range class.Spec.TopologySpreadConstraints {
+		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.SpreadSelectors) || class.SpreadSelectors[i] == nil {
+			continue
+		}
+		selector := class.SpreadSelectors[i]
+		key := fmt.Sprintf("%q %q %q", c.TopologyKey, class.Namespace, selector.String())
+		if s.known[key] == nil {
+			s.known[key] = &spread{
+				key: c.TopologyKey, namespace: class.Namespace, selector: selector, counts: map[string]int{}, domains: map[int]int{},
+			}
+		}
+	}
+}
+
+// of returns what a class has to do with the spreads.
+func (s *spreads) of(class *cluster.PodClass) *spreading {
+	if known := s.byClass[class]; known != nil {
+		return known
+	}
+	it := &spreading{}
+	s.byClass[class] = it
+	for _, k := range s.known {
+		if k.namespace == class.Namespace && k.selector.Matches(class.Labels) {
+			it.counted = append(it.counted, k)
+		}
+	}
+
+	for i, c := range class.Spec.TopologySpreadConstraints {
+		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.SpreadSelectors) || class.SpreadSelectors[i] == nil {
+			continue
+		}
+		known := s.known[fmt.Sprintf("%q %q %q", c.TopologyKey, class.Namespace, class.SpreadSelectors[i].String())]
+		if known == nil { // of a pod that is placed
+			continue
+		}
+		own := ownSpread{spread: known, skew: int(c.MaxSkew)}
+		if own.selector.Matches(class.Labels) {
+			own.self = 1
+		}
+		it.own = append(it.own, own)
+	}
+	return it
+}
+
+// add adds the domains of a node.
+func (s *spreads) add(labels map[string]string) {
+	for _, k := range s.known {
+		if domain, has := labels[k.key]; has {
+			k.add(domain)
+		}
+	}
+}
+
+// count counts a pod on a node.
+func (s *spreads) count(class *cluster.PodClass, labels map[string]string) {
+	for _, k := range s.of(class).counted {
+		if domain, has := labels[k.key]; has {
+			k.count(domain)
+		}
+	}
+}
+
+// allow reports whether a pod of the class may go to a node now.
+func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool {
+	for _, own := range s.of(class).own {
+		domain, has := labels[own.key]
+		if !has || !own.allows(domain) {
+			return false
+		}
+	}
+	return true
+}
+
+// apartOf are groups of which a node can always hold one pod: those that a constraint by node counts,
+// and those that have it. It is more than the constraints ask, for the few pods that were left
+// because numbers did not know them.
+func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
+	it := s.of(class)
+	note := func(k *spread) {
+		if k.key == v1.LabelHostname {
+			keys = append(keys, fmt.Sprintf("spread %q %q", k.namespace, k.selector.String()))
+		}
+	}
+	for _, k := range it.counted {
+		note(k)
+	}
+	for _, own := range it.own {
+		note(own.spread)
+	}
+
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// allows reports whether the domain may have one more pod.
+func (o *ownSpread) allows(domain string) bool { return o.counts[domain]+o.self-o.least() <= o.skew }
+
+func (k *spread) add(domain string) {
+	if _, known := k.counts[domain]; !known {
+		k.counts[domain] = 0
+		k.domains[0]++
+	}
+}
+
+func (k *spread) count(domain string) {
+	k.add(domain)
+	before := k.counts[domain]
+	k.counts[domain]++
+	if k.domains[before]--; k.domains[before] == 0 {
+		delete(k.domains, before)
+	}
+	k.domains[before+1]++
+}
+
+// least is the lowest count of any domain. Domains have few different ones.
+func (k *spread) least() int {
+	if k.domains[0] > 0 || len(k.domains) == 0 {
+		return 0
+	}
+	least := math.MaxInt
+	for count := range k.domains {
+		least = min(least, count)
+	}
+	return least
+}
+
+// turnOf is when the pods of a class are tried: those that spread over zones and other large
+// domains first, then those that spread over nodes, then those that are only counted.
+func turnOf(class *cluster.PodClass) int {
+	turn := 2
+	for _, s := range class.Spec.TopologySpreadConstraints {
+		switch {
+		case s.WhenUnsatisfiable != v1.DoNotSchedule:
+		case s.TopologyKey == v1.LabelHostname:
+			turn = min(turn, 1)
+		default:
+			turn = 0
+		}
+	}
+	return turn
+}
