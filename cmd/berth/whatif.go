@@ -88,7 +88,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   provision --catalog FILE...              the cheapest nodes on which all runs that
                                            is pending then: Karpenter's NodePools and
                                            instance types, or Nodes with a price;
-                                           -o nodeclaims; --fail-on cost=1000`,
+                                           -o nodeclaims; --fail-on cost=1000;
+        --scored                           and what its scheduler's scores make of them`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb
@@ -153,6 +154,11 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 		Progress: func(elapsed, until time.Duration, without bool) {
 			if meter.shows() {
 				meter.say(forecasting(elapsed, until, without))
+			}
+		},
+		Planning: func(words string) {
+			if meter.shows() {
+				meter.say("planning nodes: " + words)
 			}
 		}})
 

@@ -86,6 +86,7 @@ type parts struct {
 	eviction  pressure.Config
 	timeout   time.Duration
 	catalog   []string
+	scored    bool
 }
 
 func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
@@ -178,6 +179,7 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 		flags.IntVar(&p.replicas, "replicas", -1, "")
 	case "provision":
 		flags.StringSliceVar(&p.catalog, "catalog", nil, "")
+		flags.BoolVar(&p.scored, "scored", false, "")
 	}
 }
 
@@ -231,7 +233,7 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		if len(p.rest) > 0 {
 			return nil, usagef("provision %q: what can be bought is named with --catalog FILE", p.rest[0])
 		}
-		return &whatif.Step{Catalog: &provision.Catalog{}}, nil
+		return &whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored}, nil
 	case "delete":
 		if p.reference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")

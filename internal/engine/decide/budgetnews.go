@@ -108,14 +108,14 @@ func (b *budgetNews) compareStates(ix *index, namespace string, before, after *b
 
 // addCovered adds the nodes that have more pods than so many that the selector covers.
 func (b *budgetNews) addCovered(ix *index, namespace string, selector *rules.Selector, more int32) {
-	pods := map[int32]int32{}
-	for _, class := range ix.coveredLooks(namespace, selector) {
-		for node, n := range class.nodes.all {
-			pods[node] += n.staying + n.leaving
+	sums := map[int32]int32{}
+	for _, pods := range ix.coveredLooks(namespace, selector) {
+		for node, n := range pods.nodes.all {
+			sums[node] += n.staying + n.leaving
 		}
 	}
-	maps.DeleteFunc(pods, func(_, n int32) bool { return n <= more })
-	b.addNodes(maps.Keys(pods))
+	maps.DeleteFunc(sums, func(_, n int32) bool { return n <= more })
+	b.addNodes(maps.Keys(sums))
 }
 
 // addNodes adds nodes, in a fixed order: an attempt may have no time for all.
@@ -126,8 +126,8 @@ func (b *budgetNews) addNodes(nodes iter.Seq[int32]) {
 // addNamed adds the nodes of the pods with these names that the selector covers.
 func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
-	for _, class := range ix.coveredLooks(namespace, selector) {
-		for node := range class.nodes.all {
+	for _, pods := range ix.coveredLooks(namespace, selector) {
+		for node := range pods.nodes.all {
 			nodes[node] = true
 		}
 	}
@@ -137,9 +137,9 @@ func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selec
 	b.addNodes(maps.Keys(nodes))
 }
 
-// coveredLooks lists the classes of a namespace that a selector covers; nil covers none. The list is
+// coveredLooks lists the looks of a namespace that a selector covers; nil covers none. The list is
 // good until the next search.
-func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (classes []*lookPods) {
+func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (looks []*lookPods) {
 	if selector == nil {
 		return nil
 	}
@@ -155,15 +155,15 @@ func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (class
 	for _, at := range of {
 		p.findLooks(p.byLabel[hashOf(at.Key, at.Value)])
 	}
-	classes = p.found[:0]
+	looks = p.found[:0]
 	for _, pods := range p.found {
 		if ix.c.Looks++; pods.class.Namespace != namespace {
 			continue
 		}
 		if ix.c.Looks += selector.Looks(pods.class.Labels); selector.Matches(pods.class.Labels) {
-			classes = append(classes, pods)
+			looks = append(looks, pods)
 		}
 	}
 
-	return classes
+	return looks
 }

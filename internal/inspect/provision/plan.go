@@ -44,6 +44,9 @@ type Plan struct {
 	// Pending are the pods that stay pending, and why.
 	Pending []Waiting `json:"pending"`
 	Notes   []string  `json:"notes,omitempty"`
+	// Scored is what happens where the scheduler chooses among the nodes by its scores, if that was
+	// asked.
+	Scored *Scored `json:"scored,omitempty"`
 
 	catalog *Catalog
 }
@@ -72,8 +75,16 @@ const mostRounds = 20
 // Make plans nodes for the pods that are pending in the world. It adds them to the world, and the
 // pods to the nodes.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
-	m := &maker{w: w, c: c, o: o, plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c,
-		Notes: slices.Clone(c.Notes)}, named: map[string]bool{}}
+	return newMaker(w, c, o).make()
+}
+
+func newMaker(w *simulate.World, c *Catalog, o Options) *maker {
+	return &maker{w: w, c: c, o: o, named: map[string]bool{},
+		plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c, Notes: slices.Clone(c.Notes)}}
+}
+
+func (m *maker) make() (*Plan, error) {
+	w := m.w
 
 	w.Settle()
 	pods := m.pending()
@@ -81,7 +92,8 @@ func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 		if len(pods) == 0 {
 			break
 		}
-		m.say("round %d: %d pods", round+1, len(pods))
+		m.rounds++
+		m.say("round %d: nodes for %d pods", m.rounds, len(pods))
 		if !m.buy(pods) {
 			break
 		}
@@ -106,6 +118,7 @@ type maker struct {
 	c      *Catalog
 	o      Options
 	plan   *Plan
+	rounds int
 	bought []int // by offer, in the order of the nodes
 	number map[string]int
 	named  map[string]bool
@@ -155,18 +168,17 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	}
 
 	planned := d.assign(solution, nodes)
-	m.say("%d nodes", len(made))
+	m.say("round %d: trying %d pods on %d nodes", m.rounds, len(planned), len(made))
 	if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
 		return false
 	}
 
-	m.say("applied")
 	return m.w.SettleAt(planned) == nil
 }
 
 // read makes numbers of the pods, while a node of each kind is in the cluster.
 func (m *maker) read(pods []*cluster.Pod) *demand {
-	d := &demand{world: m.w, offers: m.c.Offers, cautious: len(m.bought) > 0}
+	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1}
 	d.sort(m.c, told(m.w, pods))
 	d.measure(pods)
 	over := d.suppose()
@@ -267,14 +279,20 @@ func (m *maker) node(offer int) *v1.Node {
 		name = fmt.Sprintf("%s-new-%d", strings.ToLower(o.Pool), m.number[o.Pool])
 	}
 
-	node := o.Node.DeepCopy()
-	node.Name = name
-	node.CreationTimestamp = metav1.NewTime(m.w.Now())
-	metav1.SetMetaDataLabel(&node.ObjectMeta, v1.LabelHostname, name)
+	node := o.named(name, m.w)
 	m.plan.Nodes = append(m.plan.Nodes, Node{
 		Name: name, Pool: o.Pool, Type: o.Type, Zone: o.Zone, CapacityType: o.CapacityType, Price: o.Price, Pods: []string{}, offer: offer,
 	})
 	m.bought, m.named[name] = append(m.bought, offer), true
+	return node
+}
+
+// named returns a node of the offer.
+func (o *Offer) named(name string, w *simulate.World) *v1.Node {
+	node := o.Node.DeepCopy()
+	node.Name = name
+	node.CreationTimestamp = metav1.NewTime(w.Now())
+	metav1.SetMetaDataLabel(&node.ObjectMeta, v1.LabelHostname, name)
 	return node
 }
 
@@ -325,6 +343,7 @@ func (m *maker) finish() {
 func (m *maker) bound() {
 	problem, at := &packing.Problem{}, map[*free]int{}
 	groups := map[string]int{}
+	unknown := false
 	for i, o := range m.c.Offers {
 		problem.Bins = append(problem.Bins, packing.Bin{Room: m.rooms[i], Price: o.Price})
 	}
@@ -335,6 +354,7 @@ func (m *maker) bound() {
 			if f == nil {
 				continue
 			}
+			unknown = unknown || isConstrained(pod.Class)
 			i, known := at[f]
 			if !known {
 				i = len(problem.Items)
@@ -363,6 +383,10 @@ func (m *maker) bound() {
 	if p.Least > 0 {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
 	}
+	if unknown && !p.best() {
+		p.Notes = append(p.Notes, "what is possible at all is counted without spread constraints and pod affinity, which some of these "+
+			"pods have: the plan may be nearer to the best, or be it")
+	}
 }
 
 func percent(part, of int64) float64 {
@@ -370,4 +394,10 @@ func percent(part, of int64) float64 {
 		return 0
 	}
 	return float64(int64(1000*float64(part)/float64(of)+0.5)) / 10
+}
+
+// isConstrained reports whether the class has constraints that the bound does not know.
+func isConstrained(class *cluster.PodClass) bool {
+	return len(class.RequiredAffinity) > 0 || slices.ContainsFunc(class.Spec.TopologySpreadConstraints,
+		func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule })
 }

@@ -31,12 +31,13 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 	default:
 		text.Line("%s for %s: %.4g an hour, %.0f a month; %s.", answer.Count(len(p.Nodes), "new node"),
 			answer.Count(p.Pods, "pod"), p.Hour, p.Month, p.bound())
-		p.lots(text)
+		lots(text, p.Nodes)
 	}
 
 	if wide {
 		p.each(text)
 	}
+	p.scored(text)
 	p.pending(text)
 	for _, note := range p.Notes {
 		text.Line("note: %s", note)
@@ -45,15 +46,37 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 
 // bound says how good the plan is.
 func (p *Plan) bound() string {
-	if p.Above < 0.005 {
+	if p.best() {
 		return "nothing cheaper is possible"
 	}
 	return fmt.Sprintf("at most %.1f %% above what is possible at all", p.Above)
 }
 
-func (p *Plan) lots(text *answer.Page) {
+// best reports whether nothing cheaper is possible.
+func (p *Plan) best() bool { return p.Above < 0.005 }
+
+// scored says what the scheduler's scores make of the plan.
+func (p *Plan) scored(text *answer.Page) {
+	s := p.Scored
+	if s == nil || len(p.Nodes) == 0 {
+		return
+	}
+
+	text.Line("")
+	if s.Pending == 0 {
+		text.Line("Where the scheduler chooses among the nodes by its scores, all of these pods run, too.")
+		return
+	}
+	text.Line("Where the scheduler chooses among the nodes by its scores, %s of these pods stay pending; %s for %.4g an hour more take %s.",
+		fmt.Sprint(s.Pending), answer.Count(len(s.Nodes), "new node"), s.Hour, answer.Count(s.Pending-len(s.Left), "pod"))
+	if len(s.Nodes) > 0 {
+		lots(text, s.Nodes)
+	}
+}
+
+func lots(text *answer.Page, nodes []Node) {
 	rows := [][]string{{"NODES", "POOL", "TYPE", "ZONE", "CAPACITY", "EACH/H", "TOGETHER/H", "PODS", "CPU", "MEMORY"}}
-	for _, l := range p.sorted() {
+	for _, l := range sorted(nodes) {
 		n := float64(l.count)
 		rows = append(rows, []string{
 			fmt.Sprint(l.count), l.Pool, dash(l.Type), dash(l.Zone), dash(l.CapacityType),
@@ -74,9 +97,9 @@ func bar(percent float64) string {
 func dash(text string) string { return cmp.Or(text, "-") }
 
 // sorted puts nodes that are alike together, those that cost most together first.
-func (p *Plan) sorted() (lots []*lot) {
+func sorted(nodes []Node) (lots []*lot) {
 	at := map[string]*lot{}
-	for _, n := range p.Nodes {
+	for _, n := range nodes {
 		key := fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
 		l := at[key]
 		if l == nil {

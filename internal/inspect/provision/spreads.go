@@ -138,9 +138,9 @@ func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool 
 	return true
 }
 
-// apartOf are groups of which a node can always hold one pod: those that a constraint by node counts,
-// and those that have it. It is more than the constraints ask, for the few pods that were left
-// because numbers did not know them.
+// apartOf are groups of which a node can always hold one pod: those that a constraint by node
+// counts, and those that have it. It is more than the constraints ask, for the few pods that were
+// left because numbers did not know them.
 func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
 	it := s.of(class)
 	note := func(k *spread) {

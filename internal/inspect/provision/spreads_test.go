@@ -52,27 +52,16 @@ func zonesCatalog(t *testing.T) *Catalog {
 				cpu, zone, zone, fmt.Sprint(0.05*float64(cpu)), fmt.Sprint(cpu), 4*cpu)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "catalog.yaml")
-	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c, err := ReadCatalog([]string{file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return catalogOf(t, b.String())
 }
 
 // Pods that spread get nodes that are right for them in a few rounds, and none is left.
 func TestSpreadingIsPlanned(t *testing.T) {
 	for seed := range uint64(6) {
-		w, err := simulate.Open(manifest.Assemble("test", spreadingPods(rand.New(rand.NewPCG(seed, 3)), 900)), simulate.Options{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := openWorld(t, spreadingPods(rand.New(rand.NewPCG(seed, 3)), 900))
 		rounds := 0
 		plan, err := Make(w, zonesCatalog(t), Options{Progress: func(words string) {
-			if strings.HasPrefix(words, "round") {
+			if strings.Contains(words, "nodes for") {
 				rounds++
 			}
 		}})
@@ -88,4 +77,57 @@ func TestSpreadingIsPlanned(t *testing.T) {
 			t.Errorf("seed %d: %d rounds", seed, rounds)
 		}
 	}
+}
+
+// Small pods that the scheduler spreads over the new nodes take room that the plan has for large
+// ones: what stays pending then is said, with what more to buy. On nodes that are full either way,
+// nothing is.
+func TestScoresStrandPods(t *testing.T) {
+	for large, stranded := range map[string]int{"4": 2, "3": 0} {
+		var pods []metav1.Object
+		for i, cpu := range []string{"1", "1", "1", "1", large, large} {
+			pods = append(pods, &v1.Pod{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p-", i), Namespace: "default", UID: types.UID(fmt.Sprint("u", i))},
+				Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "c",
+					Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}}},
+			})
+		}
+		catalog := catalogOf(t, "kind: Node\napiVersion: v1\nmetadata: {name: node, annotations: {berth.dev/price: '1'}}\n"+
+			"status: {allocatable: {cpu: '4', memory: 64Gi, pods: '110'}}\n")
+
+		plan, err := Make(openWorld(t, pods), catalog, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := plan.Score(openWorld(t, pods), Options{}); err != nil {
+			t.Fatal(err)
+		}
+		s := plan.Scored
+		if s.Pending != stranded || len(s.Nodes) != stranded || s.Hour != float64(stranded) || len(s.Left) != 0 {
+			t.Errorf("large pods of %s CPUs on %d nodes: %+v; want %d stranded, and as many nodes more", large, len(plan.Nodes), s, stranded)
+		}
+	}
+}
+
+func openWorld(t *testing.T, objects []metav1.Object) *simulate.World {
+	t.Helper()
+	w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func catalogOf(t *testing.T, text string) *Catalog {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "catalog.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := ReadCatalog([]string{file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // zones chooses zones beforehand for pods whose constraints are by zone, which a packing does not
-// know: those that spread go where fewest like them are, and those that want to be together go where the
-// first of them went.
+// know: those that spread go where fewest like them are, and those that want to be together go
+// where the first of them went.
 type zones struct {
 	d     *demand
 	alike map[likeness]int  // how many pods of a look went to a domain
@@ -51,9 +51,9 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	return kinds
 }
 
-// spread returns those of the kinds that are in the domain that a pod of the class goes to: of those
-// that the constraint allows, the one that has the fewest pods like it, so that what others count
-// stays even.
+// spread returns those of the kinds that are in the domain to which a pod of the class goes: among
+// the domains that the constraint allows, it is the one with the fewest pods like it, so that what
+// others count stays even.
 func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []int {
 	best, fewest := "", math.MaxInt
 	for _, domain := range z.of(kinds, own.key) {

@@ -24,6 +24,8 @@ type Step struct {
 	// Catalog, if set, is what nodes may be bought from for the pods that are pending after the
 	// operations before it, instead of an operation. It is the last step.
 	Catalog *provision.Catalog
+	// Scored is set if the scheduler is to place all pods on the nodes of the plan by its scores.
+	Scored bool
 }
 
 // Options say how far to look.
@@ -36,6 +38,8 @@ type Options struct {
 	// then, where things happen anyway, without them. until is when it ends; 0 is when nothing more
 	// happens.
 	Progress func(elapsed, until time.Duration, without bool)
+	// Planning, if set, is called with how far a plan of nodes is.
+	Planning func(words string)
 }
 
 // longest is how far a forecast looks by default: a cluster may never settle. Node health may taint
@@ -110,8 +114,14 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	}
 	if catalog != nil {
 		var err error
-		if f.Provision, err = provision.Make(w, catalog, provision.Options{}); err != nil {
+		planning := provision.Options{Progress: o.Planning}
+		if f.Provision, err = provision.Make(w, catalog, planning); err != nil {
 			return nil, err
+		}
+		if steps[len(steps)-1].Scored {
+			if err := f.score(w, steps, planning); err != nil {
+				return nil, err
+			}
 		}
 	}
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
@@ -153,6 +163,32 @@ func (f *Forecast) advance(w *simulate.World, exactly time.Duration) time.Durati
 		}
 		until = min(until+patience/4, most)
 	}
+}
+
+// score has the scheduler place all pods on the nodes of the plan, in a world in which the steps
+// before it are done again.
+func (f *Forecast) score(w *simulate.World, steps []Step, o provision.Options) error {
+	again, err := w.Twin()
+	if err != nil {
+		return err
+	}
+
+	again.Settle()
+	again.BeginHealth()
+	for _, s := range steps {
+		switch {
+		case s.Catalog != nil:
+		case s.Choose > 0:
+			_, _, err = again.Choose(s.Choose, s.Drain)
+		default:
+			_, err = again.Do(s.Operation)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	again.Advance(w.Elapsed())
+	return f.Provision.Score(again, o)
 }
 
 // compare separates the pods that leave because of the operations from those that leave without
