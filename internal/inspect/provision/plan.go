@@ -113,6 +113,8 @@ func (m *maker) make() (*Plan, error) {
 
 // maker makes a plan.
 type maker struct {
+	// scored is set if the scheduler chooses the node of each pod by its scores.
+	scored bool
 	dbg    map[types.UID]simulate.Turn
 	w      *simulate.World
 	c      *Catalog
@@ -173,6 +175,10 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 		return false
 	}
 
+	if m.scored {
+		m.w.Settle()
+		return m.w.Err() == nil
+	}
 	return m.w.SettleAt(planned) == nil
 }
 

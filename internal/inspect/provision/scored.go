@@ -23,6 +23,7 @@ type Scored struct {
 // all pods, and buys nodes for what it leaves.
 func (p *Plan) Score(w *simulate.World, o Options) error {
 	m := newMaker(w, p.catalog, o)
+	m.scored = true
 	var made []metav1.Object
 	for _, n := range p.Nodes {
 		made = append(made, p.catalog.Offers[n.offer].named(n.Name, w))

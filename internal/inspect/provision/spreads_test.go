@@ -131,3 +131,33 @@ func catalogOf(t *testing.T, text string) *Catalog {
 	}
 	return c
 }
+
+// With what is bought beside the plan, everything runs as the scheduler scores: shown by placing
+// all pods of a world on these nodes once more.
+func TestScoredPlacementIsRepaired(t *testing.T) {
+	stranded := 0
+	for seed := range uint64(4) {
+		pods := spreadingPods(rand.New(rand.NewPCG(seed, 5)), 300)
+		plan, err := Make(openWorld(t, pods), zonesCatalog(t), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := openWorld(t, pods)
+		if err := plan.Score(w, Options{}); err != nil {
+			t.Fatal(err)
+		}
+
+		stranded += plan.Scored.Pending
+		if len(plan.Scored.Left) > 0 {
+			t.Errorf("seed %d: left %+v", seed, plan.Scored.Left)
+		}
+		for _, f := range w.Each() {
+			if f.Pod != nil && f.Pod.NodeName == "" {
+				t.Errorf("seed %d: %s stays pending: %s", seed, f.Pod.Name, f.Message)
+			}
+		}
+	}
+	if stranded == 0 {
+		t.Error("no pod was left pending by scores: the test shows nothing")
+	}
+}
