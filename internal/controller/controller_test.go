@@ -76,7 +76,7 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 		{"--eviction-deadline=-5m", "--eviction-deadline: -5m0s"},
 		{"--journal-size=2Gi", "--journal-size: goes with --journal"},
 		{"--journal-age=1h", "--journal-age: goes with --journal"},
-		{"--goals=heal", "--policy and --goals: go with --controllers=rebalance"},
+		{"--goals=heal", "--policy, --goals and --surge: go with --controllers=rebalance"},
 		{"--controllers=rebalance --goals=heel", `--goals: goal "heel": must be one of heal, spread`},
 		{"--controllers=rebalance --policy=p.yaml --goals=heal", "--policy: goes without --goals"},
 		{"--controllers=rebalance --policy=nowhere.yaml", "--policy: open nowhere.yaml"},

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -42,7 +43,7 @@ func (s *stage) carryOut(action execute.Action) {
 		})
 	case execute.MakePlan:
 		options := a.Options
-		options.Profiles = s.profiles
+		options.Profiles, options.Scales = s.profiles, scales
 		plan := rebalance.Make(a.State, s.policy, options)
 		if s.faults.shy != "" {
 			s.hide(s.faults.shy)
@@ -62,7 +63,7 @@ func (s *stage) carryOut(action execute.Action) {
 	case execute.FreeRoom:
 		request(func() execute.Event { s.keep(nil, nil); return nil })
 	case execute.PlanDrain:
-		plan := rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: s.profiles})
+		plan := rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: s.profiles, Scales: scales})
 		request(func() execute.Event { return execute.DrainPlanned{Plan: plan} })
 	case execute.PlanRoll:
 		answer := execute.RollPlanned{}
@@ -110,6 +111,9 @@ func (s *stage) carryOut(action execute.Action) {
 		s.say("done: %d moves, %d misses; %s", a.Moves, a.Misses, a.Stopped)
 	}
 }
+
+// scales are the kinds with a scale subresource, beside those of apps.
+var scales = map[schema.GroupKind]bool{{Group: "argoproj.io", Kind: "Rollout"}: true}
 
 func (s *stage) note(a execute.Note) execute.Event {
 	if s.faults.unwritable {

@@ -19,6 +19,11 @@ import (
 
 // belong has a ReplicaSet belong to the Deployment of its name, if there is one.
 func (s *stage) belong(rs *appsv1.ReplicaSet) {
+	if _, ok := s.rollouts[rs.Name]; ok {
+		s.rollouts[rs.Name] = *rs.Spec.Replicas
+		rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: rs.Name,
+			UID: types.UID("rollout/" + rs.Name), Controller: new(true)}}
+	}
 	d, ok := s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name}})].(*appsv1.Deployment)
 	if !ok {
 		return
@@ -50,6 +55,9 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	case label != a.Before, a.After != "" && s.replicasOf(object) != a.From:
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict, Message: "it has changed"}
 	}
+	if a.Of.Through != nil {
+		return s.rescaleThrough(a, object.(*appsv1.ReplicaSet))
+	}
 	to := s.setScale(object, func(object metav1.Object, replicas int32) int32 {
 		object.SetLabels(map[string]string{rebalance.SurgeLabel: a.After})
 		if a.After == "" {
@@ -63,6 +71,40 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	s.say("%s is scaled to %d", a.Of, to)
 	if s.faults.lose != nil && s.faults.lose() {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: "no answer"}
+	}
+	return execute.Answered{Ticket: a.Ticket}
+}
+
+// rescaleThrough scales a rollout: its ReplicaSet is labelled before, and no longer after.
+func (s *stage) rescaleThrough(a execute.Scale, rs *appsv1.ReplicaSet) execute.Event {
+	label := func() {
+		rs = s.objects[s.key(rs)].(*appsv1.ReplicaSet).DeepCopy()
+		rs.Labels = nil
+		if a.After != "" {
+			rs.Labels = map[string]string{rebalance.SurgeLabel: a.After}
+		}
+		s.write(rs)
+	}
+	scale := func() {
+		if s.rollouts[a.Of.Through.Name] != a.From {
+			return
+		}
+		s.rollouts[a.Of.Through.Name] = a.To
+		s.say("%s is scaled to %d", a.Of, a.To)
+		s.after(50*time.Millisecond, func() {
+			s.setScale(s.objects[s.key(rs)], func(metav1.Object, int32) int32 { return a.To })
+		})
+	}
+	life, steps := s.life, []func(){label, scale}
+	if a.After == "" {
+		slices.Reverse(steps)
+	}
+	steps[0]()
+	if s.faults.halfway != nil {
+		s.faults.halfway()
+	}
+	if life == s.life {
+		steps[1]()
 	}
 	return execute.Answered{Ticket: a.Ticket}
 }
@@ -246,6 +288,53 @@ func TestASurgeOfAMoveIsPutBackAfterAKill(t *testing.T) {
 				if requests < at {
 					break
 				}
+			}
+		}
+	}
+}
+
+// TestASurgeByAScaleSubresourceIsPutBackAfterAKill kills the process before, in the middle of and
+// after each request.
+func TestASurgeByAScaleSubresourceIsPutBackAfterAKill(t *testing.T) {
+	for _, how := range []string{"before", "halfway", "after"} {
+		for at := 1; ; at++ {
+			s := newStage(t, 1, "node a\nnode b\nrollout web\npods web count=2 on=a cpu=1 label=app:web\nbudget web of=app:web unavailable=0\n",
+				&rebalance.Policy{})
+			s.draining, s.statuses = true, true
+			s.count()
+			s.run(time.Second)
+			requests := 0
+			kills := func() bool {
+				requests++
+				if requests == at {
+					s.kill()
+				}
+				return requests != at || how == "after"
+			}
+			if s.faults.request = kills; how == "halfway" {
+				s.faults.request, s.faults.halfway = nil, func() { kills() }
+			}
+			options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}, Surge: true}}
+			for try := 0; len(s.drained) == 0 && try < 10; try++ {
+				if s.core == nil {
+					s.begin(execute.NewDrainer(options))
+				}
+				for range 600 {
+					s.run(200 * time.Millisecond)
+					if up := s.up("web"); up < 2 {
+						s.fail("%d pods are ready", up)
+					}
+				}
+			}
+			s.judgeSurge("a", 2)
+			if s.rollouts["web"] != 2 {
+				s.fail("the rollout wants %d", s.rollouts["web"])
+			}
+			if len(s.wrong) > 0 {
+				t.Fatalf("killed %s request %d: %v\n%s", how, at, s.wrong, s.lines.String())
+			}
+			if requests < at {
+				break
 			}
 		}
 	}

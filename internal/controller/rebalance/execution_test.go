@@ -292,6 +292,9 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 			if o, ok := s.objects[key].(*appsv1.Deployment); ok {
 				fmt.Fprintf(&s.lines, "%s %d %v\n", o.Name, *o.Spec.Replicas, o.Labels)
 			}
+			if o, ok := s.objects[key].(*appsv1.ReplicaSet); ok && rebalance.ThroughOf(o) != nil {
+				fmt.Fprintf(&s.lines, "Rollout %s %d %v\n", o.Name, s.rollouts[o.Name], o.Labels)
+			}
 		}
 	case "world":
 	default:

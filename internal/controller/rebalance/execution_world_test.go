@@ -35,6 +35,7 @@ type stage struct {
 	objects  map[string]metav1.Object
 	replicas map[types.UID]int
 	template map[types.UID]*v1.Pod
+	rollouts map[string]int32 // by name, what owners that are no Deployments want; they have a scale subresource
 	made     int
 
 	policy   *rebalance.Policy
@@ -98,6 +99,7 @@ type trouble struct {
 	unscalable string                // why nothing can be scaled
 	unstarted  string                // why containers do not start
 	request    func() bool           // asked before each request of a drain: whether it is carried out
+	halfway    func()                // something that happens between the two halves of a request to scale
 	scaled     func(a execute.Scale) // something that happens when a workload was scaled
 
 	unwritable bool   // the journal
@@ -108,10 +110,14 @@ type trouble struct {
 func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) *stage {
 	s := &stage{
 		t: t, now: begin, r: rand.New(rand.NewPCG(seed, 11)), objects: map[string]metav1.Object{}, replicas: map[types.UID]int{},
-		template: map[types.UID]*v1.Pod{}, policy: policy, profiles: profiles(t, ""), evicted: map[types.UID]time.Time{},
+		template: map[types.UID]*v1.Pod{}, rollouts: map[string]int32{}, policy: policy, profiles: profiles(t, ""), evicted: map[types.UID]time.Time{},
 		results: map[string]int{}, stolen: map[types.UID]bool{},
 	}
 	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "rollout "); ok {
+			s.rollouts[name] = 0
+			continue
+		}
 		for _, o := range object(t, strings.TrimSpace(line)) {
 			s.enter(o)
 		}

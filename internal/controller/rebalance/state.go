@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -51,6 +52,8 @@ type Options struct {
 	Arrived map[types.UID]bool
 	// Surge has pods leave once one more replica of their workload is ready, where that can be.
 	Surge bool
+	// Scales are the kinds with a scale subresource.
+	Scales map[schema.GroupKind]bool
 	// Spent are the moves of the same run: they count towards the policy's limits, and a goal that
 	// has begun goes on.
 	Spent Spent

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -29,10 +30,41 @@ type Scaled struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
+	// Through is what scales a ReplicaSet by its own scale subresource, such as an Argo Rollout.
+	Through *Through `json:"through,omitempty"`
 }
 
-// String names it as kubectl does.
-func (s Scaled) String() string { return s.Kind + "/" + s.Name }
+// Through is the controller of a ReplicaSet that is no Deployment. All that is relied on is its
+// scale subresource.
+type Through struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid"`
+}
+
+// ThroughOf returns what scales a ReplicaSet if it is no Deployment, or nil.
+func ThroughOf(rs metav1.Object) *Through {
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil || owner.Kind == "Deployment" {
+		return nil
+	}
+	return &Through{owner.APIVersion, owner.Kind, owner.Name, owner.UID}
+}
+
+// target is the kind and name of what has the scale.
+func (s Scaled) target() (kind, name string) {
+	if s.Through != nil {
+		return s.Through.Kind, s.Through.Name
+	}
+	return s.Kind, s.Name
+}
+
+// String names what has the scale as kubectl does.
+func (s Scaled) String() string {
+	kind, name := s.target()
+	return kind + "/" + name
+}
 
 // Surge says that a pod leaves once one more pod of its workload is ready.
 type Surge struct {
@@ -61,7 +93,7 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	if why != "" {
 		return nil, why, false
 	}
-	if why = w.rolling(rs); why != "" {
+	if why = cmp.Or(w.rolling(rs), w.split(rs)); why != "" {
 		return nil, why, true
 	}
 	if other := w.unready(p); other != nil {
@@ -122,12 +154,16 @@ func (w *world) ending(namespace string) bool {
 // scaledOf returns what has to be scaled for one more pod of a ReplicaSet, or why that must not be
 // done.
 func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
-	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID}, Replicas: replicas(rs.Spec.Replicas)}
+	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: replicas(rs.Spec.Replicas)}
+	if s.Through = ThroughOf(rs); s.Through != nil {
+		if kind := schema.FromAPIVersionAndKind(s.Through.APIVersion, s.Through.Kind).GroupKind(); !w.options.Scales[kind] {
+			return nil, fmt.Sprintf("%s scales it, which has no scale subresource", s)
+		}
+		return s, ""
+	}
 	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
 		d := w.deployments[types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}]
 		switch {
-		case owner.Kind != "Deployment":
-			return nil, fmt.Sprintf("%s/%s scales it, which is not known", owner.Kind, owner.Name)
 		case d == nil:
 			return nil, "its Deployment does not exist"
 		case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
@@ -135,7 +171,7 @@ func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		case noSurge(d):
 			return nil, "its Deployment allows no pod more (maxSurge: 0)"
 		}
-		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID}, Replicas: replicas(d.Spec.Replicas)}
+		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID, nil}, Replicas: replicas(d.Spec.Replicas)}
 	}
 	return s, ""
 }
@@ -144,9 +180,25 @@ func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 // its sync period of 15 s, since one pod more lowers what each of them uses: before the successor
 // is ready, or with another pod removed than the one that is to leave.
 func (w *world) autoscaled(s Scaled) string {
+	kind, name := s.target()
 	for _, h := range w.autoscalers {
-		if ref := &h.Spec.ScaleTargetRef; h.Namespace == s.Namespace && ref.Kind == s.Kind && ref.Name == s.Name {
+		if ref := &h.Spec.ScaleTargetRef; h.Namespace == s.Namespace && ref.Kind == kind && ref.Name == name {
 			return fmt.Sprintf("the HorizontalPodAutoscaler %s scales it", h.Name)
+		}
+	}
+	return ""
+}
+
+// split reports that what scales a ReplicaSet has pods of another one, too. Then it is not known
+// which of them gets one more.
+func (w *world) split(rs *appsv1.ReplicaSet) string {
+	through := ThroughOf(rs)
+	if through == nil {
+		return ""
+	}
+	for _, other := range w.c.ReplicaSets.All() {
+		if other.UID != rs.UID && other.Namespace == rs.Namespace && replicas(other.Spec.Replicas) > 0 && metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
+			return fmt.Sprintf("%s/%s is being rolled out", through.Kind, through.Name)
 		}
 	}
 	return ""

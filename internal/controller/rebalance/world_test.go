@@ -110,7 +110,7 @@ func object(t testing.TB, line string) []metav1.Object {
 		return []metav1.Object{d}
 	case "autoscaler":
 		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
-		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: w.get("of", w.name)}
+		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: w.get("kind", "Deployment"), Name: w.get("of", w.name)}
 		return []metav1.Object{h}
 	case "quota":
 		q := &v1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}

@@ -48,9 +48,9 @@ const (
 //
 // A guest, of the class of the pod that leaves, is nominated to the node: pods of the same or a
 // lower priority leave it its room. The first pod of the same controller that is tried while that
-// pod is leaving, or after it has gone, or at once if the successor comes first, takes the guest's place: it is nominated, so that it goes
-// to the node if it fits there. A pod that is not known has no guest; its successor is nominated
-// nevertheless.
+// pod is leaving, or after it has gone, or at once if the successor comes first, takes the guest's
+// place: it is nominated, so that it goes to the node if it fits there. A pod that is not known has
+// no guest; its successor is nominated nevertheless.
 //
 // At most one room is kept at a time. It is kept for a limited time, whether or not the Lease goes.
 type rooms struct {

@@ -102,6 +102,22 @@ func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 	return object
 }
 
+// split reports whether what scales a ReplicaSet, and is no Deployment, has pods of another one.
+func (c *cluster) split(object metav1.Object) bool {
+	through := rebalance.ThroughOf(object)
+	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
+		return false
+	}
+	for _, o := range c.objects {
+		other, ok := o.(*appsv1.ReplicaSet)
+		if ok && other.UID != object.GetUID() && other.Namespace == object.GetNamespace() && replicasOf(other) > 0 &&
+			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
+			return true
+		}
+	}
+	return false
+}
+
 // notMade returns why a ReplicaSet's controller could not make a pod, or "".
 func (c *cluster) notMade(namespace, owner string) string {
 	_, name, _ := strings.Cut(owner, "/")

@@ -281,12 +281,17 @@ func (ss *surges) grow(s *surge) {
 		ss.giveUp(s, "somebody else has changed the scale")
 		return
 	}
-	if wanted := replicasOf(object); wanted != s.note.replicas+1 {
-		ss.giveUp(s, fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, wanted))
+	wanted := replicasOf(object)
+	if s.scaled.Through != nil && wanted == s.note.replicas && ss.now.Sub(s.since) < pendingFor {
+		ss.host.wake(s.since.Add(pendingFor)) // its controller hands the scale on
 		return
 	}
-	if !equality.Semantic.DeepEqual(templateOf(object), s.template) {
+	if !equality.Semantic.DeepEqual(templateOf(object), s.template) || ss.cluster.split(object) {
 		ss.giveUp(s, fmt.Sprintf("a rollout of %s has begun", s.scaled))
+		return
+	}
+	if wanted != s.note.replicas+1 {
+		ss.giveUp(s, fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, wanted))
 		return
 	}
 
@@ -397,7 +402,7 @@ func scaledOf(object metav1.Object) (s rebalance.Scaled, ok bool) {
 	case *appsv1.Deployment:
 		s.Kind = "Deployment"
 	case *appsv1.ReplicaSet:
-		if metav1.GetControllerOfNoCopy(object) == nil {
+		if s.Through = rebalance.ThroughOf(object); s.Through != nil || metav1.GetControllerOfNoCopy(object) == nil {
 			s.Kind = "ReplicaSet"
 		}
 	}

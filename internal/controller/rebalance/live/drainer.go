@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -21,6 +22,7 @@ type Drainer struct {
 	profiles []*plugins.Profile
 	dry      bool
 	surge    bool
+	scales   map[schema.GroupKind]bool
 	noRoom   func(why string)
 	events   *drainEvents
 }
@@ -96,7 +98,7 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 		if tell(action) {
 			return nil
 		}
-		planning := rebalance.Options{Profiles: profiles}
+		planning := rebalance.Options{Profiles: profiles, Scales: d.scales}
 		switch a := action.(type) {
 		case execute.PlanDrain:
 			return func(context.Context) execute.Event {
@@ -123,8 +125,12 @@ func (d *Drainer) Stop() { d.See(execute.Stop{}) }
 func (d *Drainer) Run(ctx context.Context) error {
 	daemonSets := kind{d.client.AppsV1().RESTClient(), "daemonsets", func() runtime.Object { return &appsv1.DaemonSetList{} }}
 	kinds := append(kindsOf(d.client), daemonSets)
+	var err error
 	if d.surge {
 		kinds = append(kinds, surgeKinds(d.client)...)
+		if d.scales, err = scalesOf(d.client.Discovery()); err != nil {
+			return err
+		}
 	}
 
 	feeds, err := feedsOf(ctx, kinds, d.See, func() {})

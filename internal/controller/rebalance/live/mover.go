@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
@@ -46,6 +47,7 @@ type Mover struct {
 	requests requests
 	events   *eventlog.Log
 	policy   *rebalance.Policy
+	scales   map[schema.GroupKind]bool
 	synced   atomic.Bool
 }
 
@@ -104,6 +106,9 @@ func (m *Mover) Run(ctx context.Context) error {
 	kinds := kindsOf(m.client)
 	if m.options.Execute.Surge {
 		kinds = append(kinds, surgeKinds(m.client)...)
+		if m.scales, err = scalesOf(m.client.Discovery()); err != nil {
+			return err
+		}
 	}
 	feeds, err := feedsOf(ctx, kinds, m.See, func() { m.synced.Store(true) })
 	if err != nil {
@@ -139,7 +144,7 @@ func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Cont
 	case execute.MakePlan:
 		return func(context.Context) execute.Event {
 			options := a.Options
-			options.Profiles, options.Placing = m.options.Profiles, m.options.Placing
+			options.Profiles, options.Placing, options.Scales = m.options.Profiles, m.options.Placing, m.scales
 			return execute.Planned{Plan: rebalance.Make(a.State, m.policy, options)}
 		}
 	}

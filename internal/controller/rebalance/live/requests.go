@@ -249,6 +249,9 @@ func (r *requests) scale(ctx context.Context, a execute.Scale) error {
 	}
 	if of.Kind == "ReplicaSet" {
 		sets := apps.ReplicaSets(of.Namespace)
+		if of.Through != nil {
+			return r.scaleThrough(ctx, a)
+		}
 		return change(ctx, of.Name, sets.Get, sets.Patch,
 			func(o *appsv1.ReplicaSet) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
 	}

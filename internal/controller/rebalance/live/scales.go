@@ -1,0 +1,163 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// scalesOf returns the kinds with a scale subresource. API groups that do not answer have none.
+func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, error) {
+	_, lists, err := client.ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	kinds := map[schema.GroupKind]bool{}
+	for _, list := range lists {
+		group, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for i := range list.APIResources {
+			if kind := list.APIResources[i].Kind; resourceWithScale(list, kind) != "" {
+				kinds[group.WithKind(kind).GroupKind()] = true
+			}
+		}
+	}
+	return kinds, nil
+}
+
+// resourceWithScale returns the resource of a kind that has a scale subresource, or "".
+func resourceWithScale(list *metav1.APIResourceList, kind string) string {
+	for i := range list.APIResources {
+		resource := &list.APIResources[i]
+		if resource.Kind != kind || strings.Contains(resource.Name, "/") {
+			continue
+		}
+		for k := range list.APIResources {
+			if list.APIResources[k].Name == resource.Name+"/scale" {
+				return resource.Name
+			}
+		}
+	}
+	return ""
+}
+
+// scaleThrough scales a ReplicaSet by the scale subresource of its controller. The ReplicaSet gets
+// the label first, and loses it last: whoever finds it knows that the scale may be one higher.
+func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
+	path, err := r.scalePath(a.Of)
+	if err != nil {
+		return err
+	}
+	scale, err := r.scaleAt(ctx, path)
+	switch {
+	case apierrors.IsNotFound(err) && a.After == "", err == nil && scale.UID != a.Of.Through.UID && a.After == "":
+		return r.noteOn(ctx, a) // the controller has gone, and its scale with it
+	case err != nil:
+		return err
+	case scale.UID != a.Of.Through.UID:
+		return apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
+	case a.After == "":
+		if err := r.putBack(ctx, path, scale, a); err != nil {
+			return err
+		}
+		return r.noteOn(ctx, a)
+	}
+
+	if err := r.noteOn(ctx, a); err != nil {
+		return err
+	}
+	switch scale.Spec.Replicas {
+	case a.To: // done before, and the answer was lost
+	case a.From:
+		err = r.setScale(ctx, path, scale, a.To)
+	default:
+		err = apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
+	}
+	if result := outcome(err); result == execute.OK || result == execute.Failed {
+		return err
+	}
+
+	a.Before, a.After = a.After, "" // it was certainly not scaled
+	return errors.Join(err, r.noteOn(ctx, a))
+}
+
+// putBack has the controller want as many pods as before, unless somebody has scaled it, or the
+// surge is another one's.
+func (r *requests) putBack(ctx context.Context, path string, scale *autoscalingv1.Scale, a execute.Scale) error {
+	set, err := r.client.AppsV1().ReplicaSets(a.Of.Namespace).Get(ctx, a.Of.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return err
+	case set.Labels[rebalance.SurgeLabel] != a.Before:
+		return nil
+	}
+	if scale.Spec.Replicas != a.From {
+		return nil
+	}
+	return r.setScale(ctx, path, scale, a.To)
+}
+
+// noteOn sets the label of a ReplicaSet, or takes it away.
+func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
+	sets := r.client.AppsV1().ReplicaSets(a.Of.Namespace)
+	return change(ctx, a.Of.Name, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
+		switch label := set.Labels[rebalance.SurgeLabel]; {
+		case set.UID != a.Of.UID:
+			return nil, apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
+		case label == a.After, a.After == "" && label != a.Before:
+			return nil, nil
+		case a.After == "":
+			return map[string]any{"metadata": labelled(nil)}, nil
+		case label != "" || set.Spec.Replicas == nil || *set.Spec.Replicas != a.From:
+			return nil, apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
+		}
+		return map[string]any{"metadata": labelled(a.After)}, nil
+	})
+}
+
+// scalePath is where the scale of a ReplicaSet's controller is.
+func (r *requests) scalePath(of rebalance.Scaled) (string, error) {
+	list, err := r.client.Discovery().ServerResourcesForGroupVersion(of.Through.APIVersion)
+	if err != nil {
+		return "", err
+	}
+	resource := resourceWithScale(list, of.Through.Kind)
+	if resource == "" {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("%s has no scale subresource", of.Through.Kind))
+	}
+	return fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s/scale", of.Through.APIVersion, of.Namespace, resource, of.Through.Name), nil
+}
+
+func (r *requests) scaleAt(ctx context.Context, path string) (*autoscalingv1.Scale, error) {
+	text, err := r.client.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	scale := &autoscalingv1.Scale{}
+	return scale, json.Unmarshal(text, scale)
+}
+
+// setScale writes a scale on condition of the version that was read.
+func (r *requests) setScale(ctx context.Context, path string, scale *autoscalingv1.Scale, replicas int32) error {
+	scale.Spec.Replicas = replicas
+	text, err := json.Marshal(scale)
+	if err != nil {
+		return err
+	}
+	return r.client.Discovery().RESTClient().Put().AbsPath(path).SetHeader("Content-Type", "application/json").Body(text).Do(ctx).Error()
+}
