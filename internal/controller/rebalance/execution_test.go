@@ -200,6 +200,12 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil
 			s.after(time.Second, func() {
+				if a.Of.Through != nil {
+					rs := s.objects[s.key(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})].(*appsv1.ReplicaSet).DeepCopy()
+					rs.Name, rs.UID, rs.Labels, rs.Spec.Replicas = "next", "next", nil, new(int32(1))
+					s.write(rs)
+					return
+				}
 				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})], func(o metav1.Object, replicas int32) int32 {
 					d := o.(*appsv1.Deployment)
 					d.Spec.Template.Labels = map[string]string{"version": "2"}

@@ -1,0 +1,148 @@
+package execute
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// grow waits until the successor is ready and the pod may be removed.
+func (ss *surges) grow(s *surge) {
+	victim, object := ss.cluster.pod(s.Namespace, s.Name, s.UID), ss.cluster.scaled(s.scaled)
+	if victim == nil || victim.DeletionTimestamp != nil {
+		ss.giveUp(s, "it left by itself")
+		return
+	}
+
+	why, soon := ss.changed(s, object)
+	switch {
+	case soon && ss.now.Sub(s.since) < pendingFor:
+		ss.host.wake(s.since.Add(pendingFor))
+		return
+	case why != "":
+		ss.giveUp(s, why)
+		return
+	}
+
+	next := ss.host.successorOf(s.departure)
+	if next != nil && next.Spec.NodeName != "" && !s.placed {
+		s.placed = true
+		ss.host.surgeTold(s, Arrived, next.Spec.NodeName, next.Name)
+	}
+	if why := ss.hopeless(s, next); why != "" {
+		ss.giveUp(s, why)
+		return
+	}
+	if why := ss.removable(victim, next); why != "" {
+		ss.explain(s, victim, next)
+		if ss.now.Sub(s.since) >= unreadyFor {
+			s.final = true
+			ss.giveUp(s, why)
+			return
+		}
+		ss.host.wake(s.since.Add(unreadyFor))
+		return
+	}
+	if ss.cluster.whole(s.owner) {
+		s.marked = true
+		s.enter(marking, ss.now)
+		return
+	}
+	s.enter(leaving, ss.now)
+}
+
+// changed returns what somebody else has changed of a workload that was scaled up, or "". soon is
+// set if that may only not have been seen yet, or not have been handed on by what scales it.
+func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool) {
+	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
+		return "somebody else has changed the scale", true
+	}
+	wanted := replicasOf(object)
+	switch {
+	case !equality.Semantic.DeepEqual(templateOf(object), s.template) || ss.cluster.split(object):
+		return fmt.Sprintf("a rollout of %s has begun", s.scaled), false
+	case wanted != s.note.replicas+1:
+		return fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, wanted), s.scaled.Through != nil && wanted == s.note.replicas
+	}
+	return "", false
+}
+
+// hopeless returns why the successor is not going to be ready, or "".
+func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
+	if next == nil {
+		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
+			return "no pod more was made: " + why
+		}
+		ss.host.wake(s.since.Add(failsFor))
+		if ss.now.Sub(s.since) >= pendingFor {
+			return "no pod more was made"
+		}
+		return ""
+	}
+
+	if next.Spec.NodeName == "" {
+		if ss.now.Sub(s.since) >= pendingFor {
+			return homeless(next)
+		}
+		ss.host.wake(s.since.Add(pendingFor))
+		return ""
+	}
+
+	why := failing(next)
+	switch {
+	case why == "":
+		s.bad = time.Time{}
+	case s.bad.IsZero():
+		s.bad = ss.now
+		ss.host.wake(ss.now.Add(failsFor))
+	case ss.now.Sub(s.bad) >= failsFor:
+		s.final = true
+		return fmt.Sprintf("its successor %s does not start: %s", next.Name, why)
+	default:
+		ss.host.wake(s.bad.Add(failsFor))
+	}
+
+	return ""
+}
+
+// failing returns why a container does not start, or "".
+func failing(p *v1.Pod) string {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		w := c.State.Waiting
+		if w == nil || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" || w.Reason == "" {
+			continue
+		}
+		return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+	}
+	return ""
+}
+
+// removable returns why the pod must not be removed yet, or "".
+func (ss *surges) removable(victim, next *v1.Pod) string {
+	if next == nil || !ready(next) {
+		return "its successor is not ready"
+	}
+	return ss.cluster.forbids(victim)
+}
+
+// awaitRemoval waits until the controller removes the pod.
+func (ss *surges) awaitRemoval(s *surge) {
+	switch victim := ss.cluster.pod(s.Namespace, s.Name, s.UID); {
+	case victim == nil || victim.DeletionTimestamp != nil:
+		s.ended, s.ahead, s.marked = true, true, false
+		ss.host.surgeLeft(s)
+		s.enter(restored, ss.now)
+	case ss.now.Sub(s.since) >= removesFor:
+		s.why = "the controller has removed another pod in its place"
+		s.enter(clearing, ss.now)
+	default:
+		ss.host.wake(s.since.Add(removesFor))
+	}
+}
