@@ -19,7 +19,7 @@ import (
 
 // elsewhere are the pages whose blocks other tests run.
 var elsewhere = []string{
-	"README.md",         // TestReadme; its block of the agent test/e2e_node
+	"README.md",         // TestReadme
 	"docs/scheduler.md", // TestSchedulerPage
 	"docs/how-to/*.md",  // TestPages of test/e2e_deploy
 	"docs/install.md",   // the same

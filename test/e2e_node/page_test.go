@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// TestReadme runs the README's block about the agent as written, in a folder that looks like the
+// TestAgentPage runs the block of docs/agent.md as written, in a folder that looks like the
 // tree after `make build`.
-func TestReadme(t *testing.T) {
+func TestAgentPage(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)
-	commands := agentBlock(t, "../../README.md")
+	commands := agentBlock(t, "../../docs/agent.md")
 	if len(commands) < 5 {
-		t.Fatalf("%d commands in the README's block: is it marked as `sh agent`?", len(commands))
+		t.Fatalf("%d commands in the page's block: is it marked as `sh agent`?", len(commands))
 	}
 	folder := t.TempDir()
 	if err := os.Symlink(bin, filepath.Join(folder, "bin")); err != nil {
@@ -38,7 +38,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// agentBlock is the README's block marked `sh agent`, a command a line.
+// agentBlock is the page's block marked `sh agent`, a command a line.
 func agentBlock(t *testing.T, file string) (commands []string) {
 	t.Helper()
 	f, err := os.Open(file)
