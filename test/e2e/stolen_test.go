@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
-// TestAStolenNodeIsOneNode runs every line of the table in docs/agent.md with the certificate that
+// TestAStolenNodeIsOneNode runs every line of the table in docs/reference/stolen-node.md with the certificate that
 // a machine gets from a cluster of berth up, and compares what the API server says with what the
 // table does.
 func TestAStolenNodeIsOneNode(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAStolenNodeIsOneNode(t *testing.T) {
 	request(t, c, "another")
 	lines := stolenTable(t)
 	if len(lines) < 30 {
-		t.Fatalf("%d lines in the table of docs/agent.md", len(lines))
+		t.Fatalf("%d lines in the table of docs/reference/stolen-node.md", len(lines))
 	}
 	for _, line := range lines {
 		args := strings.Fields(strings.TrimPrefix(line.command, "kubectl "))
@@ -72,7 +72,7 @@ type stolenLine struct {
 // stolenTable reads the table from the page.
 func stolenTable(t *testing.T) (lines []stolenLine) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/agent.md")
+	page, err := os.ReadFile("../../docs/reference/stolen-node.md")
 	if err != nil {
 		t.Fatal(err)
 	}
