@@ -69,6 +69,8 @@ func newAttempt(c *cluster.Cluster, members int, podOf func(i int) *v1.Pod) *Att
 	}
 	for i := range members {
 		pod := podOf(i)
+		pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		all.SetPod(pod, true)
 		p := c.Pending(pod)
 		r.Members = append(r.Members, &Member{Pod: pod, Waiting: p, Asked: p})
 	}
