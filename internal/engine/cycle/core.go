@@ -250,7 +250,7 @@ func (c *Core) tick() {
 	if !c.ready.begun {
 		c.ready.begun = true
 		c.do(Ready{})
-		c.podGroups.settleAll()
+		c.podGroups.updateAllScheduled()
 	}
 
 	switch item := c.queue.Pop(c.now); {

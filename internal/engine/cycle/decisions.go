@@ -132,7 +132,7 @@ func (c *Core) Decided() []*decision.Decision {
 		}
 		if g := c.groups.Of(o.uid); g != nil {
 			if told[g] == nil {
-				told[g] = c.podGroups.decision(g)
+				told[g] = c.podGroups.describeGroup(g)
 			}
 			d.Group = told[g]
 		}
@@ -179,7 +179,7 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 		d.NominatedNode = p.Nominated
 	}
 	if g := c.groups.Of(uid); g != nil {
-		d.Group = c.podGroups.decision(g)
+		d.Group = c.podGroups.describeGroup(g)
 	}
 	return d
 }

@@ -84,13 +84,13 @@ func (a *groupAttempt) newRequest(members []*gang.Member) *gang.Request {
 	r := &gang.Request{
 		Cluster: a.cluster, Units: a.podGroups.units, Profile: a.profile.Profile.Profile, Decider: a.profile.Decider,
 		Host: groupHost{a.attempts, a.byAsked}, Rand: a.rng, Limits: a.limits,
-		Group: a.group, Members: members, Need: a.podGroups.missing(a.group),
+		Group: a.group, Members: members, Need: a.podGroups.countMissing(a.group),
 		Earlier: gang.Memory{Shortened: a.group.Shortened, Reached: a.group.Reached},
 	}
 	if a.podGroups.gates.Topology {
 		r.TopologyKey = a.group.TopologyKey()
 	}
-	r.PlacedBefore, _ = a.podGroups.count(a.group)
+	r.PlacedBefore, _ = a.podGroups.countPlaced(a.group)
 	return r
 }
 
@@ -132,7 +132,7 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		}
 	}
 	slices.SortFunc(items, compareMembers)
-	if as.podGroups.incomplete(g) { // something was deleted while they were active: their gate keeps them out
+	if as.podGroups.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
 		for _, item := range items {
 			as.queue.Failed(item, as.now)
 		}

@@ -53,10 +53,10 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	}
 	switch g = gs.groups.SetObject(object); {
 	case fresh || g.MinCount() != least:
-		gs.wake(g, "PodGroupAdd", queue.Gated, queue.Waiting)
+		gs.wakeMembers(g, "PodGroupAdd", queue.Gated, queue.Waiting)
 		gs.unitsChanged(g, "PodGroupAdd")
 		g.Short = 0 // what it asks for may be less now
-		gs.settle(g)
+		gs.updateScheduled(g)
 	case !scheduled:
 		gs.wakeStarted(g)
 	}
@@ -90,26 +90,26 @@ func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
 	}
 }
 
-// join records which group a pod is a member of, and returns what to do after the rest of the pod
+// addPod records which group a pod is a member of, and returns what to do after the rest of the pod
 // was taken in. served: a profile serves the pod's scheduler name.
-func (gs *podGroups) join(pod *v1.Pod, served bool) (then func()) {
+func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 	switch {
 	case !gs.gates.Generic || groups.NameOf(pod) == "":
 		return func() {}
 	case rules.IsTerminal(pod):
-		return func() { gs.leave(pod.UID) }
+		return func() { gs.removePod(pod.UID) }
 	}
 
 	counts := pod.Spec.NodeName != "" || served
 	g, by := gs.groups.SetPod(pod, counts)
-	if by > 0 && g.Count() == gs.least(g) {
-		gs.wake(g, queue.Appeared, queue.Gated)
+	if by > 0 && g.Count() == gs.quorum(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
 
 	return func() {
-		gs.changed(g, by)
+		gs.noteCount(g, by)
 		if pod.Spec.NodeName != "" {
-			gs.settle(g)
+			gs.updateScheduled(g)
 			gs.wakeStarted(g)
 		}
 	}
@@ -119,54 +119,55 @@ func (gs *podGroups) join(pod *v1.Pod, served bool) (then func()) {
 // scheduled: it may have fewer pods than it asks for. Whether it has been depends on its condition
 // and on its bound pods, and a list may show those last.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
-	if g.Count() < gs.least(g) && gs.started(g) {
-		gs.wake(g, queue.Appeared, queue.Gated)
+	if g.Count() < gs.quorum(g) && gs.isStarted(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
 }
 
-// least is how many pods of the group must be placed together: minCount, if gangs are on.
-func (gs *podGroups) least(g *groups.Group) int {
+// quorum is how many pods of the group must be placed together: minCount, if gangs are on.
+func (gs *podGroups) quorum(g *groups.Group) int {
 	if !gs.gates.Gang {
 		return 0
 	}
 	return g.MinCount()
 }
 
-// settleAll finds groups that were scheduled before this scheduler began, and do not say so yet.
-func (gs *podGroups) settleAll() {
+// updateAllScheduled finds groups that were scheduled before this scheduler began, and do not say
+// so yet.
+func (gs *podGroups) updateAllScheduled() {
 	for _, g := range gs.groups.Sorted() {
-		gs.settle(g)
+		gs.updateScheduled(g)
 	}
 }
 
-// settle writes that a group is scheduled, if it has what it asks for and does not say so yet. It
-// is called whenever one of its pods may have been bound.
-func (gs *podGroups) settle(g *groups.Group) {
+// updateScheduled writes that a group is scheduled, if it has what it asks for and does not say so
+// yet. It is called whenever one of its pods may have been bound.
+func (gs *podGroups) updateScheduled(g *groups.Group) {
 	switch {
 	case !gs.ready.decides() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
 		return
-	case g.Count() < gs.least(g):
+	case g.Count() < gs.quorum(g):
 		g.Short = 0 // others may be bound until it is complete again
 		return
 	case g.Short > 1: // at most one more pod was bound since they were counted
 		g.Short--
 		return
 	}
-	_, bound := gs.count(g)
-	if g.Short = max(1, gs.least(g)) - bound; g.Short <= 0 {
+	_, bound := gs.countPlaced(g)
+	if g.Short = max(1, gs.quorum(g)) - bound; g.Short <= 0 {
 		g.Done = true
 		gs.writeScheduled(g)
 	}
 }
 
-// leave forgets a member that was deleted or has ended.
-func (gs *podGroups) leave(uid types.UID) { gs.changed(gs.groups.LosePod(uid)) }
+// removePod forgets a member that was deleted or has ended.
+func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
 
-// changed keeps members out of the queue if the group has become incomplete with a change of its
+// noteCount keeps members out of the queue if the group has become incomplete with a change of its
 // count: one pod too few, or without the last one that was bound. There may be thousands of members
 // that all go.
-func (gs *podGroups) changed(g *groups.Group, by int) {
-	if by < 0 && (g.Count() == gs.least(g)-1 || g.Done || g.Scheduled()) {
+func (gs *podGroups) noteCount(g *groups.Group, by int) {
+	if by < 0 && (g.Count() == gs.quorum(g)-1 || g.Done || g.Scheduled()) {
 		gs.keepOut(g)
 	}
 }
@@ -174,13 +175,13 @@ func (gs *podGroups) changed(g *groups.Group, by int) {
 // keepOut has the gates asked again about members that wait, or are gated while room is being made
 // for them, since the group may be incomplete now.
 func (gs *podGroups) keepOut(g *groups.Group) {
-	if gs.incomplete(g) {
-		gs.wake(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
+	if gs.isIncomplete(g) {
+		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
 	}
 }
 
-// wake has the gates asked again about members in these places of the queue.
-func (gs *podGroups) wake(g *groups.Group, label string, places ...queue.Place) {
+// wakeMembers has the gates asked again about members in these places of the queue.
+func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.Place) {
 	if g == nil {
 		return
 	}
@@ -203,14 +204,14 @@ func earlier(a, b *queue.Item) int {
 	return 1
 }
 
-// incomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
+// isIncomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
 // gang has too few pods to be scheduled as a whole.
-func (gs *podGroups) incomplete(g *groups.Group) bool {
-	return g.Object == nil || g.Count() < gs.least(g) && !gs.started(g)
+func (gs *podGroups) isIncomplete(g *groups.Group) bool {
+	return g.Object == nil || g.Count() < gs.quorum(g) && !gs.isStarted(g)
 }
 
-// started tells whether the group has been scheduled and is still there: see podGroups.
-func (gs *podGroups) started(g *groups.Group) bool {
+// isStarted tells whether the group has been scheduled and is still there: see podGroups.
+func (gs *podGroups) isStarted(g *groups.Group) bool {
 	if !g.Scheduled() && !g.Done {
 		return false
 	}
@@ -228,9 +229,9 @@ func (gs *podGroups) isBound(uid types.UID) bool {
 	return gs.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
 }
 
-// count counts the members that have a node or are on their way to one, and bound those of them
-// that have it for good. Members that are being deleted are not among them.
-func (gs *podGroups) count(g *groups.Group) (placed, bound int) {
+// countPlaced counts the members that have a node or are on their way to one, and bound those of
+// them that have it for good. Members that are being deleted are not among them.
+func (gs *podGroups) countPlaced(g *groups.Group) (placed, bound int) {
 	for uid := range g.Counted {
 		if gs.cluster.Pod(uid) != nil {
 			placed++
@@ -242,13 +243,14 @@ func (gs *podGroups) count(g *groups.Group) (placed, bound int) {
 	return placed, bound
 }
 
-// missing is how many members must be placed together now: what a gang lacks of its quorum, or one.
-func (gs *podGroups) missing(g *groups.Group) int {
-	if gs.least(g) == 0 || gs.started(g) {
+// countMissing is how many members must be placed together now: what a gang lacks of its quorum, or
+// one.
+func (gs *podGroups) countMissing(g *groups.Group) int {
+	if gs.quorum(g) == 0 || gs.isStarted(g) {
 		return 1
 	}
-	placed, _ := gs.count(g)
-	return max(1, gs.least(g)-placed)
+	placed, _ := gs.countPlaced(g)
+	return max(1, gs.quorum(g)-placed)
 }
 
 // errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a
@@ -261,10 +263,10 @@ var errGroupBroken = &Fault{Message: waitingForQuorum, Verdict: true}
 // is tried again and the others keep what they have.
 func (gs *podGroups) memberLost(b *placement, why error) {
 	g := gs.groupOf(b.item)
-	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.started(g) {
+	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.isStarted(g) {
 		return
 	}
-	if placed, bound := gs.count(g); placed >= gs.least(g) || bound > 0 {
+	if placed, bound := gs.countPlaced(g); placed >= gs.quorum(g) || bound > 0 {
 		return
 	}
 
@@ -295,6 +297,6 @@ func breaks(why error) bool {
 // memberBound checks whether the pod that was bound completes the quorum.
 func (gs *podGroups) memberBound(b *placement) {
 	if g := gs.groupOf(b.item); g != nil {
-		gs.settle(g)
+		gs.updateScheduled(g)
 	}
 }

@@ -17,14 +17,14 @@ import (
 
 // writeScheduled writes that a group is scheduled: minCount of its pods are bound.
 func (gs *podGroups) writeScheduled(g *groups.Group) {
-	gs.write(g, metav1.ConditionTrue, "Scheduled", "")
+	gs.writeCondition(g, metav1.ConditionTrue, "Scheduled", "")
 }
 
 // writeUnscheduled notes why a group is not scheduled, and writes it; as upstream, the condition of
 // a group that once was scheduled stays.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	g := a.group
-	if a.rest || a.podGroups.started(g) {
+	if a.rest || a.podGroups.isStarted(g) {
 		return
 	}
 	verdict := a.attempt.Verdict()
@@ -33,13 +33,13 @@ func (a *groupAttempt) writeUnscheduled(reason, message string) {
 		g.Last.Fit = verdict.Fit
 	}
 	if !g.Done && !g.Scheduled() {
-		a.podGroups.write(g, metav1.ConditionFalse, reason, message)
+		a.podGroups.writeCondition(g, metav1.ConditionFalse, reason, message)
 	}
 }
 
-// write writes the condition PodGroupInitiallyScheduled if it has changed since it was last
-// written. The API may not show that yet.
-func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
+// writeCondition writes the condition PodGroupInitiallyScheduled if it has changed since it was
+// last written. The API may not show that yet.
+func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
 	if g.Object == nil {
 		return
 	}
@@ -75,12 +75,12 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
-// decision describes the state of a group.
-func (gs *podGroups) decision(g *groups.Group) *decision.Group {
+// describeGroup describes the state of a group.
+func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
 	d := &decision.Group{
-		Name: g.Name.Name, Missing: g.Object == nil, MinCount: gs.least(g), Members: g.Count(), Scheduled: gs.started(g),
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: gs.quorum(g), Members: g.Count(), Scheduled: gs.isStarted(g),
 	}
-	d.Placed, d.Bound = gs.count(g)
+	d.Placed, d.Bound = gs.countPlaced(g)
 	if d.Scheduled {
 		return d
 	}
@@ -101,7 +101,7 @@ func (c *Core) Incomplete(uid types.UID) string {
 		return ""
 	}
 	g := c.groupOf(item)
-	if g == nil || !c.podGroups.incomplete(g) {
+	if g == nil || !c.podGroups.isIncomplete(g) {
 		return ""
 	}
 	if g.Object == nil {

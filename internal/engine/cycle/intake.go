@@ -47,7 +47,7 @@ func (in *intake) seePod(pod, old *v1.Pod) {
 		}
 	}
 	served := in.profiles.serves(pod.Spec.SchedulerName)
-	defer in.podGroups.join(pod, served)()
+	defer in.podGroups.addPod(pod, served)()
 	switch {
 	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
 		in.placedPod(pod, old)
@@ -259,7 +259,7 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	}
 	in.abandon(uid, errGone)
 	in.dismiss(uid)
-	in.podGroups.leave(uid)
+	in.podGroups.removePod(uid)
 	in.preemptions.forget(uid)
 	in.preemptions.noteLeaver(uid, nil)
 

@@ -269,7 +269,7 @@ func (pr *preemptions) count(r *removal, fault *Fault) {
 		delete(pr.rounds, r.pod)
 	}
 	pr.observer().RemovedVictims(!r.failed, pr.now.Sub(r.began))
-	pr.podGroups.wake(pr.groups.ByUID(r.pod), queue.ForceActivate, queue.Gated)
+	pr.podGroups.wakeMembers(pr.groups.ByUID(r.pod), queue.ForceActivate, queue.Gated)
 	switch item := pr.queue.Get(r.pod); {
 	case item == nil:
 	case r.failed: // backs off, so that a failing removal is not repeated without a pause

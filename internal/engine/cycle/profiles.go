@@ -268,7 +268,7 @@ func (fs *profiles) interests(p *profile) (queue.Interests, error) {
 	var displaces plugins.Displaces
 	if fs.podGroups.gates.Preemption {
 		displaces = func(item *queue.Item, victim *cluster.Pod) bool {
-			return fs.podGroups.displaces(item, victim, p.GentlePreemption)
+			return fs.podGroups.couldPreempt(item, victim, p.GentlePreemption)
 		}
 	}
 	all := p.Profile.Interests(fs.cluster, displaces)
@@ -296,7 +296,7 @@ func (fs *profiles) groupGate(item *queue.Item) string {
 	switch {
 	case g == nil:
 		return ""
-	case fs.podGroups.incomplete(g):
+	case fs.podGroups.isIncomplete(g):
 		return groups.GangScheduling
 	case fs.preemptions.rounds[g.Object.UID] != nil:
 		return fs.preempterOf(item)
