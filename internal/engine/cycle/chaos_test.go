@@ -370,7 +370,11 @@ func (c *chaos) judgeByAnother() {
 		return
 	}
 	if of := c.core.View().Groups; of != nil && of.ByUID(uid) != nil {
-		return // the search for victims of a group is bounded, and its order is another one after a restart
+		// The search for victims of a group is bounded, and its order is another one after a restart.
+		// Nor does a pod that is bound wake groups whose victim it could be, as upstream: its
+		// GangScheduling hears of added pods of the same group only, NodeResourcesFit of none, and
+		// DefaultPreemption wakes nobody.
+		return
 	}
 	if said, asleep := sleeping(c.core.View(), uid); asleep {
 		c.breaks("another core begins with %s%s", action, said)
