@@ -370,10 +370,10 @@ func (c *chaos) judgeByAnother() {
 		return
 	}
 	if of := c.core.View().Groups; of != nil && of.ByUID(uid) != nil {
-		// The search for victims of a group is bounded, and its order is another one after a restart.
-		// Nor does a pod that is bound wake groups whose victim it could be, as upstream: its
-		// GangScheduling hears of added pods of the same group only, NodeResourcesFit of none, and
-		// DefaultPreemption wakes nobody.
+		// The search for victims of a group is bounded, and ordered otherwise after a restart. Nor
+		// does a pod that is bound wake the groups whose victim it could be. Upstream's does not,
+		// either: its GangScheduling hears of added pods of the same group only, NodeResourcesFit
+		// of none, and DefaultPreemption wakes nobody.
 		return
 	}
 	if said, asleep := sleeping(c.core.View(), uid); asleep {
