@@ -208,7 +208,7 @@ func (c *candidates) followTallies(r *ranking) {
 		}
 		a := &answers[r.groupAt(int32(node))]
 		if !a.known {
-			*a = answer{true, r.judgeByTallies(r.groupAt(int32(node)))}
+			*a = answer{true, judgeByTallies(r, r.groupAt(int32(node)))}
 		}
 		if k.tied || k.tallied != a.Rejection {
 			c.unknown = append(c.unknown, int32(node))
@@ -218,7 +218,7 @@ func (c *candidates) followTallies(r *ranking) {
 
 // judgeByTallies returns what the tallies say of a group, unless its nodes are rejected before they are
 // asked.
-func (r *ranking) judgeByTallies(group int32) *plugins.Rejection {
+func judgeByTallies(r *ranking, group int32) *plugins.Rejection {
 	g := r.groups[group]
 	if len(r.tallies) == 0 || r.statics[g.key.static].early != nil {
 		return nil
@@ -247,7 +247,7 @@ func (t *hypothesis) costOfNode(node int32, b *budgets) cost {
 	}
 	c := t.costOfVictims(n, b)
 	if len(t.r.tallies) > 0 {
-		c.tied, c.tallied = t.isTied(n), t.r.judgeByTallies(t.r.groupAt(node))
+		c.tied, c.tallied = t.isTied(n), judgeByTallies(t.r, t.r.groupAt(node))
 	}
 	return c
 }

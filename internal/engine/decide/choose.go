@@ -34,7 +34,7 @@ func (r *ranking) chooseNode(t *tie) choice {
 		if p := t.preferred; p != none && int(p) < len(r.flat.numbers) && r.flat.numbers[p] == top.height {
 			node = p
 		}
-		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
+		return chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
 	}
 
 	best, total := r.bestGroups(&b)
@@ -44,7 +44,7 @@ func (r *ranking) chooseNode(t *tie) choice {
 			node = p
 		}
 	}
-	return r.chosen(node, total, feasible)
+	return chosen(node, total, feasible)
 }
 
 // bestGroups returns the groups with the best nodes, and their total. The list is valid until the
@@ -95,7 +95,7 @@ func (r *ranking) listTies() (nodes []int32) {
 }
 
 // chosen returns a choice. As upstream, nothing is scored if only one node is feasible.
-func (r *ranking) chosen(node int32, total int64, feasible int) choice {
+func chosen(node int32, total int64, feasible int) choice {
 	if feasible == 1 {
 		total = 0
 	}

@@ -10,7 +10,7 @@ func (r *ranking) chooseFinely(t *tie, feasible int) choice {
 	if slices.Contains(nodes, t.preferred) {
 		node = t.preferred
 	}
-	return r.chosen(node, total, feasible)
+	return chosen(node, total, feasible)
 }
 
 // finestNodes returns the best nodes, of which there is at least one, and their total.

@@ -7,8 +7,8 @@ import (
 
 // precedes reports whether a plugin that rejects a group of nodes comes before the one that rejects
 // some of these nodes because of the pods on them.
-func (r *ranking) precedes(plugin string, own *reason) bool {
-	return plugin != "" && !r.plan.usualOrder && r.plan.stepOf(plugin) < r.plan.stepOf(own.plugin)
+func (pl *plan) precedes(plugin string, own *reason) bool {
+	return plugin != "" && !pl.usualOrder && pl.stepOf(plugin) < pl.stepOf(own.plugin)
 }
 
 // hypothesis is one node with some of its pods hypothetically removed.

@@ -72,7 +72,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 		return d.evaluateInAttempt(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
-	said := r.saidOf(held)
+	withheld := countByReason(r, held)
 
 	for i, g := range r.groups {
 		plugin, rejection := r.judgeGroup(g)
@@ -81,7 +81,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 				continue
 			}
 			own := &r.reasons[id]
-			if final := said[groupReason{int32(i), id}]; final < int(nodes) && r.precedes(plugin, own) {
+			if final := withheld[groupReason{int32(i), id}]; final < int(nodes) && r.plan.precedes(plugin, own) {
 				f.addRejection(plugin, rejection, int(nodes)-final)
 				nodes = int32(final)
 			}
@@ -102,10 +102,10 @@ type groupReason struct {
 	reason int
 }
 
-// saidOf counts the nodes that withholdNodes has taken out, by group and reason. These nodes have been
+// countByReason counts the nodes that withholdNodes has taken out, by group and reason. These nodes have been
 // judged by all plugins, with the pods nominated to them, so what rejects their group without those
 // pods does not apply.
-func (r *ranking) saidOf(held []int32) map[groupReason]int {
+func countByReason(r *ranking, held []int32) map[groupReason]int {
 	if r.plan.guestsInRoom() || len(held) == 0 {
 		return nil
 	}
