@@ -10,16 +10,16 @@ import (
 )
 
 // base is the nodes as seen by all classes with the same requirements of single nodes, whatever
-// room they request and whichever pods they select. The workloads of a cluster differ in these, and
-// often in nothing else. So a class that was never seen before is decided without a look at every
-// node; see survey.
+// room they request and whichever pods they select. The workloads of a cluster differ in these,
+// and often in nothing else. So a class that was never seen before is decided without a look at
+// every node; see survey.
 //
 // Nodes are divided into groups. The nodes of a group agree in what the classes require of single
 // nodes, and in their domains of the topologies with few domains; a tree holds them by room.
 //
-// Invariants: at names the group of each node that any class of the base may be placed on; such a node is in the tree of
-// its group unless it is full, or in odd if it lacks one of the resources. All classes of a base agree in what plan says
-// of single nodes, so plan may be of any of them.
+// Invariants: at names the group of each node that any class of the base may be placed on; such a
+// node is in the tree of its group unless it is full, or in odd if it lacks one of the resources.
+// All classes of a base agree in what plan says of single nodes, so plan may be of any of them.
 type base struct {
 	ix      *index
 	name    string // its key in Decider.bases
@@ -237,7 +237,8 @@ func (b *base) removeFromTree(node int32) {
 	}
 }
 
-// insertIntoTree puts a node that was taken, or is new, into the tree of its group, unless it is full.
+// insertIntoTree puts a node that was taken, or is new, into the tree of its group, unless it is
+// full.
 func (b *base) insertIntoTree(node int32) {
 	if b.at[node] == none {
 		return

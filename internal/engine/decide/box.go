@@ -46,11 +46,12 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	}
 }
 
-// box bounds the points of a cell. It contains all of them, and may be larger than necessary, which
-// only costs time.
+// box bounds the points of a cell. It contains all of them, and may be larger than necessary,
+// which only costs time.
 //
-// Its scores are bounded for any request with the same arithmetic as the plugins', rounded outwards by slack. The
-// property test holds every box against its points and every bound against the scores (checkBases).
+// Its scores are bounded for any request with the same arithmetic as the plugins', rounded
+// outwards by slack. The property test holds every box against its points and every bound against
+// the scores (checkBases).
 type box struct {
 	low, high           [axes]float64
 	left                float64    // the highest leftCPU+leftMemory
@@ -93,8 +94,9 @@ func (b *box) joinBox(o *box) {
 	b.balance[0], b.balance[1] = min(b.balance[0], o.balance[0]), max(b.balance[1], o.balance[1])
 }
 
-// widthAlong returns the width of the box along an axis, in per cent of a node or of the range of votes.
-// For sizes of nodes, it is how much more a pod takes of the smallest node than of the largest.
+// widthAlong returns the width of the box along an axis, in per cent of a node or of the range of
+// votes. For sizes of nodes, it is how much more a pod takes of the smallest node than of the
+// largest.
 func (b *box) widthAlong(axis int, perVote float64) float64 {
 	switch axis {
 	case votes:
@@ -119,8 +121,8 @@ const slack = 1e-4
 // noRoom is the score of a node without room.
 const noRoom = -1
 
-// boundScores returns a lower and an upper bound of the scores of the nodes in the box. low is noRoom if
-// a node may have no room, and so is high if none has.
+// boundScores returns a lower and an upper bound of the scores of the nodes in the box. low is
+// noRoom if a node may have no room, and so is high if none has.
 func (b *box) boundScores(q *room) (low, high int64) {
 	all, any := b.fits(q)
 	if !any {

@@ -40,8 +40,8 @@ func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
 // position is where a reader is that knows everything so far.
 func (b *budgetNews) position() int { return b.first + len(b.concerned) }
 
-// concernedSince lists the nodes that changes concern since a position. known is false if that is too long
-// ago: then they may concern all nodes.
+// concernedSince lists the nodes that changes concern since a position. known is false if that is
+// too long ago: then they may concern all nodes.
 func (b *budgetNews) concernedSince(position int) (nodes []int32, known bool) {
 	if position < b.first {
 		return nil, false

@@ -5,11 +5,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// cache keeps what decisions are made from while it is worth its memory: rankings for classes that deserve one, bases
-// for all others, plans for both. It alone decides what is made and what is dropped.
+// cache keeps what decisions are made from while it is worth its memory: rankings for classes that
+// deserve one, bases for all others, plans for both. It alone decides what is made and what is
+// dropped.
 //
-// All of it can be made again from the cluster: dropping costs time and never changes an answer. But draws differ
-// between a ranking and a base, so when a class gets its ranking is part of what a replay repeats.
+// All of it can be made again from the cluster: dropping costs time and never changes an answer.
+// But draws differ between a ranking and a base, so when a class gets its ranking is part of what
+// a replay repeats.
 type cache struct {
 	c       *cluster.Cluster
 	limits  *effort.Limits
@@ -147,7 +149,8 @@ func (ca *cache) candidatesFor(r *ranking) *candidates {
 
 func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
 
-// bytesOf is about how much memory a ranking takes, with the victims that are remembered for its classes.
+// bytesOf is about how much memory a ranking takes, with the victims that are remembered for its
+// classes.
 func (ca *cache) bytesOf(r *ranking) int {
 	n, known := r.bytes(), ca.candidates[r]
 	switch {

@@ -8,16 +8,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// candidates remembers what making room on each node would cost for the pods of one class. From one
-// preemption to the next, most nodes stay as they are, and only those that changed are recomputed.
-// The cheapest of every block of 64 nodes is kept, so that finding the cheapest of all compares
-// blocks.
+// candidates remembers what making room on each node would cost for the pods of one class. From
+// one preemption to the next, most nodes stay as they are, and only those that changed are
+// recomputed. The cheapest of every block of 64 nodes is kept, so that finding the cheapest of all
+// compares blocks.
 //
 // It is valid up to a position of the log and of the news of disruption budgets, and for what the
 // tallies that filter say of each node.
 //
-// It must not be used for a pod whose filters are asked node by node: what holds for one such pod need not hold for
-// another of its class.
+// It must not be used for a pod whose filters are asked node by node: what holds for one such pod
+// need not hold for another of its class.
 type candidates struct {
 	rebuilds      int // of the ranking: what was known before is of other groups
 	seen          int // position in the log
@@ -60,8 +60,8 @@ func (a *cost) compare(b *cost) int {
 	return 0
 }
 
-// cheapestNode returns the cheapest node, or none; of several, the preferred one if it is among them, and
-// otherwise a random one.
+// cheapestNode returns the cheapest node, or none; of several, the preferred one if it is among
+// them, and otherwise a random one.
 func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
 	best, ties := none, 0
 	for _, node := range c.cheapest {
@@ -216,8 +216,8 @@ func (c *candidates) followTallies(r *ranking) {
 	}
 }
 
-// judgeByTallies returns what the tallies say of a group, unless its nodes are rejected before they are
-// asked.
+// judgeByTallies returns what the tallies say of a group, unless its nodes are rejected before
+// they are asked.
 func judgeByTallies(r *ranking, group int32) *plugins.Rejection {
 	g := r.groups[group]
 	if len(r.tallies) == 0 || r.statics[g.key.static].early != nil {

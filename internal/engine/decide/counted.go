@@ -7,9 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// countedLooks lists the classes whose pods may count in the tallies of a plan, each once. all: any
-// class may. The list is good until the next call.
-func (pl *plan) countedLooks(ix *index) (classes []*lookPods, all bool) {
+// countedLooks lists the looks whose pods may count in the tallies of a plan, each once. all: any
+// look may. The list is good until the next call.
+func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 	p := &ix.placed
 	p.beginSearch()
 	for _, selector := range pl.ownSelectors() {

@@ -123,8 +123,8 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	return effects
 }
 
-// countPod counts a pod that came to a node or left it. It returns the domain in which the pod counts,
-// or none, and whether the nodes there have to be regrouped.
+// countPod counts a pod that came to a node or left it. It returns the domain in which the pod
+// counts, or none, and whether the nodes there have to be regrouped.
 func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
 	if t.purpose <= spreadSoft && (terminating || !r.counts.of(node).has(e.tally)) {

@@ -12,10 +12,11 @@ import (
 // Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log. Like
 // the cluster, it is owned by one goroutine.
 //
-// It owns no data about nodes: the index follows the cluster, the planner asks the plugins, the cache keeps rankings and
-// bases. The Decider only chooses which of them answers, and breaks ties.
+// It owns no data about nodes: the index follows the cluster, the planner asks the plugins, the
+// cache keeps rankings and bases. The Decider only chooses which of them answers, and breaks ties.
 //
-// Call Diagnose and Preempt right after Decide has found no node: they read what it brought up to date.
+// Call Diagnose and Preempt right after Decide has found no node: they read what it brought up to
+// date.
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -184,7 +185,8 @@ func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.N
 	return n, nil
 }
 
-// decideNamedNodes decides a pod that is rejected as a whole, or that plugins narrow to nodes by name.
+// decideNamedNodes decides a pod that is rejected as a whole, or that plugins narrow to nodes by
+// name.
 func (d *Decider) decideNamedNodes(p *cluster.Pod) Decision {
 	j := prepareFilters(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {

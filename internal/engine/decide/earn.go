@@ -4,8 +4,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// recordCost records what a survey for a class cost. A class whose surveys have cost as much as a ranking
-// would, and whose pods keep coming, gets one.
+// recordCost records what a survey for a class cost. A class whose surveys have cost as much as a
+// ranking would, and whose pods keep coming, gets one.
 func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	const little = 64 // not worth recording
 	s.work += s.b.looked
@@ -37,10 +37,10 @@ type classEffort struct {
 	used          uint64 // when, by the decider's clock
 }
 
-// deservesRanking reports whether a class with that effort is to have a ranking. A choice from one that has
-// little to catch up on takes less than a survey that looks at next to nothing; after so many of
-// these it will have paid for itself. One that has to catch up on the placements of many other
-// classes takes longer than a survey that looks at little.
+// deservesRanking reports whether a class with that effort is to have a ranking. A choice from one
+// that has little to catch up on takes less than a survey that looks at next to nothing; after so
+// many of these it will have paid for itself. One that has to catch up on the placements of many
+// other classes takes longer than a survey that looks at little.
 func (ca *cache) deservesRanking(e classEffort) bool {
 	catching := 2 * ca.limits.RankingCost // looks that a placement costs a ranking
 	return e.used > 0 && len(ca.effort)+len(ca.byClass) <= ca.limits.FewClasses ||

@@ -108,9 +108,9 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 // ahead is for how many changes the buckets are read in advance.
 const ahead = 64
 
-// prefetchBuckets reads the buckets of changed nodes at once. Other rankings were updated in between, so the
-// buckets are in no near cache, and waiting for memory once for each would take longer than
-// everything else.
+// prefetchBuckets reads the buckets of changed nodes at once. Other rankings were updated in
+// between, so the buckets are in no near cache, and waiting for memory once for each would take
+// longer than everything else.
 func (r *ranking) prefetchBuckets(changes []cluster.Change) {
 	all := int16(0)
 	for i := range changes {

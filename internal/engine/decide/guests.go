@@ -7,11 +7,12 @@ import (
 )
 
 // guestsInRoom reports whether the buckets account for the pods nominated to nodes. They can if
-// only the pods on the node itself matter. Otherwise withholdNodes judges these nodes for each decision.
+// only the pods on the node itself matter. Otherwise withholdNodes judges these nodes for each
+// decision.
 func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }
 
-// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they had arrived. It
-// returns ^reason, or 0 if there is room for all.
+// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they had
+// arrived. It returns ^reason, or 0 if there is room for all.
 func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
 	space, guests := r.space, false
 	for _, g := range n.Nominated {

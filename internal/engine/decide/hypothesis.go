@@ -13,8 +13,8 @@ func (pl *plan) precedes(plugin string, own *reason) bool {
 
 // hypothesis is one node with some of its pods hypothetically removed.
 //
-// It works on a copy of the node and on counts of its own, so that the cluster and the ranking stay as they are. Adding
-// and removing the same pod leaves it as it was.
+// It works on a copy of the node and on counts of its own, so that the cluster and the ranking
+// stay as they are. Adding and removing the same pod leaves it as it was.
 type hypothesis struct {
 	r *ranking
 	p *cluster.Pod
@@ -72,8 +72,8 @@ func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 	}
 }
 
-// findRejection judges the node as it is in the hypothesis, with the pods nominated to it and without them.
-// It returns the first plugin that rejects the node, and the rejection.
+// findRejection judges the node as it is in the hypothesis, with the pods nominated to it and
+// without them. It returns the first plugin that rejects the node, and the rejection.
 func (t *hypothesis) findRejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
 		for _, g := range t.guests {

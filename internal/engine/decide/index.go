@@ -8,10 +8,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// index is what all plans, rankings and bases share of the cluster: which nodes are in which domains, which labels nodes
-// have, which pods are where, and what the affinity of these pods asks for. It follows the cluster's log.
+// index is what all plans, rankings and bases share of the cluster: which nodes are in which
+// domains, which labels nodes have, which pods are where, and what the affinity of these pods asks
+// for. It follows the cluster's log.
 //
-// Every entry of the Decider begins with followLog: all layers above assume that the index is at the end of the log.
+// Every entry of the Decider begins with followLog: all layers above assume that the index is at
+// the end of the log.
 type index struct {
 	c      *cluster.Cluster
 	limits *effort.Limits
@@ -23,8 +25,8 @@ type index struct {
 	synced       int    // position in the log
 	nodesVersion uint64 // grows when a node comes, goes or changes
 
-	// Topologies are made when a plan first needs them. Their numbers are never reused, so that keys of bases, which
-	// contain them, never mean another one.
+	// Topologies are made when a plan first needs them. Their numbers are never reused, so that
+	// keys of bases, which contain them, never mean another one.
 	topologies   map[topologyKey]*topology
 	nextTopology int32
 	keys         labelKeys
@@ -125,7 +127,8 @@ func (ix *index) readNode(node int32) {
 	}
 }
 
-// followNominations records which pods are nominated to a node: their terms count, in case they arrive.
+// followNominations records which pods are nominated to a node: their terms count, in case they
+// arrive.
 func (ix *index) followNominations(node int32) {
 	before := ix.guests[node]
 	var now []*cluster.PodClass

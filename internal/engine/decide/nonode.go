@@ -102,9 +102,9 @@ type groupReason struct {
 	reason int
 }
 
-// countByReason counts the nodes that withholdNodes has taken out, by group and reason. These nodes have been
-// judged by all plugins, with the pods nominated to them, so what rejects their group without those
-// pods does not apply.
+// countByReason counts the nodes that withholdNodes has taken out, by group and reason. These
+// nodes have been judged by all plugins, with the pods nominated to them, so what rejects their
+// group without those pods does not apply.
 func countByReason(r *ranking, held []int32) map[groupReason]int {
 	if r.plan.guestsInRoom() || len(held) == 0 {
 		return nil

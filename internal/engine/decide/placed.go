@@ -12,8 +12,8 @@ import (
 // there may be thousands. Looks are indexed by their labels, so that only those are looked at that
 // a selector may match, and by their terms, to count what these say about a pending pod.
 //
-// Maps are read in any order here. Whoever sums up what they hold gets the same result in any order, and whoever lists
-// nodes sorts them: decisions must not depend on the order of a map.
+// Maps are read in any order here. Whoever sums up what they hold gets the same result in any
+// order, and whoever lists nodes sorts them: decisions must not depend on the order of a map.
 type placed struct {
 	looks   map[[2]uint64]*lookPods // by PodClass.Look
 	byLabel map[uint64]lookSet      // by a hash of the label
@@ -30,7 +30,7 @@ type lookSet struct {
 	many map[*lookPods]bool // instead of one, where there are or were several
 }
 
-// all yields the classes of the set.
+// all yields the looks of the set.
 func (s lookSet) all(yield func(*lookPods) bool) {
 	if s.one != nil {
 		yield(s.one)
@@ -247,7 +247,7 @@ func (p *placed) beginSearch() {
 	p.found = p.found[:0]
 }
 
-// findLooks adds those classes of a set to the list that were not found in this round before.
+// findLooks adds those looks of a set to the list that were not found in this round before.
 func (p *placed) findLooks(set lookSet) {
 	for pods := range set.all {
 		if pods.found != p.round {

@@ -224,7 +224,8 @@ func (e *Evaluation) scoreNodes(c *cluster.Cluster, profile *plugins.Profile, p 
 
 // judges are the judges of all filters of a profile for one pod.
 //
-// They hold for the cluster as it was when they were prepared: whoever places or removes pods prepares new ones.
+// They hold for the cluster as it was when they were prepared: whoever places or removes pods
+// prepares new ones.
 type judges struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -245,9 +246,9 @@ type judges struct {
 	again    []func() bool // see plugins.Judge
 }
 
-// prepareFilters asks all filters for their judges, in the order of PreFilter. As upstream, it stops at
-// the first plugin that rejects the pod for good, but continues after one whose rejection removing
-// pods might change, and then reports the last of these.
+// prepareFilters asks all filters for their judges, in the order of PreFilter. As upstream, it
+// stops at the first plugin that rejects the pod for good, but continues after one whose rejection
+// removing pods might change, and then reports the last of these.
 func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
 	j := &judges{c: c, profile: profile, p: p}
 	var narrowing []string

@@ -10,8 +10,9 @@ import (
 // plan says how the pods of one class are decided: the answers of all plugins, sorted by what they
 // depend on. It holds until API objects that it was made from change.
 //
-// A plan is never changed once a ranking, a base or the cache has it: classes share it. Its functions judge single nodes
-// and hold for all classes with the same needs; its tallies name what to count and hold no count.
+// A plan is never changed once a ranking, a base or the cache has it: classes share it. Its
+// functions judge single nodes and hold for all classes with the same needs; its tallies name what
+// to count and hold no count.
 type plan struct {
 	example  *cluster.Pod // of the class
 	way      way
@@ -149,8 +150,8 @@ func (s *rawScore) scoreNode(n *cluster.Node) int64 {
 	return score
 }
 
-// tallyPlan says for which purpose to count pods, and by which label.
-// Two plans count the same if their tally plans are equal and others says the same; see planner.signatureOf.
+// tallyPlan says for which purpose to count pods, and by which label. Two plans count the same if
+// their tally plans are equal and others says the same; see planner.signatureOf.
 type tallyPlan struct {
 	purpose    purpose
 	key        string

@@ -10,8 +10,8 @@ import (
 
 // recentPlan is a plan that was made for a class, and the base that it is decided from.
 //
-// It stays while versions are equal. base may be replaced without a new plan, when nodes changed or when sums begin or
-// cease to be worth it.
+// It stays while versions are equal. base may be replaced without a new plan, when nodes changed
+// or when sums begin or cease to be worth it.
 type recentPlan struct {
 	class    *cluster.PodClass
 	full     *plan       // with a tally for all that matters
@@ -26,7 +26,8 @@ type recentPlan struct {
 	soon     bool        // it had been used within the few decisions before that
 }
 
-// plannedFromBase returns the plan for a simple class with its base, or nil if it is not decided from one.
+// plannedFromBase returns the plan for a simple class with its base, or nil if it is not decided
+// from one.
 func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 	class := p.Class
 	if !class.Simple {

@@ -9,8 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// planner makes plans from the answers of all plugins of a profile. Plans of classes with the same requirements of single
-// nodes share a skeleton, so that a class never seen before costs what its own selectors cost.
+// planner makes plans from the answers of all plugins of a profile. Plans of classes with the same
+// requirements of single nodes share a skeleton, so that a class never seen before costs what its
+// own selectors cost.
 type planner struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -79,14 +80,14 @@ func (pn *planner) planPlugins(pl *plan) bool {
 	return true
 }
 
-// needsScan reports the one case that groups cannot express: an extended resource that a DeviceClass
-// may provide.
+// needsScan reports the one case that groups cannot express: an extended resource that a
+// DeviceClass may provide.
 func (pn *planner) needsScan(pl *plan) bool {
 	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
 }
 
-// signatureOf distinguishes the plans of classes with the same needs, by what comes from API objects
-// and from the pods' own labels.
+// signatureOf distinguishes the plans of classes with the same needs, by what comes from API
+// objects and from the pods' own labels.
 func (pn *planner) signatureOf(pl *plan) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, pn.ix.learntVersion(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)

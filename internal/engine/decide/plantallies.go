@@ -116,8 +116,8 @@ func (pn *planner) planTerms(pl *plan) {
 	}
 }
 
-// attractingTallies returns tallies for the keys of required affinity. One that no node has rejects all
-// nodes, and the others do not matter.
+// attractingTallies returns tallies for the keys of required affinity. One that no node has
+// rejects all nodes, and the others do not matter.
 func (pn *planner) attractingTallies(keys []string) (all []tallyPlan) {
 	for _, key := range keys {
 		tally := tallyPlan{purpose: attract, key: key}

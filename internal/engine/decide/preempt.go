@@ -45,8 +45,8 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	return preemptPlainly(c, profile, p, e, nil)
 }
 
-// preemptPlainly is Preempt with bounded effort. Once that is used up, it chooses among the candidates
-// found so far.
+// preemptPlainly is Preempt with bounded effort. Once that is used up, it chooses among the
+// candidates found so far.
 func preemptPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {

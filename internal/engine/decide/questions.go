@@ -41,8 +41,8 @@ func (pl *plan) questionsFor(c *cluster.Cluster, p *cluster.Pod) (q questions, o
 	return q, true
 }
 
-// askBefore asks those of the questions that precede a step of the plan about a node, and returns the
-// first rejection.
+// askBefore asks those of the questions that precede a step of the plan about a node, and returns
+// the first rejection.
 func (q questions) askBefore(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
 	for i, judge := range q.judges {
 		if judge != nil && pl.asked[i].step < before {

@@ -10,16 +10,17 @@ import (
 
 // ranking is all nodes in the order in which they suit the pods of one class.
 //
-// Nodes are divided into groups. The nodes of a group agree in everything that a verdict or a score
-// depends on, except for the pods on the node itself; within the group they are in buckets by the
-// scores for room. So the best node of a group is any in its highest bucket, and to find the best
-// of all, only groups are compared, of which there are few.
+// Nodes are divided into groups. The nodes of a group agree in everything that a verdict or a
+// score depends on, except for the pods on the node itself; within the group they are in buckets
+// by the scores for room. So the best node of a group is any in its highest bucket, and to find
+// the best of all, only groups are compared, of which there are few.
 //
 // A ranking follows the cluster's log from the position seen on.
 //
-// Invariants: every existing node is in one group, and ok and rejected of its group count it; bucket is what roomOf
-// says of the node at position seen; a node is in buckets of its group if and only if bucket is not negative. While a
-// decision lasts, withholdNodes may have moved nodes to where they are rejected; they are put back when it ends.
+// Invariants: every existing node is in one group, and ok and rejected of its group count it;
+// bucket is what roomOf says of the node at position seen; a node is in buckets of its group if
+// and only if bucket is not negative. While a decision lasts, withholdNodes may have moved nodes
+// to where they are rejected; they are put back when it ends.
 type ranking struct {
 	sheet // its plan is the one that was made last for a class of the ranking
 	space *rankScratch
@@ -209,8 +210,8 @@ func (r *ranking) followPod(change *cluster.Change, sign int64) {
 	r.updateBucket(change.Node)
 }
 
-// updateBucket looks at a node whose pods changed. In most cases it stays in its bucket; otherwise it
-// moves to another bucket of its group.
+// updateBucket looks at a node whose pods changed. In most cases it stays in its bucket; otherwise
+// it moves to another bucket of its group.
 func (r *ranking) updateBucket(node int32) {
 	before := r.bucket[node]
 	if before <= ^settled {

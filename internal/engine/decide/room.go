@@ -12,8 +12,8 @@ import (
 // and a pod slot, as nearly all pods do. Its results equal those of the plugins' own judges, and
 // depend on the node's Room alone.
 //
-// Invariant: for every node, fits and scoreUnlimited equal what the plugins' own filter and scorers say. The property
-// test compares both.
+// Invariant: for every node, fits and scoreUnlimited equal what the plugins' own filter and
+// scorers say. The property test compares both.
 type room struct {
 	cpu, memory int64 // what has to be free
 

@@ -13,16 +13,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// What the terms of pods with Limits.ManyTerms or more say is remembered. Terms that list more than valuesOfTerm values
-// each are asked all the same: to index the values takes longer. mostSayings and sayingsSize, in bytes, bound how much is
-// remembered in all: a class has as many labels as an object holds.
+// What the terms of pods with Limits.ManyTerms or more say is remembered. Terms that list more
+// than valuesOfTerm values each are asked all the same: to index the values takes longer.
+// mostSayings and sayingsSize, in bytes, bound how much is remembered in all: a class has as many
+// labels as an object holds.
 const valuesOfTerm, mostSayings, sayingsSize = 4, 1 << 12, 8 << 20
 
-// sayings remembers what the terms of users say about classes. It holds as long as the versions are
-// the same and no users are dropped.
+// sayings remembers what the terms of users say about classes. It holds as long as the versions
+// are the same and no users are dropped.
 //
-// It never answers from a class that the terms could tell apart: describeClass writes everything that a selector of the
-// terms can see of a class.
+// It never answers from a class that the terms could tell apart: describeClass writes everything
+// that a selector of the terms can see of a class.
 type sayings struct {
 	// known has what they say about classes that the terms cannot tell apart, and usual what they
 	// say about classes whose labels have values that no term lists. About other classes, only the
@@ -35,7 +36,8 @@ type sayings struct {
 	keys       int
 }
 
-// saying identifies classes by what the users' terms can tell of them; see termLabels.describeClass.
+// saying identifies classes by what the users' terms can tell of them; see
+// termLabels.describeClass.
 type saying struct {
 	users *termUsers
 	about string
@@ -51,8 +53,8 @@ type termSum struct {
 // topology key in it.
 const sizeOfSaying, sizeOfSaid = 256, 64
 
-// termLabels are the labels that the selectors of terms name. Selectors of pods ask whether a pod has
-// a label, and whether its value is in a list, and nothing else.
+// termLabels are the labels that the selectors of terms name. Selectors of pods ask whether a pod
+// has a label, and whether its value is in a list, and nothing else.
 type termLabels struct {
 	keys  []string
 	byKey map[string]int // where in keys
@@ -66,8 +68,8 @@ type termLabels struct {
 // noValue is a value that no selector lists: no label can have it.
 const noValue = "\x00"
 
-// termEffects returns what the users' terms say about a class, whose affinities are a. Keys that no node
-// has are left out. What it returns is shared: it must not be changed.
+// termEffects returns what the users' terms say about a class, whose affinities are a. Keys that
+// no node has are left out. What it returns is shared: it must not be changed.
 func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
 	if users.size < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
 		return ix.askTerms(users, a)
@@ -144,8 +146,8 @@ func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 	return sum
 }
 
-// unlistedLike returns the affinities of a class that the users' terms cannot tell from a given one,
-// but for values, of which no term lists any.
+// unlistedLike returns the affinities of a class that the users' terms cannot tell from a given
+// one, but for values, of which no term lists any.
 func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
 	like := &cluster.PodClass{Namespace: own.Namespace, Labels: labels.Set{}}
 	for key := range own.Labels {
@@ -156,7 +158,8 @@ func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.
 	return plugins.NewAffinities(ix.c, like)
 }
 
-// addTerm adds what one of the users' terms says about the class with these affinities, so many times.
+// addTerm adds what one of the users' terms says about the class with these affinities, so many
+// times.
 func (ix *index) addTerm(s *termSum, users *termUsers, term int, a *plugins.Affinities, times int) {
 	alone := users.classOfTerm(term)
 	for _, key := range a.RepelledBy(&alone) {
@@ -261,8 +264,8 @@ func readTermLabels(users *termUsers) *termLabels {
 	return m
 }
 
-// numberValues gives those of the values that a requirement lists, and that had the same number, another
-// one in common, from next on. It returns the next one.
+// numberValues gives those of the values that a requirement lists, and that had the same number,
+// another one in common, from next on. It returns the next one.
 func (m *termLabels) numberValues(r *rules.Requirement, next int32) int32 {
 	key := r.Key
 	at, known := m.byKey[key]
@@ -302,8 +305,8 @@ func (m *termLabels) listTerm(term int32, r *rules.Requirement) {
 	}
 }
 
-// describeClass writes what the terms can tell of a class: its namespace, which labels that they name it
-// has, and with values also the numbers of their values.
+// describeClass writes what the terms can tell of a class: its namespace, which labels that they
+// name it has, and with values also the numbers of their values.
 func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool) []byte {
 	to = append(binary.AppendUvarint(to, uint64(len(own.Namespace))), own.Namespace...)
 	add := func(i int, value string) {

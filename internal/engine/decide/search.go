@@ -72,9 +72,9 @@ func (s *survey) findsPreferred() bool {
 		slices.ContainsFunc(s.ranked, func(g rankedGroup) bool { return g.group == group }) && s.isBest(group, node)
 }
 
-// visitCell searches a cell whose scores are between low and high, unless nothing as good as the best
-// can be there. If there can be something as good but nothing better, the whole cell goes to the
-// pool.
+// visitCell searches a cell whose scores are between low and high, unless nothing as good as the
+// best can be there. If there can be something as good but nothing better, the whole cell goes to
+// the pool.
 func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 	t := s.b.groups[g.group].tree
 	c := &t.cells[i]
@@ -160,8 +160,8 @@ func (s *survey) boundVotes() {
 	}
 }
 
-// fewestVotes returns the lowest of the votes of strangers, times sign, for the nodes below a cell of a
-// group's tree that have room and do not stand apart. If none is lower than known, it returns
+// fewestVotes returns the lowest of the votes of strangers, times sign, for the nodes below a cell
+// of a group's tree that have room and do not stand apart. If none is lower than known, it returns
 // known.
 func (s *survey) fewestVotes(group, i int32, sign, known int64) int64 {
 	t := s.b.groups[group].tree
@@ -219,9 +219,10 @@ func (t *tree) boundRoom(s *survey, i int32) (low, high int64) {
 	return high, high
 }
 
-// drawNode picks one of the nodes with the best total, all of which are in the pool, each with the same
-// probability. If the node drawn is not one of them, the cell that it came from is divided, and the
-// next one is drawn. Whatever was drawn before, each of the best is equally likely to be next.
+// drawNode picks one of the nodes with the best total, all of which are in the pool, each with the
+// same probability. If the node drawn is not one of them, the cell that it came from is divided,
+// and the next one is drawn. Whatever was drawn before, each of the best is equally likely to be
+// next.
 func (s *survey) drawNode() int32 {
 	for {
 		total := int32(0)
@@ -257,8 +258,8 @@ func (s *survey) isBest(group, node int32) bool {
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 
-// divideCell replaces a cell in the pool, which drawNode has taken out, by the parts of it that may have
-// the best total.
+// divideCell replaces a cell in the pool, which drawNode has taken out, by the parts of it that
+// may have the best total.
 func (s *survey) divideCell(p part) {
 	t := s.b.groups[p.group].tree
 	c := &t.cells[p.cell]

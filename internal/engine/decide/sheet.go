@@ -8,8 +8,9 @@ import (
 
 // sheet is what a decision for a class compares: nodes in groups that differ only in room.
 //
-// It is what rankings and surveys have in common: given groups with their counts, it says which groups are rejected, and
-// what their nodes score but for room. It knows neither buckets nor trees.
+// It is what rankings and surveys have in common: given groups with their counts, it says which
+// groups are rejected, and what their nodes score but for room. It knows neither buckets nor
+// trees.
 type sheet struct {
 	ix      *index
 	scratch *sheetScratch

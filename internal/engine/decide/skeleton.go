@@ -10,11 +10,12 @@ import (
 )
 
 // skeleton is what the plans of simple classes with the same requirements of single nodes have in
-// common: everything except for room and what depends on the classes' selectors. It is made for the
-// first such class.
+// common: everything except for room and what depends on the classes' selectors. It is made for
+// the first such class.
 //
-// The example may have other amounts and other selectors than the class that is decided. So nothing that depends on
-// these may be taken from the skeleton: planFrom replaces room, constraints and tallies.
+// The example may have other amounts and other selectors than the class that is decided. So
+// nothing that depends on these may be taken from the skeleton: planFrom replaces room,
+// constraints and tallies.
 type skeleton struct {
 	plan
 	suits   bool             // a base can serve: only room, static parts and other pods matter

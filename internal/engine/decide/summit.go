@@ -6,15 +6,15 @@ import (
 )
 
 // summit finds the highest of many numbers that change one at a time. For every block of 64
-// numbers, and for every 64 blocks, it knows the highest and how often it occurs. A block is reread
-// only when the last of its highest numbers has fallen.
+// numbers, and for every 64 blocks, it knows the highest and how often it occurs. A block is
+// reread only when the last of its highest numbers has fallen.
 //
 // A ranking whose nodes are all in one group uses it in place of buckets: it costs two bytes per
 // node and touches little memory, so that the rankings of hundreds of classes can follow the same
 // changes.
 //
-// Invariant: a block's peak is exact or too high, never too low; many counts the numbers of its height. Blocks that
-// may be too high are marked, and read again by highestOf.
+// Invariant: a block's peak is exact or too high, never too low; many counts the numbers of its
+// height. Blocks that may be too high are marked, and read again by highestOf.
 type summit struct {
 	numbers []int16
 	blocks  []peak

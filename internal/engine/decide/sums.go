@@ -10,8 +10,9 @@ import (
 // number of topology keys. Classes about which these terms say the same share the sums, and are
 // decided without a look at every combination of domains.
 //
-// Invariant: of[n] is the sum over parts of what the pods in n's domain say. A node that comes into another domain makes
-// all sums be counted anew, since the parts do not keep counts by domain.
+// Invariant: of[n] is the sum over parts of what the pods in n's domain say. A node that comes
+// into another domain makes all sums be counted anew, since the parts do not keep counts by
+// domain.
 type sums struct {
 	ix   *index
 	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
@@ -83,8 +84,8 @@ func (s *sums) countAll() {
 	}
 }
 
-// followChanges applies changes, which are up to the end of the log, and appends to moved the nodes whose
-// sums may have changed, some perhaps more than once.
+// followChanges applies changes, which are up to the end of the log, and appends to moved the
+// nodes whose sums may have changed, some perhaps more than once.
 func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && s.isAnother(changes[i].Node) {
@@ -128,8 +129,8 @@ func (s *sums) isAnother(node int32) bool {
 	return int(node) >= len(s.of) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
 }
 
-// sumTerms adds up the votes, and the terms that repel the pending pod, without those of pods with the
-// given affinities; nil: there are none.
+// sumTerms adds up the votes, and the terms that repel the pending pod, without those of pods with
+// the given affinities; nil: there are none.
 func (s *said) sumTerms(ix *index, but [2]uint64) (votes, repelling *sums) {
 	for i := range s.by {
 		by := &s.by[i]

@@ -9,14 +9,15 @@ import (
 )
 
 // survey decides a pod from a base. The pods that the selectors of its class match are counted for
-// this decision only: the nodes that these counts set apart from their group are judged one by one,
-// all others by group, and the best is searched for in the trees. So the cost depends on the number
-// of pods that the class selects, not on the number of nodes, and nothing is kept.
+// this decision only: the nodes that these counts set apart from their group are judged one by
+// one, all others by group, and the best is searched for in the trees. So the cost depends on the
+// number of pods that the class selects, not on the number of nodes, and nothing is kept.
 //
 // A class for which this costs much, and whose pods keep coming, gets a ranking.
 //
-// One survey is reused by all decisions. beginDecision and endDecision bracket one of them: in between it refers to the
-// base, the plan and the pod; afterwards to none of them, so that it keeps no dropped base and no pod alive.
+// One survey is reused by all decisions. beginDecision and endDecision bracket one of them: in
+// between it refers to the base, the plan and the pod; afterwards to none of them, so that it
+// keeps no dropped base and no pod alive.
 type survey struct {
 	sheet
 	b    *base
@@ -255,8 +256,8 @@ func (s *survey) buildGroups() {
 	s.work += len(s.b.groups) + 4*len(s.apart)
 }
 
-// lacksNominatedRoom reports whether a node cannot take the pod together with the pods nominated to it, as if
-// these had arrived.
+// lacksNominatedRoom reports whether a node cannot take the pod together with the pods nominated
+// to it, as if these had arrived.
 func (s *survey) lacksNominatedRoom(node int32) bool {
 	n := s.ix.c.Nodes[node]
 	if len(n.Nominated) == 0 {

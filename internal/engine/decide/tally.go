@@ -6,8 +6,9 @@ import (
 
 // tally counts pods by domain of one topology, for one class of pending pods and one purpose.
 //
-// Invariants: total is the sum of count; where included is set, levels[n] is the number of domains with included nodes
-// and n pods. Domain numbers are reused when nodes change, so a tally never outlives a change of its topology.
+// Invariants: total is the sum of count; where included is set, levels[n] is the number of domains
+// with included nodes and n pods. Domain numbers are reused when nodes change, so a tally never
+// outlives a change of its topology.
 type tally struct {
 	purpose  purpose
 	topology *topology
@@ -107,8 +108,8 @@ func (t *tally) addToLevel(count int64, change int32) {
 	t.lowest = min(t.lowest, int(count))
 }
 
-// leastCount returns the count that a constraint measures domains against, if one domain has the given
-// count, which differs from that of the tally by shift.
+// leastCount returns the count that a constraint measures domains against, if one domain has the
+// given count, which differs from that of the tally by shift.
 func (t *tally) leastCount(count, shift int64) int64 {
 	if t.present == 0 {
 		return t.constraint.Least(plugins.NoDomain, 0)

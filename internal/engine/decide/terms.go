@@ -16,14 +16,15 @@ import (
 )
 
 // terms holds the pod affinity and anti-affinity of pods that are placed or nominated to a node,
-// since these may repel or attract any pending pod. Of classes with the same affinity it knows one.
+// since these may repel or attract any pending pod. Of classes with the same affinity it knows
+// one.
 //
 // Nearly all terms name a label that a pod must have to match. They are indexed by that label, so
-// that a pending pod is compared only with the few that may match it, and a term that comes or goes
-// affects only the plans of such pods.
+// that a pending pod is compared only with the few that may match it, and a term that comes or
+// goes affects only the plans of such pods.
 //
-// Users without pods stay for a while, and a plan that still counts them is right, since they count nothing. So version
-// must grow when terms come, and may stay when they go.
+// Users without pods stay for a while, and a plan that still counts them is right, since they
+// count nothing. So version must grow when terms come, and may stay when they go.
 type terms struct {
 	known map[[2]uint64]*termUsers // by PodClass.Affinities
 	// byLabel has the users of terms by a hash of the label, alsoByLabel those beyond the first of
@@ -287,8 +288,8 @@ func byKey(votes []plugins.Vote) []plugins.Vote {
 	return sums
 }
 
-// describeTerms returns what is said as text, without what pods with the given affinities say. It is the
-// same for terms that went and came back.
+// describeTerms returns what is said as text, without what pods with the given affinities say. It
+// is the same for terms that went and came back.
 func (s *said) describeTerms(but [2]uint64) []byte {
 	const usual = 256 // bytes for each
 	to := make([]byte, 0, usual*len(s.by))

@@ -28,7 +28,8 @@ func (ca *cache) noteUse(r *ranking) {
 
 // dropRanking forgets the ranking. Members that still refer to it keep nothing of what was in it.
 //
-// The ranking is emptied in place: whoever still refers to it sees dropped, and can read nothing stale.
+// The ranking is emptied in place: whoever still refers to it sees dropped, and can read nothing
+// stale.
 func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
 	ca.forgetCandidates(r)

@@ -2,13 +2,15 @@ package decide
 
 import "math/rand/v2"
 
-// tie decides among nodes that are equally good. It holds the only source of randomness of a decider.
+// tie decides among nodes that are equally good. It holds the only source of randomness of a
+// decider.
 //
-// Draws are output: replays and stories pin each of them. So how often a decision draws, and in which order, is part of
-// what it promises.
+// Draws are output: replays and stories pin each of them. So how often a decision draws, and in
+// which order, is part of what it promises.
 type tie struct {
 	rng *rand.Rand
-	// preferred is the node that the pod being decided is to get if it is among the best; none: chance decides.
+	// preferred is the node that the pod being decided is to get if it is among the best; none:
+	// chance decides.
 	preferred int32
 }
 

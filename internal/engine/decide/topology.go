@@ -7,8 +7,8 @@ import (
 // topology divides the nodes by the value of one label into domains, which are small integers. It
 // is shared by all rankings and bases.
 //
-// Invariant: the chain of a domain has exactly the nodes whose domain it is. changes grows with every node that moves,
-// by which rankings know that their counts are of other domains.
+// Invariant: the chain of a domain has exactly the nodes whose domain it is. changes grows with
+// every node that moves, by which rankings know that their counts are of other domains.
 type topology struct {
 	id  int32 // never reused
 	key string

@@ -11,9 +11,10 @@ import (
 // the number of nodes below them, and bounds of their room. It serves requests of any size, even
 // one never seen before, without a look at every node.
 //
-// Invariants: every node is in exactly one leaf, where base.spots says; a cell counts all nodes below it; its box
-// contains all of their points. Points are computed from today's room and never stored, so a node whose room has
-// changed must be taken out before any other is put in: base.catchUp takes out all of them first.
+// Invariants: every node is in exactly one leaf, where base.spots says; a cell counts all nodes
+// below it; its box contains all of their points. Points are computed from today's room and never
+// stored, so a node whose room has changed must be taken out before any other is put in:
+// base.catchUp takes out all of them first.
 type tree struct {
 	root   int32
 	cells  []cell

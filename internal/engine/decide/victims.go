@@ -19,9 +19,9 @@ type candidate struct {
 	violations int
 }
 
-// victimsPlainly removes all pods of lower priority from the node and, if p fits then, puts back as many
-// as possible: first those whose budget allows no disruption, the most important first. It leaves
-// the cluster as it was. A node for which the remaining effort is too little is refused.
+// victimsPlainly removes all pods of lower priority from the node and, if p fits then, puts back
+// as many as possible: first those whose budget allows no disruption, the most important first. It
+// leaves the cluster as it was. A node for which the remaining effort is too little is refused.
 func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
 	left *effort.Budget) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
@@ -91,8 +91,8 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 	return lower
 }
 
-// needsNoVictim is the refusal of a node that turns out to be able to take the pod without a victim,
-// although it was rejected before.
+// needsNoVictim is the refusal of a node that turns out to be able to take the pod without a
+// victim, although it was rejected before.
 func needsNoVictim(n *cluster.Node) *plugins.Rejection {
 	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
@@ -166,9 +166,9 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
-// splitByBudget divides pods, ordered by importance, into those whose removal violates a budget once all
-// before them have been removed, and the others. Those that there are no looks left for count as
-// protected.
+// splitByBudget divides pods, ordered by importance, into those whose removal violates a budget
+// once all before them have been removed, and the others. Those that there are no looks left for
+// count as protected.
 func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	clear(b.allowed)
 	enough := b.c.Looks + effort.MostBudgetLooks
@@ -221,8 +221,8 @@ func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 	return rejection
 }
 
-// victimsOn finds the pods that would have to leave a node for the pending pod, as few and as unimportant
-// as possible.
+// victimsOn finds the pods that would have to leave a node for the pending pod, as few and as
+// unimportant as possible.
 func (t *hypothesis) victimsOn(n *cluster.Node, b *budgets) (*candidate, *refusal) {
 	lower := lowerThan(t.p, n)
 	if len(lower) == 0 {

@@ -12,7 +12,8 @@ type Budget struct {
 // NewBudget returns the budget of a new attempt.
 func NewBudget(limits *Limits, c *cluster.Cluster) *Budget { return &Budget{limits.Effort, c, c.Looks} }
 
-// Spend subtracts from what is left, and the looks since the last time with it. It returns false if nothing is left.
+// Spend subtracts from what is left, and the looks since the last time with it. It returns false
+// if nothing is left.
 func (b *Budget) Spend(judgements int) bool {
 	if b == nil {
 		return true

@@ -2,8 +2,8 @@ package effort
 
 // Meter counts what all decisions of a decider have cost. All layers of one decider share it.
 type Meter struct {
-	// Work is the cost in judgements of a node. It is behaviour, not statistics: group attempts end by it, so it must
-	// depend on nothing but what the decider was asked and shown.
+	// Work is the cost in judgements of a node. It is behaviour, not statistics: group attempts
+	// end by it, so it must depend on nothing but what the decider was asked and shown.
 	Work int
 	// Looked counts nodes, groups and cells that were looked at. Only tests read it.
 	Looked int
